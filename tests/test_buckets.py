@@ -1,4 +1,4 @@
-"""Outside of jit rows are filled up to the size of a bucket: another number of rows compiles nothing.
+"""Outside of jit rows fill a bucket: another number of rows compiles nothing.
 
 The results are those of the rows as they are, which is what a user's jit sees.
 """

@@ -53,7 +53,7 @@ class Call:
 
 @pytest.fixture(autouse=True)
 def read(monkeypatch):
-    for module in "_evaluate", "_evaluate_read":
+    for module in "_evaluate", "_evaluate_columns":
         monkeypatch.setattr(f"calibjax.evaluation.{module}.evaluate_read", Call)
 
 

@@ -418,9 +418,9 @@ def test_sums_over_coordinates_on_every_platform(m, float64):
     gap = p[:, None] - q[None]
     per_pass = _coordinate_sums._COORDINATES_PER_PASS, _coordinate_sums._SIDE_BY_SIDE
     for passes in (max(2, math.ceil(m / per_pass[0])), math.ceil(m / per_pass[1])):
-        found = jax.jit(functools.partial(_coordinate_sums._in_passes, _coordinate_sums.distance, passes))(
-            p, q
-        )
+        found = jax.jit(
+            functools.partial(_coordinate_sums._in_passes, _coordinate_sums.distance, passes)
+        )(p, q)
         np.testing.assert_allclose(found, np.abs(gap).sum(axis=2), rtol=1e-13)
     slope = _coordinate_sums.slope_of_distance
     for slopes in (_coordinate_sums._slopes_in_passes, _coordinate_sums._slopes_fused):

@@ -235,6 +235,10 @@ def as_data(
         intervals: whether targets may be `Between`.
         without: the fields of `Data` that the caller does not use and would be wrong to ignore.
     """
+    for name in rows.keys() - RowOptions.__annotations__.keys():
+        raise TypeError(
+            f"{name} is no argument; rows have {', '.join(RowOptions.__annotations__)}."
+        )
     if isinstance(predictions, Data):
         data, others = predictions, {"targets": targets, "covariates": covariates, **rows}
         for name, value in others.items():
@@ -248,16 +252,17 @@ def as_data(
     if data.n < at_least:
         raise too_few_rows("predictions", data.n, at_least)
     if isinstance(data.targets, Between) and not intervals:
-        raise TypeError("targets must be an array, got Between: this function takes no intervals.")
+        raise TypeError(
+            "targets must be an array, got Between: this function takes no intervals of targets."
+        )
     for name in without:
         if getattr(data, name) is not None:
             raise ValueError(f"{name} of Data must be None: this function does not use them.")
     if data.where is not None or data.weights is not None:
         n_counted = data.n_counted()
         if n_counted < at_least:
-            raise ValueError(
-                f"where and weights must keep at least {at_least} rows, got {n_counted}."
-            )
+            count = "1 row" if at_least == 1 else f"{at_least} rows"
+            raise ValueError(f"where and weights must keep at least {count}, got {n_counted}.")
     depends = data.clusters is not None or data.times is not None
     if at_least > 1 and depends and data.n_units() == 1:
         raise ValueError("clusters or times must have at least 2 different values, got 1.")
@@ -289,7 +294,9 @@ def check_rows(predictions: Distribution | Data, where: ArrayLike | None) -> Dat
     if isinstance(predictions, Data):
         if where is not None:
             raise TypeError("where must be None beside Data, which has it, got both.")
-        return predictions
+        if predictions.n < 2:
+            raise too_few_rows("predictions", predictions.n, 2)
+        return padded(predictions)
     check_predictions(predictions, where)
     return padded(Data.unchecked(predictions, where=where))
 

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
-from calibjax._data import Distribution
+from calibjax._data import Data, Distribution
 from calibjax.estimators import binary_as_data
 from calibjax.intervals import Estimate, Sampling, wilson_interval
 from calibjax.recalibration._beta_and_spline_maps import fit_spline
@@ -73,8 +73,8 @@ class LogisticCalibration(NamedTuple):
 
 
 def logistic_calibration(
-    predictions: Distribution,
-    targets: ArrayLike,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
     *,
     confidence_level: float = 0.95,
     where: ArrayLike | None = None,
@@ -98,8 +98,8 @@ def logistic_calibration(
     sees all errors.
 
     Args:
-        predictions: n >= 2 Bernoulli predictions, such as `top_label` or `one_vs_rest` make.
-        targets: booleans or integers 0 and 1, ``[n]``.
+        predictions, targets: as in `Data`, or one `Data`: n >= 2 Bernoulli predictions, such as
+            `top_label` or `one_vs_rest` make, and booleans or integers 0 and 1.
         confidence_level: the probability of each interval, in (0, 1).
         where, weights: as in `Data`; n rows of unequal weights count as (sum w)^2 / sum w^2 in
             intervals and the p-value.
@@ -138,7 +138,9 @@ def logistic_calibration(
     if is_traced((predictions, targets, where, weights)):
         raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
     level = float(one_level(confidence_level, np.float64))
-    data = on_one_device(binary_as_data(predictions, targets, where=where, weights=weights))
+    without = "clusters", "times"
+    data = binary_as_data(predictions, targets, where=where, weights=weights, without=without)
+    data = on_one_device(data)
     rows, _ = rows_of_labels(data)
     n_certain = int(np.sum((rows.probs == 0).any(axis=1)))
     if n_certain:
@@ -164,7 +166,7 @@ def logistic_calibration(
         beside = likelihood.intercept(slope) if np.isfinite(slope) else np.nan
         # Two numbers: the chi-squared distribution is an exponential one.
         pvalue = float(np.exp(-max(likelihood.deviance(0.0, 1.0) - least, 0.0) / 2))
-    sampling = Sampling(len(happened), None if weights is None else rows.weights)
+    sampling = Sampling(len(happened), None if data.weights is None else rows.weights)
     expected = float(sampling.shares() @ rows.probs[:, 1])
     share = float(sampling.shares() @ happened)
     low, high = wilson_interval(happened, level, sampling)

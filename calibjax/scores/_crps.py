@@ -29,8 +29,8 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import struct
-from calibjax._data import Data, Distribution, first_rows, padded
-from calibjax.scores._score_rows import numbers_as_data, score_rows
+from calibjax._data import Data, Distribution, padded
+from calibjax.scores._score_rows import numbers_as_data, score_rows, without_masked
 
 
 def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> jax.Array:
@@ -64,7 +64,7 @@ def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> 
 
     Returns:
         An array ``[n]``, differentiable in real targets, and in all parameters in which the cdf has
-        a derivative.  Inside jit an invalid row is NaN; counts are NaN if they
+        a derivative.  A masked row is NaN, and inside jit an invalid one; counts are NaN if they
         may exceed max_count.
 
     Raises:
@@ -88,7 +88,7 @@ def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> 
     Meteorological Society 2014.
     """
     data = numbers_as_data(predictions, targets)
-    return first_rows(score_rows(None, (padded(data),), _crps), data.n)
+    return without_masked(score_rows(None, (padded(data),), _crps), data)
 
 
 def _crps(predictions: Distribution, targets: jax.Array) -> jax.Array:

@@ -10,12 +10,11 @@ from calibjax._data import (
     Distribution,
     Targets,
     as_data,
-    first_rows,
     known_point,
     padded,
     unit_interval,
 )
-from calibjax.scores._score_rows import score_rows
+from calibjax.scores._score_rows import score_rows, without_masked
 
 
 def log_score(predictions: Distribution | Data, targets: Targets | None = None) -> jax.Array:
@@ -32,8 +31,8 @@ def log_score(predictions: Distribution | Data, targets: Targets | None = None) 
             `log_prob`.
 
     Returns:
-        An array ``[n]``; infinite where the target was impossible.  Inside jit an invalid row is
-        NaN.
+        An array ``[n]``; infinite where the target was impossible.  A masked row is NaN, and
+        inside jit an invalid one.
 
     Raises:
         TypeError: predictions without `log_prob`, such as `Empirical`, or a `Univariate` family of
@@ -51,7 +50,7 @@ def log_score(predictions: Distribution | Data, targets: Targets | None = None) 
     Reference: Good, Rational decisions, Journal of the Royal Statistical Society B 1952.
     """
     data = as_data(predictions, targets, at_least=1, intervals=True)
-    return first_rows(score_rows(None, (padded(data),), _log_score), data.n)
+    return without_masked(score_rows(None, (padded(data),), _log_score), data)
 
 
 def _log_score(predictions: Distribution, targets: PyTree) -> jax.Array:

@@ -8,9 +8,9 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_key
 from calibjax._base.struct import PyTree, widest_dtype
-from calibjax._data import Between, Data, Distribution, Targets, first_rows, padded, unit_interval
+from calibjax._data import Between, Data, Distribution, Targets, padded, unit_interval
 from calibjax.scores._pit_between_levels import pit_between_levels
-from calibjax.scores._score_rows import numbers_as_data, score_rows
+from calibjax.scores._score_rows import numbers_as_data, score_rows, without_masked
 
 
 class PITInterval(NamedTuple):
@@ -61,7 +61,7 @@ def pit_interval(predictions: Distribution | Data, targets: Targets | None = Non
     2009.
     """
     data = numbers_as_data(predictions, targets, intervals=True)
-    return first_rows(score_rows(None, (padded(data),), _interval), data.n)
+    return without_masked(score_rows(None, (padded(data),), _interval), data)
 
 
 def _interval(predictions: Distribution, targets: PyTree) -> PITInterval:
@@ -138,8 +138,8 @@ def pit(
     data = numbers_as_data(predictions, targets)
     rows = padded(data)
     if data.predictions.pit_distribution() is not None:
-        return first_rows(pit_between_levels(key, rows), data.n)
-    return first_rows(score_rows(None, (rows, _uniform(key, rows)), _pit), data.n)
+        return without_masked(pit_between_levels(key, rows), data)
+    return without_masked(score_rows(None, (rows, _uniform(key, rows)), _pit), data)
 
 
 def drawn_pit_interval(key: jax.Array, data: Data) -> PITInterval:

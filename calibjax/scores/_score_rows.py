@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis, row_by_row_on_devices
-from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean
+from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean, first_rows
 
 
 def numbers_as_data(
@@ -41,3 +41,11 @@ def score_rows(axis: Axis, _: None, rows: tuple[Data, ...], function: Callable[.
     data, *others = rows
     valid, scores = data.valid(), function(*clean(data, axis).samples, *others)
     return jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), scores)
+
+
+def without_masked(scores: T, data: Data) -> T:
+    """The scores of the rows of `data`, of which what fills them up is cut; masked ones are NaN."""
+    scores = first_rows(scores, data.n)
+    if data.where is None:
+        return scores
+    return jax.tree.map(lambda x: jnp.where(jnp.asarray(data.where), x, jnp.nan), scores)
