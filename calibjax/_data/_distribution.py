@@ -66,7 +66,7 @@ class Distribution(ABC):
         take_one(cls)
         if "cdf" in vars(cls) and "tails" not in vars(cls):
             # A new cdf does not have the tails of a parent.
-            cls.tails = Distribution.tails  # type: ignore[method-assign]
+            type.__setattr__(cls, "tails", Distribution.tails)
 
     def _complete(self) -> None:
         """Checks and converts the parameters; jax rebuilds predictions without it."""

@@ -89,12 +89,6 @@ def hold_functions(owner: HasFunctions) -> None:
         set_fields(owner, **{field: function})
 
 
-def complete_functions(cls: type) -> None:
-    """Makes the constructor of a class with functions in its fields call `hold_functions`."""
-    if getattr(cls, "inner_functions", {}) and not hasattr(cls, "_complete"):
-        cls._complete = hold_functions  # type: ignore[attr-defined]
-
-
 class Kernel(ABC):
     """A positive definite function of one pair of points.
 
@@ -121,7 +115,10 @@ class Kernel(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_final(cls, ("__call__",), ("pairwise", "draw_frequency"))
-        complete_functions(cls)
+
+    def _complete(self) -> None:
+        """Checks and converts the fields; jax rebuilds kernels without it."""
+        hold_functions(self)
 
     @abstractmethod
     def __call__(self, x: PyTree, y: PyTree) -> jax.Array:

@@ -18,7 +18,7 @@ from calibjax._loops import (
     sum_over_coordinates,
 )
 from calibjax._numbers import Constraint, power_of_two, safe_sqrt
-from calibjax.kernels._base import check_final, complete_functions, vmap_pairs
+from calibjax.kernels._base import check_final, hold_functions, vmap_pairs
 
 
 def normal_mixture(
@@ -83,7 +83,10 @@ class Distance(ABC):
         super().__init_subclass__(**options)
         known = "pairwise", "pairwise_squared", "draw_frequency"
         check_final(cls, ("__call__", "squared"), known)
-        complete_functions(cls)
+
+    def _complete(self) -> None:
+        """Checks and converts the fields, as of a Kernel."""
+        hold_functions(self)
 
     @abstractmethod
     def __call__(self, p: Distribution, q: Distribution) -> jax.Array:

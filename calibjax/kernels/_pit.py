@@ -16,7 +16,6 @@ from calibjax.kernels._base import (
     Kernel,
     KernelLike,
     Sample,
-    hold_functions,
     kernel_value,
     upper_bound,
 )
@@ -105,7 +104,7 @@ class PITKernel(Kernel):
     inner_functions = {"prediction_kernel": "predictions"}
 
     def _complete(self) -> None:
-        hold_functions(self)
+        super()._complete()
         check_choice("features", self.features, tuple(_OF_POINTS))
         if self.weights is not None and (np.ndim(self.weights) != 1 or np.size(self.weights) == 0):
             raise ValueError(

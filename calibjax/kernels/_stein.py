@@ -26,7 +26,6 @@ from calibjax.kernels._base import (
     KernelLike,
     Product,
     Sample,
-    hold_functions,
     kernel_value,
     sum_of_products,
     times,
@@ -94,7 +93,7 @@ class SteinKernel(Kernel):
     inner_functions = {"prediction_kernel": "predictions", "target_kernel": "targets"}
 
     def _complete(self) -> None:
-        hold_functions(self)
+        super()._complete()
         rough = _rough_part(self.target_kernel)
         if rough is not None:
             raise TypeError(
