@@ -11,6 +11,8 @@ from calibjax._data._clean import clean, clean_kept_first, fill_masked, in_dtype
 from calibjax._data._column_encoding import ColumnCode
 from calibjax._data._covariates import CovariatesLike, covariate_columns
 from calibjax._data._data import (
+    DEPENDENCE,
+    NOT_PLAIN,
     Data,
     RowOptions,
     as_data,

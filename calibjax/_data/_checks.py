@@ -16,6 +16,7 @@ from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
 from calibjax._base.struct import PyTree, is_array, is_traced, on_host
 from calibjax._data._buckets import filled_up
+from calibjax._data._dependence import kept_rows
 from calibjax._data._distribution import Distribution
 from calibjax._data._interval_censored import Between, Targets, conditions
 from calibjax._data._precision import check_digits
@@ -109,9 +110,7 @@ def check_shapes_of_targets(
             "targets must be an array, got Between: it is for predictions of one number whose cdf "
             f"is known everywhere, got {family_name(predictions)}."
         )
-    ends = {"low of targets": targets.low, "high of targets": targets.high}
-    if targets.censored_at is not None:
-        ends["censored_at of targets"] = targets.censored_at
+    ends = targets.named_ends()
     for name, end in ends.items():
         check_array(name, end, "real")
     check_shapes({name: (end, "n") for name, end in ends.items()}, sizes)
@@ -154,9 +153,8 @@ def check_values_of_rows(
             check_values("weights", weights, "nonnegative and finite", valid)
         is_real = predictions.target_kind == "real" and not predictions.score_only
         if is_real and isinstance(targets, np.ndarray | jax.Array) and not is_traced(targets):
-            n = targets.shape[0]
-            kept = np.ones(n, bool) if rows[2] is None else rows[2][:n]
-            kept = kept if weights is None else kept & (rows[3][:n] > 0)
+            kept = kept_rows(targets.shape[0], *rows[2:])
+            assert kept is not None  # Neither the mask nor weights are traced here.
             check_digits(predictions, targets, kept, of_batch, targets_name)
 
 

@@ -26,6 +26,10 @@ from calibjax._data._distribution import Distribution
 from calibjax._data._interval_censored import Between, Targets
 from calibjax._data._precision import compared_in_one_precision
 
+#: The fields of `Data` by which rows depend on each other.
+DEPENDENCE = "clusters", "times"
+#: The fields of `Data` without which rows are independent and weigh the same.
+NOT_PLAIN = ("weights", *DEPENDENCE)
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
@@ -121,8 +125,9 @@ class Data:
     def unchecked(cls, predictions: Distribution, targets: PerRow = None, **rows: PerRow) -> Self:
         """Rows that are known to be right; targets are None for predictions alone."""
         none = dict.fromkeys(("where", "weights", "clusters", "times", "covariates"))
-        rows = none | rows | {"predictions": predictions, "targets": targets}
-        return with_fields(object.__new__(cls), **rows)
+        made = object.__new__(cls)
+        set_fields(made, predictions=predictions, targets=targets, **none | rows)
+        return made
 
     def replace(self, **fields: Any) -> Self:
         """The same data with other fields, which are not checked again."""
@@ -240,10 +245,8 @@ def as_data(
             f"{name} is no argument; rows have {', '.join(RowOptions.__annotations__)}."
         )
     if isinstance(predictions, Data):
-        data, others = predictions, {"targets": targets, "covariates": covariates, **rows}
-        for name, value in others.items():
-            if value is not None:
-                raise TypeError(f"{name} must be None beside Data, which has it, got both.")
+        data = predictions
+        _check_none_beside_data(targets=targets, covariates=covariates, **rows)
     else:
         if targets is None:
             check_shapes_of_predictions(predictions, None, at_least=at_least)
@@ -263,10 +266,16 @@ def as_data(
         if n_counted < at_least:
             count = "1 row" if at_least == 1 else f"{at_least} rows"
             raise ValueError(f"where and weights must keep at least {count}, got {n_counted}.")
-    depends = data.clusters is not None or data.times is not None
-    if at_least > 1 and depends and data.n_units() == 1:
+    if at_least > 1 and data.is_dependent and data.n_units() == 1:
         raise ValueError("clusters or times must have at least 2 different values, got 1.")
     return data
+
+
+def _check_none_beside_data(**given: Any) -> None:
+    """A TypeError if an argument is given that `Data` has."""
+    for name, value in given.items():
+        if value is not None:
+            raise TypeError(f"{name} must be None beside Data, which has it, got both.")
 
 
 def with_dependence(data: Data, dependence: Dependence, at_least: int = 2) -> Data:
@@ -292,8 +301,7 @@ def check_predictions(
 def check_rows(predictions: Distribution | Data, where: ArrayLike | None) -> Data:
     """Checked predictions without targets, filled up to a bucket; or `Data` as they are."""
     if isinstance(predictions, Data):
-        if where is not None:
-            raise TypeError("where must be None beside Data, which has it, got both.")
+        _check_none_beside_data(where=where)
         if predictions.n < 2:
             raise too_few_rows("predictions", predictions.n, 2)
         return padded(predictions)

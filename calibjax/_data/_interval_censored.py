@@ -118,6 +118,13 @@ class Between:
         time = widened(time)
         return cls(time, jnp.where(jnp.asarray(observed), time, jnp.inf), censored_at)
 
+    def named_ends(self) -> dict[str, Ends]:
+        """The arrays, by what errors call them; without `censored_at` if it is not known."""
+        ends = {"low of targets": self.low, "high of targets": self.high}
+        if self.censored_at is not None:
+            ends["censored_at of targets"] = self.censored_at
+        return ends
+
     def is_exact(self) -> jax.Array:
         """Which targets are known, ``[n]``."""
         return self.low == self.high

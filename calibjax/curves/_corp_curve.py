@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_key
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced, struct
-from calibjax._data import Data, Distribution
+from calibjax._data import DEPENDENCE, Data, Distribution
 from calibjax._numbers import isotonic_frequencies
 from calibjax.estimators import binary_as_data
 from calibjax.resampling import check_resamples, rank_of_level
@@ -137,9 +137,7 @@ def corp_curve(
     if is_traced((predictions, targets, where, weights)):
         raise TypeError("corp_curve must be called outside of jit, got traced arguments.")
     data = on_one_device(
-        binary_as_data(
-            predictions, targets, where=where, weights=weights, without=("clusters", "times")
-        )
+        binary_as_data(predictions, targets, where=where, weights=weights, without=DEPENDENCE)
     )
     kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
     every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)

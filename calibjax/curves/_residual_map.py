@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data import Data, Distribution, clean, padded
+from calibjax._data import NOT_PLAIN, Data, Distribution, clean, padded
 from calibjax._numbers import absolute, dot
 from calibjax.curves._witness_map import worst_cell
 from calibjax.resampling import check_resamples, critical_value, is_beyond, row_numbers, under_model
@@ -142,8 +142,7 @@ def residual_map(
     of the National Academy of Sciences 1931, for the cubic root.
     """
     check_key(key)
-    without = "weights", "clusters", "times"
-    data = numbers_as_data(predictions, targets, where=where, without=without)
+    data = numbers_as_data(predictions, targets, where=where, without=NOT_PLAIN)
     if data.predictions.has_labels:
         raise TypeError(
             "predictions must be of counts or real numbers, got "

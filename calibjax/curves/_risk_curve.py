@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered, on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data import Data, Distribution, Targets, padded
+from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, padded
 from calibjax.curves._kaplan_meier import (
     ProductLimit,
     clean_lifetimes,
@@ -114,9 +114,7 @@ def risk_curve(
     failure time data, 2002, Section 1.4, for the intervals; D'Agostino and Nam, Evaluation of the
     performance of survival analysis models, Handbook of Statistics 2003, for the groups.
     """
-    data = lifetimes_as_data(
-        predictions, targets, at, where=where, without=("weights", "clusters", "times")
-    )
+    data = lifetimes_as_data(predictions, targets, at, where=where, without=NOT_PLAIN)
     n_bins = UniformBinning(n_bins).n_bins
     level = one_level(confidence_level, jnp.float32)
     return _risk_curve(padded(data), jnp.asarray(at), level, n_bins=n_bins)

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data import Data, Distribution, as_data, clean, padded
+from calibjax._data import NOT_PLAIN, Data, Distribution, as_data, clean, padded
 from calibjax.estimators import UniformBinning, bin_means
 from calibjax.resampling import Bins, check_resamples, is_beyond, redrawn_label_counts
 
@@ -130,8 +130,7 @@ def witness_map(
     Wiley 1993, for the largest of many scores.
     """
     check_key(key)
-    without = "weights", "clusters", "times"
-    data = as_data(predictions, targets, where=where, without=without)
+    data = as_data(predictions, targets, where=where, without=NOT_PLAIN)
     if not data.predictions.has_labels:
         raise TypeError(
             "predictions must be Bernoulli or Categorical, got "

@@ -8,7 +8,7 @@ from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
-from calibjax._data import Data, Distribution, Targets, clean, padded
+from calibjax._data import DEPENDENCE, Data, Distribution, Targets, clean, padded
 from calibjax.estimators._binning import UniformBinning
 from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
 
@@ -83,10 +83,9 @@ def d_calibration(
     n_bins = UniformBinning(n_bins).n_bins
     if n_bins < 2:
         raise ValueError(f"n_bins must be an integer of at least 2, got {n_bins}.")
-    without = "clusters", "times"
     data = padded(
         numbers_as_data(
-            predictions, targets, intervals=True, where=where, weights=weights, without=without
+            predictions, targets, intervals=True, where=where, weights=weights, without=DEPENDENCE
         )
     )
     return _d_calibration(None, (data, pit_interval(data)), n_bins)

@@ -133,10 +133,8 @@ def read_intervals(predictions: Any, targets: Between) -> tuple[Distribution, Be
             "targets must be an array, got Between: it is for predictions of numbers, got "
             f"{type(predictions).__name__} predictions of classes."
         )
-    ends = {"low of targets": targets.low, "high of targets": targets.high}
-    if targets.censored_at is not None:
-        ends["censored_at of targets"] = targets.censored_at
-    return predictions, Between(*(on_host(as_numpy(name, x)) for name, x in ends.items()))
+    ends = (on_host(as_numpy(name, x)) for name, x in targets.named_ends().items())
+    return predictions, Between(*ends)
 
 
 def n_unknown(targets: Any) -> int:

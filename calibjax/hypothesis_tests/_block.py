@@ -11,14 +11,12 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer
 from calibjax._base.sharding import Axis, all_sum, on_devices, on_one_device, optimised_on_devices
 from calibjax._base.struct import is_traced, static, struct
-from calibjax._data import Data, Distribution, Targets, padded
+from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, padded
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import MeanInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
-
-_NOT_USED = "weights", "clusters", "times"
 
 
 class BlockSummary(NamedTuple):
@@ -96,7 +94,7 @@ def asymptotic_block_skce_test(
     Remarks B.1 and B.3.
     """
     terms, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, without=_NOT_USED
+        kernel, predictions, targets, where=where, intervals=True, without=NOT_PLAIN
     )
     if data.n < 4:
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
@@ -272,7 +270,7 @@ class SKCEState:
             TypeError, ValueError: as in `skce`.
         """
         terms, data = check_inputs(
-            kernel, predictions, targets, where=where, intervals=True, without=_NOT_USED
+            kernel, predictions, targets, where=where, intervals=True, without=NOT_PLAIN
         )
         if data.n < self.block_size:
             return self

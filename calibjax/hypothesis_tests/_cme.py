@@ -13,6 +13,7 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
 from calibjax._base.struct import is_traced, widest_dtype
 from calibjax._data import (
+    NOT_PLAIN,
     Data,
     Distribution,
     Targets,
@@ -94,7 +95,7 @@ def asymptotic_cme_test(
         targets,
         where=where,
         intervals=True,
-        without=("weights", "clusters", "times"),
+        without=NOT_PLAIN,
         formula=deviation,
     )
     locations = check_locations(data.predictions, test_predictions, test_targets, "test")

@@ -7,15 +7,13 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_flag, check_integer, check_values
 from calibjax._base.sharding import Axis, on_devices
 from calibjax._base.struct import is_array, is_traced
-from calibjax._data import Data, Distribution, Targets, clean, padded
+from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, clean, padded
 from calibjax.discrepancy import SumOfTerms, check_inputs
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import BoundedMeanInterval, BoundedNormInterval, IntervalOf
 from calibjax.kernels import KernelLike, upper_bound
 from calibjax.operators import block_h, tiled_h
-
-_NOT_USED = "weights", "clusters", "times"
 
 
 def distribution_free_skce_test(
@@ -81,7 +79,7 @@ def distribution_free_skce_test(
     for sums of bounded random variables, 1963, Section 5.
     """
     checked, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, without=_NOT_USED
+        kernel, predictions, targets, where=where, intervals=True, without=NOT_PLAIN
     )
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:

@@ -68,7 +68,7 @@ def cross_fit(
     """
     data = data_outside_jit("cross_fit", predictions, targets, rows, folds, covariates)
     in_order = rows.get("times") is not None
-    if np.ndim(folds) > 0 and not (data.clusters is None and data.times is None):
+    if np.ndim(folds) > 0 and data.is_dependent:
         name = "times" if in_order or data.clusters is None else "clusters"
         raise ValueError(f"{name} must be None with the fold of each row, got an array.")
     return _cross_fit(data, method, folds, in_order, groups, covariates, lower)

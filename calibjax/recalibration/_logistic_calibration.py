@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
-from calibjax._data import Data, Distribution
+from calibjax._data import DEPENDENCE, Data, Distribution
 from calibjax.estimators import binary_as_data
 from calibjax.intervals import Estimate, Sampling, wilson_interval
 from calibjax.recalibration._beta_and_spline_maps import fit_spline
@@ -138,8 +138,7 @@ def logistic_calibration(
     if is_traced((predictions, targets, where, weights)):
         raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
     level = float(one_level(confidence_level, np.float64))
-    without = "clusters", "times"
-    data = binary_as_data(predictions, targets, where=where, weights=weights, without=without)
+    data = binary_as_data(predictions, targets, where=where, weights=weights, without=DEPENDENCE)
     data = on_one_device(data)
     rows, _ = rows_of_labels(data)
     n_certain = int(np.sum((rows.probs == 0).any(axis=1)))

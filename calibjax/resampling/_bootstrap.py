@@ -269,7 +269,7 @@ def dependent_sums(
     labels need them.  O(n^2 n_resamples) time; O(n) memory, some hundreds of numbers for each row.
     """
     h_diagonal, weights, axis = h.diagonal, h.weights, h.axis
-    is_alone = data.clusters is None and data.times is None
+    is_alone = not data.is_dependent
     if is_alone:
         data = data.replace(clusters=row_numbers(data.weights, axis))
     of_pairs, n_pairs = (0.0, 0.0) if is_alone else related_sums(h, data)

@@ -97,7 +97,7 @@ class NullSampler(NamedTuple):
     def of(cls, data: Data) -> Self:
         """The null sampler that is right for these rows."""
         is_coarse = isinstance(data.targets, Between) and data.targets.censored_at is None
-        if data.clusters is None and data.times is None:
+        if not data.is_dependent:
             if not is_coarse:
                 return cls()
             return cls("webb" if data.n_kept() <= _FEW_ROWS else "normal")
@@ -114,7 +114,7 @@ class NullSampler(NamedTuple):
         """What is drawn, such as "multipliers of 60 clusters", to stand behind a number."""
         if self.redraws:
             return "draws from the model"
-        if data.clusters is None and data.times is None:
+        if not data.is_dependent:
             return "multipliers of rows, as the law of the censoring is not known"
         return f"multipliers of {data.describe_units()}"
 
@@ -132,8 +132,7 @@ class NullSampler(NamedTuple):
         if isinstance(data.targets, Between):
             hidden = data.targets.hiding(data.weights != 0, axis)
         if not self.redraws:
-            is_alone = data.clusters is None and data.times is None
-            units = data.replace(clusters=numbers) if is_alone else data
+            units = data if data.is_dependent else data.replace(clusters=numbers)
             xi = multipliers(multiplier_key, units, self.kind == "normal", self.n_times, axis)
         rows = SampledRows(*data.samples, hidden, numbers, numbers if xi is None else xi.rows)
         return DataSets(draw_key, rows, xi, by_pit)
