@@ -2,7 +2,7 @@
 
 Shapes and dtypes are known while tracing and are always checked.  Values are checked only where
 they are concrete.  Inside a user's jit they are tracers, and a bad value makes the result NaN
-instead (see `_data.clean`).
+instead (see `clean` of `_data`).
 """
 
 import operator

@@ -10,7 +10,7 @@ import numpy as np
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
 from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_data
-from calibjax.discrepancy._normal_form import PITResidual, SteinResidual, SumOfTerms, h, normal_form
+from calibjax.discrepancy._normal_form import SteinResidual, SumOfTerms, h, normal_form
 from calibjax.kernels import (
     KernelLike,
     check_formula,
@@ -48,9 +48,7 @@ def check_kernel_of(
     kernel = as_pytree(kernel)
     users = check_kernel(kernel)
     terms = normal_form(kernel)
-    if isinstance(data.targets, Between) and not all(
-        isinstance(term.residual, PITResidual) for term in terms.terms
-    ):
+    if isinstance(data.targets, Between) and not terms.is_of_pit:
         raise TypeError(
             "kernel must be a PITKernel, or sums and multiples of them, for targets that are "
             f"Between, got {type_name(kernel)}."

@@ -310,6 +310,11 @@ class SumOfTerms:
         """The sum of a function of each term."""
         return functools.reduce(jnp.add, map(function, self.terms))
 
+    @property
+    def is_of_pit(self) -> bool:
+        """Whether all that it sees of a target is its PIT."""
+        return all(isinstance(term.residual, PITResidual) for term in self.terms)
+
 
 @struct
 class One:

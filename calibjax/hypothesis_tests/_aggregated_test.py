@@ -23,7 +23,7 @@ from calibjax._data import (
     known_point,
     padded,
 )
-from calibjax.discrepancy import PITResidual, SumOfTerms, check_kernel_of, normal_form
+from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._kernel_terms import column_kernels, terms_of, with_columns
@@ -253,9 +253,9 @@ def aggregated_skce_test(
     of_columns = {name: forms[index] for name, index in judging.items()}
     if isinstance(data.targets, Between):
         # The default kernels of ordered classes compare labels too, which are not known here.
-        members = [k for k, form in zip(members, forms, strict=True) if _judges_pit(form)]
-        forms = list(filter(_judges_pit, forms))
-        of_columns = {name: form for name, form in of_columns.items() if _judges_pit(form)}
+        members = [k for k, form in zip(members, forms, strict=True) if form.is_of_pit]
+        forms = [form for form in forms if form.is_of_pit]
+        of_columns = {name: form for name, form in of_columns.items() if form.is_of_pit}
     terms = terms_of(forms)
     if of_columns:
         assert data.covariates is not None
@@ -272,10 +272,6 @@ def aggregated_skce_test(
         members=dataclasses.replace(result.members, kernels=members),
         method=f"aggregated_skce_test, {described}",
     )
-
-
-def _judges_pit(form: SumOfTerms) -> bool:
-    return all(isinstance(term.residual, PITResidual) for term in form.terms)
 
 
 @on_devices

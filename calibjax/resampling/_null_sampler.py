@@ -2,8 +2,8 @@ r"""Data sets under H0 and sums over their rows: the engine of tests, bands and 
 
 - A **null sampler** says how data sets are made that a calibrated model could have given.
 - A **statistic** is a function of a chunk of rows and of what is drawn for them, and returns sums.
-- A **reduction** says what is kept of the sums of each data set: a rank (`_rank.py`), the largest
-  of several, or a simultaneous band (`_bands.py`).
+- A **reduction** says what is kept of the sums of each data set: a rank (`_rank_pvalues.py`), the
+  largest of several, or a simultaneous band (`_bands.py`).
 
 Where rows are independent given the predictions, targets are drawn from these.  Of samples,
 `pooled` has put the target among them, so that a draw exchanges it with one of them.  Other data
