@@ -96,6 +96,7 @@ from calibjax.expectations import default_kernels as default_kernels
 from calibjax.expectations import inner_product as inner_product
 from calibjax.expectations import mean_embedding as mean_embedding
 from calibjax.expectations import product_kernel as product_kernel
+from calibjax.frames import read_data as read_data
 from calibjax.hypothesis_tests import CalibrationTestResult as CalibrationTestResult
 from calibjax.hypothesis_tests import SKCEState as SKCEState
 from calibjax.hypothesis_tests import aggregated_skce_test as aggregated_skce_test

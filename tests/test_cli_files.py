@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
-from calibjax.cli._read_tables import read_tables
-from calibjax.cli._terminal import BadInput
+from calibjax.frames.files._read_files import read_tables
 
 COMMAS = "p_a,p_b,label\n0.5,0.5,a\n0.2,0.8,b\n"
 WITH_DECIMAL_COMMAS = "p_a;p_b;label\n0,5;0,5;a\n0,2;0,8;b\n"
@@ -44,8 +43,7 @@ GOOD = {
 }
 
 
-# A file and a table have errors of their own.
-ERRORS = BadInput, ValueError
+ERRORS = ValueError
 EVALUATE = "calibjax.evaluation._evaluate_columns.evaluate_read"
 
 
@@ -293,9 +291,7 @@ def test_rows_of_several_files(tmp_path):
     assert model.row_names.tolist() == [f"{row} of {first}" for row in (2, 3, 2, 3)]
     with pytest.raises(ERRORS, match="b.csv, column p_b, row 3: .*got ?"):
         Columns("label", probs="p_*").read(first, second)
-    with pytest.raises(
-        (BadInput, ValueError), match="c.csv: expected the columns of .*a.csv, .* called p_b"
-    ):
+    with pytest.raises(ERRORS, match="c.csv: expected the columns of .*a.csv, .* called p_b"):
         Columns("label", probs="p_*").read(first, write(tmp_path, "c.csv", "label,p_a\na,1\n"))
 
 
@@ -333,9 +329,7 @@ def test_options_whose_number_differs(tmp_path, capsys):
     np.testing.assert_allclose(model.predictions.probs, expected, rtol=1e-6)
     assert model.targets.tolist() == [1, 2, 0]
     assert "x.jsonl, p: rows have 1 to 3 options" in capsys.readouterr().err
-    with pytest.raises(
-        (BadInput, ValueError), match="p, row 2: expected 2 numbers as .* got 3 numbers"
-    ):
+    with pytest.raises(ERRORS, match="p, row 2: expected 2 numbers as .* got 3 numbers"):
         Columns("y", draws="p").read(tmp_path / "x.jsonl")
 
 
@@ -439,7 +433,7 @@ def test_names_with_dots_in_a_condition(tmp_path):
     ]:
         model = Columns("y", prob="p", where=condition).read(path, at_least=1)
         assert model.row_names.tolist() == rows
-    with pytest.raises(BadInput, match="numbers is compared with a text; write numbers without"):
+    with pytest.raises(ERRORS, match="numbers is compared with a text; write numbers without"):
         Columns("y", prob="p", where="y <> '-1'").read(path)
 
 

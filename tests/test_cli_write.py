@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import calibjax as cj
 from calibjax.cli import app
-from calibjax.cli._read_tables import read_tables
 from calibjax.cli._write_table import with_columns_of
+from calibjax.frames.files._read_files import read_tables
 
 P = np.array([0.2, 0.8, 0.3, 0.7], np.float32)
 OTHERS = {

@@ -336,8 +336,8 @@ READERS = {
     "covariate_curve": lambda x: (
         cj.covariate_curve(KEY, PREDICTIONS, EVENTS, {"x": x}, n_resamples=99).value
     ),
-    "clusters": lambda x: cj.evaluation._evaluate.read_dependence(x, None, None).clusters,
-    "times": lambda x: cj.evaluation._evaluate.read_dependence(None, x, 2).times,
+    "clusters": lambda x: cj.frames.read_dependence(x, None, None).clusters,
+    "times": lambda x: cj.frames.read_dependence(None, x, 2).times,
 }
 KEY = jax.random.key(3)
 

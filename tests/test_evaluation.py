@@ -22,7 +22,6 @@ from calibjax._data import as_data, padded
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._effect import Effect
-from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._metrics import Measure, _ratios_to_variance, measures
 from calibjax.evaluation._remarks import Impossible, impossible_rows, in_words, remarks
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
@@ -34,6 +33,7 @@ from calibjax.evaluation._summary import (
     verdict,
 )
 from calibjax.evaluation._wording import class_name, number, shown_names
+from calibjax.frames._arrays import read_inputs
 from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
 
 NAMES = ["cat", "dog", "fox"]

@@ -14,7 +14,7 @@ from scipy import stats
 
 import calibjax as cj
 import calibjax.plot
-from calibjax.evaluation._inputs import read_inputs
+from calibjax.frames._arrays import read_inputs
 
 N = 30
 RNG = np.random.default_rng(0)

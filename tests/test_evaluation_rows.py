@@ -13,17 +13,18 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._data import Dependence, as_data, padded
-from calibjax.evaluation._dependence import read_dependence, read_weights, remarks_on_few_units
+from calibjax.evaluation._dependence import remarks_on_few_units
 from calibjax.evaluation._expected_events import (
     events_of,
     remark_on_censoring,
     shift_in_words,
     target_in_words,
 )
-from calibjax.evaluation._inputs import read_inputs
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._metric_intervals import Measure
 from calibjax.evaluation._redrawn_statistics import label_statistics
+from calibjax.frames import read_dependence, read_weights
+from calibjax.frames._arrays import read_inputs
 from calibjax.intervals import Sampling, mean_interval, wilson_interval
 
 N = 160

@@ -11,8 +11,8 @@ import calibjax as cj
 from calibjax.cli._columns import Columns
 from calibjax.cli._monitor_state import impossible_row
 from calibjax.evaluation._evaluate_columns import evaluate_read
-from calibjax.evaluation._frames import ColumnNames, PredictionColumns, read_frame
-from calibjax.evaluation._inputs import read_inputs
+from calibjax.frames import ColumnNames, PredictionColumns, read_frame
+from calibjax.frames._arrays import read_inputs
 
 # 1 - p, of which float32 would keep 3, 1 and no digits.
 RARE = np.array([1e-4, 1e-7, 1e-9, 1e-12])

@@ -15,10 +15,10 @@ import calibjax as cj
 from calibjax._data import as_data, padded
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
-from calibjax.evaluation import dependence_of
-from calibjax.evaluation._frames import columns_of_rows
-from calibjax.evaluation._inputs import read_inputs
+from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import neighbours_in_columns, remarks_on_order
+from calibjax.frames import dependence_of
+from calibjax.frames._arrays import read_inputs
 
 # A file, options, and what is told; the first option in that is then given.
 P, Q = ("--prob", "p", "--target", "y"), ("--quantiles", "q*", "--target", "y")

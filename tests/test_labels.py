@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import calibjax.evaluation
 from calibjax.cli import app
-from calibjax.evaluation._inputs import read_inputs
+from calibjax.frames._arrays import read_inputs
 
 
 class Refused(Exception):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import calibjax as cj
-from calibjax.evaluation._inputs import read_inputs
+from calibjax.frames._arrays import read_inputs
 
 TIMES = np.array([1.0, 2.0, 4.0])
 PROBS = np.array([[0.75, 0.5, 0.25], [0.875, 0.5, 0.5], [0.5, 0.25, 0.0], [1.0, 0.5, 0.125]])

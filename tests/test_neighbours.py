@@ -11,9 +11,7 @@ import pytest
 import calibjax as cj
 from calibjax._data import as_data, padded
 from calibjax.cli._columns import Columns as ColumnOptions
-from calibjax.cli._table import FileTable
-from calibjax.evaluation import Model, PredictionColumns
-from calibjax.evaluation._frames import columns_of_rows
+from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import (
     Column,
     Neighbours,
@@ -24,6 +22,8 @@ from calibjax.evaluation._serial_dependence import (
     neighbours_in_columns,
     remarks_on_order,
 )
+from calibjax.frames import Model, PredictionColumns
+from calibjax.frames.files._table import FileTable
 
 N = 160
 

@@ -9,8 +9,8 @@ import pytest
 
 import calibjax as cj
 from calibjax.cli._columns import Columns
-from calibjax.evaluation._frames import ColumnNames, read_frame
-from calibjax.evaluation._inputs import read_inputs
+from calibjax.frames import ColumnNames, read_frame
+from calibjax.frames._arrays import read_inputs
 
 NAN = np.nan
 # A question with all options, of which one was rounded to 0; one without B; one without A and C.

@@ -43,6 +43,7 @@ ROOMS = [
     "monitoring",
     "curves",
     "plot",
+    "frames",
     "evaluation",
     "sklearn",
     "hub",

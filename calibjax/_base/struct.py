@@ -25,9 +25,14 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
+def outside() -> Any:
+    """A field that is no part of the pytree: None after any transformation of jax."""
+    return dataclasses.field(metadata={"outside": True})
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, outside))
 def struct(cls: type[T]) -> type[T]:
-    """Makes `cls` a frozen dataclass and a pytree of its fields, but for the `static` ones.
+    """Makes `cls` a frozen dataclass and a pytree of its fields, but for `static` and `outside`.
 
     `eq=False` because the generated equality fails on arrays.  A subclass is a struct too, with or
     without the decorator.  A class that checks or converts its fields does so in an `__init__` of
@@ -40,11 +45,14 @@ def struct(cls: type[T]) -> type[T]:
     has_init, has_repr = _is_written("__init__", cls), _is_written("__repr__", cls)
     decorator = dataclasses.dataclass(frozen=True, eq=False, init=not has_init, repr=not has_repr)
     made: Any = decorator(cls)
-    options = [x.name for x in dataclasses.fields(made) if x.metadata.get("static")]
-    names = [x.name for x in dataclasses.fields(made) if not x.metadata.get("static")]
+    fields = dataclasses.fields(made)
+    options, others = (
+        [x.name for x in fields if x.metadata.get(kind)] for kind in ("static", "outside")
+    )
+    names = [x.name for x in fields if x.name not in (*options, *others)]
     if hasattr(made, "_complete") and not has_init:
         made.__init__ = _completing(made.__init__)
-    _register(made, names, options)
+    _register(made, names, options, others)
 
     def make_struct(subclass: type, **kwargs: Any) -> None:
         super(made, subclass).__init_subclass__(**kwargs)
@@ -73,7 +81,7 @@ def _completing(init: Callable[..., None]) -> Callable[..., None]:
     return init_and_complete
 
 
-def _register(cls: Any, names: list[str], options: list[str]) -> None:
+def _register(cls: Any, names: list[str], options: list[str], others: list[str]) -> None:
     """Registers a pytree that is rebuilt without its constructor.
 
     The children may be tracers or placeholders, which a constructor would not take for parameters,
@@ -92,7 +100,7 @@ def _register(cls: Any, names: list[str], options: list[str]) -> None:
 
     def unflatten(structure, children):
         instance = object.__new__(cls)
-        set_fields(instance, **dict(zip(names, children, strict=True)))
+        set_fields(instance, **dict.fromkeys(others), **dict(zip(names, children, strict=True)))
         set_fields(instance, **dict(zip(options, structure, strict=True)))
         return instance
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_array, check_shapes
 from calibjax._base.parameters import family_name, row_shapes
 from calibjax._base.sharding import devices_of
-from calibjax._base.struct import is_traced, on_host, set_fields, struct, with_fields
+from calibjax._base.struct import is_traced, on_host, outside, set_fields, struct, with_fields
 from calibjax._data._buckets import LARGEST_BUCKET, bucket, filled_up
 from calibjax._data._checks import (
     check_dtype_of_targets,
@@ -30,6 +30,7 @@ from calibjax._data._precision import compared_in_one_precision
 DEPENDENCE = "clusters", "times"
 #: The fields of `Data` without which rows are independent and weigh the same.
 NOT_PLAIN = ("weights", *DEPENDENCE)
+_FOR_PEOPLE = "groups", "classes", "row_names"
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
@@ -70,7 +71,9 @@ class Data:
             categories.
 
     A `Data` is a pytree, and can be an argument of jit.  Its `times` are in units of the horizon,
-    and its `clusters` are numbered.
+    and its `clusters` are numbered.  What people call things is no part of the pytree: `groups`,
+    columns ``[n]`` by their names, the names of the `classes`, and `row_names` ``[n]``, which are
+    None unless `read_data` or `replace` has set them.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
@@ -92,6 +95,9 @@ class Data:
     clusters: PerRow
     times: PerRow
     covariates: Covariates | None
+    groups: Any = outside()
+    classes: Any = outside()
+    row_names: Any = outside()
 
     def __init__(
         self,
@@ -119,12 +125,13 @@ class Data:
         if covariates is not None:
             columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
         rows = dict(where=where, weights=weights, clusters=clusters, times=times)
-        set_fields(self, predictions=predictions, targets=targets, **rows, covariates=columns)
+        rows |= dict(covariates=columns, **dict.fromkeys(_FOR_PEOPLE))
+        set_fields(self, predictions=predictions, targets=targets, **rows)
 
     @classmethod
     def unchecked(cls, predictions: Distribution, targets: PerRow = None, **rows: PerRow) -> Self:
         """Rows that are known to be right; targets are None for predictions alone."""
-        none = dict.fromkeys(("where", "weights", "clusters", "times", "covariates"))
+        none = dict.fromkeys(("where", "weights", "clusters", "times", "covariates", *_FOR_PEOPLE))
         made = object.__new__(cls)
         set_fields(made, predictions=predictions, targets=targets, **none | rows)
         return made

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Model, as_iso
+from calibjax.frames import Model, as_iso
+from calibjax.frames.files import FileTable
 
 # Dates that are not understood: nobody knows whether the day or the month is first, or which
 # century it is, and names of months are not ordered by the alphabet.

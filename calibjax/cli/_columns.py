@@ -8,12 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax.cli._json import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
-from calibjax.cli._read_tables import read_tables
-from calibjax.cli._table import FileTable
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Categorical
-from calibjax.evaluation import ColumnNames, Model
+from calibjax.frames import ColumnNames, Model
+from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, FileTable, read_tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Columns(ColumnNames):
                 words = f"a finite log-likelihood in {ANSWERS} (--drop-missing leaves out others)"
                 table.check_present(PROBS, words)
         elif not self.are_said and ANSWERS in table.columns:
-            raise BadInput(
+            raise ValueError(
                 f"{table.source}: expected a log of questions of multiple choice, with the "
                 f"log-likelihood of each option in {ANSWERS}, got none; of other logs --prob or "
                 "--probs and --target name columns."
@@ -59,9 +57,9 @@ class Columns(ColumnNames):
         """The columns of files, whose rows are joined."""
         separator = _TAB.get(self.separator or "", self.separator)
         if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
-            raise BadInput(f"--separator must be one character, or tab, got {separator!r}.")
+            raise ValueError(f"--separator must be one character, or tab, got {separator!r}.")
         if self.decimal not in (None, ".", ","):
-            raise BadInput(f"--decimal must be . or a comma, got {self.decimal!r}.")
+            raise ValueError(f"--decimal must be . or a comma, got {self.decimal!r}.")
         return read_tables(paths, separator, self.decimal)
 
 

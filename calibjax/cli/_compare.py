@@ -10,7 +10,8 @@ import typer
 from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._options import AsJson, Level, Seed, with_options
 from calibjax.cli._terminal import BadInput, as_text, check_level, one_line_errors, working
-from calibjax.evaluation import Model, dependence_of, remarks_on_independence
+from calibjax.evaluation import remarks_on_independence
+from calibjax.frames import Model, dependence_of
 from calibjax.intervals import compare_calibration
 
 

@@ -9,7 +9,8 @@ import typer
 from calibjax.cli._columns import Columns
 from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, check_folder, check_level, one_line_errors, working
-from calibjax.evaluation import evaluate_model, groups_of
+from calibjax.evaluation import evaluate_model
+from calibjax.frames import groups_of
 
 
 @with_options()

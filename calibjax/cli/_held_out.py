@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from calibjax._data import Data, Dependence, Distribution
-from calibjax.evaluation import Model
+from calibjax.frames import Model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Interval, Sampling, mean_interval
 from calibjax.recalibration import held_out as judged_on_held_out

@@ -28,7 +28,7 @@ from calibjax.cli._terminal import (
     one_line_errors,
     working,
 )
-from calibjax.evaluation import Model
+from calibjax.frames import Model
 
 # What is said of a p-value that float32 cannot tell from 0.
 _UNDERFLOW = "< 1e-37"

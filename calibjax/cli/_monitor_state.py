@@ -16,7 +16,7 @@ from calibjax._base.text import listed
 from calibjax.cli._batch_deduplication import History, NewFile, sort_key, texts_of
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Model, dependence_of
+from calibjax.frames import Model, dependence_of
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax monitor", "version": 6}

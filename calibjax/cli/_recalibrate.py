@@ -24,7 +24,7 @@ from calibjax.cli._saved_map import (
 )
 from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
-from calibjax.evaluation import PredictionColumns, dependence_of
+from calibjax.frames import PredictionColumns, dependence_of
 from calibjax.recalibration import as_normal, fit_recalibrator
 
 

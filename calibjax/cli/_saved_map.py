@@ -10,7 +10,7 @@ from calibjax._base.files import json_of
 from calibjax._base.text import listed
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import PredictionColumns, Table, group_columns
+from calibjax.frames import PredictionColumns, Table, group_columns
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
 

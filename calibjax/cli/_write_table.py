@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from calibjax.cli._delimited import Text
-from calibjax.cli._json import lines_with
-from calibjax.cli._table import FileTable
+from calibjax.frames.files import FileTable, Text, lines_with
 
 # Of the files that can be read, those that can be written again.
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".npz")

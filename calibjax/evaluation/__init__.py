@@ -1,6 +1,5 @@
 """For people: from predictions in whatever form they have them to a verdict and a report."""
 
-from calibjax.evaluation._dependence import as_iso, read_dependence
 from calibjax.evaluation._evaluate import evaluate
 from calibjax.evaluation._evaluate_columns import (
     evaluate_model,
@@ -8,17 +7,6 @@ from calibjax.evaluation._evaluate_columns import (
     remarks_on_independence,
 )
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._frames import (
-    ColumnNames,
-    Model,
-    PredictionColumns,
-    Table,
-    are_empty,
-    cells_of,
-    dependence_of,
-    group_columns,
-    groups_of,
-)
 from calibjax.evaluation._groups import GroupVerdicts
 from calibjax.evaluation._posterior import ParameterCheck, PosteriorCheck, check_posterior
 from calibjax.evaluation._serial_dependence import Column

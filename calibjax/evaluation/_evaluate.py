@@ -8,11 +8,15 @@ import jax
 
 from calibjax._base.check import check_flag
 from calibjax._base.struct import is_traced
-from calibjax.evaluation._dependence import read_dependence, read_weights
 from calibjax.evaluation._evaluate_columns import evaluate_model, evaluate_read
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._frames import ColumnNames, read_frame
-from calibjax.evaluation._inputs import read_inputs
+from calibjax.frames import (
+    ColumnNames,
+    read_dependence,
+    read_frame,
+    read_inputs,
+    read_weights,
+)
 
 
 def evaluate(

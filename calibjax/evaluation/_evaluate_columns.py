@@ -19,18 +19,10 @@ from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._directions_by_family import directions_of
 from calibjax.evaluation._effect import effect_of
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._frames import (
-    ColumnNames,
-    Model,
-    columns_of_rows,
-    dependence_of,
-    groups_of,
-    targets_of,
-    weights_of,
-)
 from calibjax.evaluation._groups import segments_of_groups
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._metrics import measures
+from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._recalibration_check import recalibration_check
 from calibjax.evaluation._remarks import Impossible, impossible_rows
 from calibjax.evaluation._serial_dependence import (
@@ -39,6 +31,14 @@ from calibjax.evaluation._serial_dependence import (
     neighbour_dependence_test,
     neighbours_in_columns,
     remarks_on_order,
+)
+from calibjax.frames import (
+    ColumnNames,
+    Model,
+    dependence_of,
+    groups_of,
+    targets_of,
+    weights_of,
 )
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.resampling import as_multiple

@@ -24,11 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
-from calibjax._base.sharding import on_one_device
-from calibjax._base.struct import on_host
 from calibjax._data import Between, Data, Distribution, known_point
-from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
-from calibjax.evaluation._array_conversion import as_numpy
+from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._metric_intervals import Measure
 from calibjax.evaluation._wording import interval_text, number
 from calibjax.intervals import Sampling
@@ -115,26 +112,6 @@ def events_in_words(events: Measure | None) -> str:
 # The p-value may be too small if a larger share of rows is censored between two times of a curve
 # that falls by more than this between them.
 _MOST_INSIDE, _LARGE_CELL = 0.05, 0.1
-
-
-def read_intervals(predictions: Any, targets: Between) -> tuple[Distribution, Between]:
-    """Predictions that are a distribution, and both ends as arrays."""
-    if is_foreign(predictions):
-        predictions = as_predictions(predictions)
-    elif isinstance(predictions, Distribution):
-        predictions = on_one_device(predictions)
-    else:
-        raise TypeError(
-            "predictions must be a distribution for targets that are Between, such as "
-            f"calibjax.Weibull(concentration, scale), got {type(predictions).__name__}."
-        )
-    if predictions.has_labels:
-        raise TypeError(
-            "targets must be an array, got Between: it is for predictions of numbers, got "
-            f"{type(predictions).__name__} predictions of classes."
-        )
-    ends = (on_host(as_numpy(name, x)) for name, x in targets.named_ends().items())
-    return predictions, Between(*ends)
 
 
 def n_unknown(targets: Any) -> int:

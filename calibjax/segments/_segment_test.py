@@ -89,11 +89,11 @@ def segment_test(
             among the kept rows.
         predictions, targets: as in `Data`, or one `Data`: n >= 8 rows of labels, counts or numbers,
             which may be `Between`.
-        groups: columns ``[n]`` by their names: a dict, or a frame.  Texts, booleans, and numbers
-            and times with at most 12 different values are categories, and others are cut at their
-            quartiles; missing values are a level of their own.  Columns with one level, with
-            another one in each row, or with more than 256 are left out, and the result says so.
-            Groups must be known before the targets.
+        groups: columns ``[n]`` by their names: a dict, or a frame; None for those of `Data`.
+            Texts, booleans, and numbers and times with at most 12 different values are categories,
+            and others are cut at their quartiles; missing values are a level of their own.  Columns
+            with one level, with another one in each row, or with more than 256 are left out, and
+            the result says so.  Groups must be known before the targets.
         order: how many columns a segment may have.
         n_resamples: R; p is a multiple of 1 / (R + 1).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
@@ -130,6 +130,7 @@ def segment_test(
     data = as_data(predictions, targets, intervals=True, **rows)
     _check_family(data)
     n, kept = data.n, data.counted_rows()
+    groups = data.groups if groups is None else groups
     columns, left_out = read_columns({} if groups is None else groups, kept)
     segments = segments_of(columns, kept, order)
     if not segments:

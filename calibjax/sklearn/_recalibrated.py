@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from calibjax._data import Dependence, Distribution, filled_up
-from calibjax.evaluation import read_dependence
+from calibjax.frames import read_dependence
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibjax._base.text import listed
 from calibjax._data import Frame, in_one_precision
-from calibjax.evaluation._array_conversion import as_numpy
+from calibjax.frames import as_numpy
 
 
 class Parameters(NamedTuple):

@@ -11,15 +11,14 @@ from calibjax._base.struct import on_host
 from calibjax._data import Between, Distribution
 from calibjax._numbers import TOLERANCE
 from calibjax.distributions import Bernoulli, as_predictions, is_foreign
-from calibjax.evaluation._array_conversion import (
+from calibjax.frames._array_conversion import (
     absent_options,
     as_numpy,
     column_names,
     with_options,
 )
-from calibjax.evaluation._expected_events import read_intervals
-from calibjax.evaluation._label_encoding import labels_in_python
-from calibjax.evaluation._survival_inputs import read_lifetimes
+from calibjax.frames._labels import labels_in_python
+from calibjax.frames._lifetimes import read_intervals, read_lifetimes
 
 
 class Inputs(NamedTuple):

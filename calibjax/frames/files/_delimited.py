@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import sys
 from codecs import BOM_UTF8
 from contextlib import suppress
 from pathlib import Path
@@ -10,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import typer
 
-from calibjax.cli._table import FileTable
-from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import are_empty
+from calibjax.frames._table import are_empty
+from calibjax.frames.files._table import FileTable
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Lines that say which separator a file has.
@@ -74,14 +73,14 @@ def read_delimited(
     names = [(name or "").strip() or f" {k}" for k, name in enumerate(header, 1)]
     for name in names:
         if names.count(name) > 1:
-            raise BadInput(f"{path}: expected different names of columns, got {name} twice.")
+            raise ValueError(f"{path}: expected different names of columns, got {name} twice.")
     frame = cells[1:].rename(dict(zip(cells.columns, names, strict=True)))
     commas = [] if found == "," and decimal is None else _with_commas(path, frame, decimal)
     frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
     seen = [f"{_SEPARATORS[found]} between columns"] if separator is None and found != "," else []
     seen += ["commas before decimals"] if commas and decimal is None else []
     if seen:
-        typer.echo(f"{path}: read with {' and '.join(seen)}.", err=True)
+        print(f"{path}: read with {' and '.join(seen)}.", file=sys.stderr)
     columns = frame.to_dict()
     written = Text(header, columns, found, commas, content.startswith(BOM_UTF8))
     named = {name: column for name, column in columns.items() if name.strip() == name}
@@ -123,7 +122,7 @@ def _cells(path: Path, text: bytes, separator: str) -> pl.DataFrame:
                 raise csv.Error(f"expected {n_columns} values, as in the header, got {len(row)}")
             line = reader.line_num + 1
     except csv.Error as error:
-        raise BadInput(
+        raise ValueError(
             f"{path}, line {line}: {error}; --separator says what is between columns, and "
             "quotation marks are around a whole value, and doubled inside of it."
         ) from None
@@ -165,7 +164,7 @@ def _with_commas(path: Path, frame: pl.DataFrame, decimal: str | None) -> list[s
     shown = pl.concat(cells)
     is_of_thousands = shown.str.tail(4).str.starts_with(",") & ~shown.str.starts_with("0")
     if decimal is None and found and is_of_thousands.all():
-        raise BadInput(
+        raise ValueError(
             f"{path}: a number such as {shown[0]} has two readings; --decimal , says that a comma "
             "is before decimals, and --decimal . that it is not."
         )

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from calibjax.cli._table import FileTable
-from calibjax.cli._terminal import BadInput
+from calibjax.frames.files._table import FileTable
 
 # The columns that stand for what such a log says.
 PROBS, TARGET = "option_probabilities", "target"
@@ -42,7 +41,7 @@ def lines_with(table: FileTable, new: Sequence[pl.Series]) -> bytes:
                 _put(record, column.name, value)
         found.append(json.dumps(record, ensure_ascii=False))
         if found[-1].count("Infinity") > text.count(b"Infinity"):
-            raise BadInput(
+            raise ValueError(
                 f"{table.path}, line {number}: a number is too large for 64 bits; write a text."
             )
     return "\n".join([*found, ""]).encode()
@@ -59,7 +58,7 @@ def read_json(path: Path, content: bytes) -> FileTable:
             if line.strip():
                 rows[k] = _record(f"{path}, line {k}", _loaded(f"{path}, line {k}", line))
     if not rows:
-        raise BadInput(f"{path}: expected an object on each line, got an empty file.")
+        raise ValueError(f"{path}: expected an object on each line, got an empty file.")
     records = list(rows.values())
     names = dict.fromkeys(name for record in records for name in record)
     columns = {name: _column(name, [record.get(name) for record in records]) for name in names}
@@ -70,13 +69,13 @@ def _loaded(source: str, text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # also a text that is not UTF-8
-        raise BadInput(f"{source}: this JSON cannot be read: {error}.") from None
+        raise ValueError(f"{source}: this JSON cannot be read: {error}.") from None
 
 
 def _record(source: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         came = "a list" if isinstance(value, list) else json.dumps(value)
-        raise BadInput(f"{source}: expected an object, such as {{'p': 0.3, 'y': 1}}, got {came}.")
+        raise ValueError(f"{source}: expected an object, such as {{'p': 0.3, 'y': 1}}, got {came}.")
     return _with_probabilities(_flat(value))
 
 

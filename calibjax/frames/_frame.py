@@ -10,7 +10,7 @@ import numpy as np
 
 from calibjax._base.text import listed
 from calibjax._data import named_columns, read_array, text_of
-from calibjax.evaluation._frames._table import Table
+from calibjax.frames._table import Table
 
 
 def cells_of(name: str, values: Any, at_least: int = 1) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibjax._data import Distribution
 from calibjax.distributions import Bernoulli
-from calibjax.evaluation._class_names import EVENTS, Names, event_key, key_of, number_of, text_of
+from calibjax.frames._class_names import EVENTS, Names, event_key, key_of, number_of, text_of
 
 Needs = Literal["classes", "event", "distribution"]
 

@@ -11,7 +11,7 @@ from calibjax._base.struct import on_host
 from calibjax._base.text import listed
 from calibjax._data import NO_VALUE, text_of
 from calibjax._data import is_missing as is_missing_item
-from calibjax.evaluation._array_conversion import as_floats
+from calibjax.frames._array_conversion import as_floats
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 

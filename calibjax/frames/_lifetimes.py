@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from calibjax._base.sharding import on_one_device
+from calibjax._base.struct import on_host
 from calibjax._data import Between, Distribution
-from calibjax.distributions import SurvivalCurve
-from calibjax.evaluation._array_conversion import as_numpy
+from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
+from calibjax.frames._array_conversion import as_numpy
 
 
 def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
@@ -51,6 +53,26 @@ def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
     if is_structured or isinstance(predictions, SurvivalCurve):
         targets = _with_events(columns)
     return predictions, targets
+
+
+def read_intervals(predictions: Any, targets: Between) -> tuple[Distribution, Between]:
+    """Predictions that are a distribution, and both ends as arrays."""
+    if is_foreign(predictions):
+        predictions = as_predictions(predictions)
+    elif isinstance(predictions, Distribution):
+        predictions = on_one_device(predictions)
+    else:
+        raise TypeError(
+            "predictions must be a distribution for targets that are Between, such as "
+            f"calibjax.Weibull(concentration, scale), got {type(predictions).__name__}."
+        )
+    if predictions.has_labels:
+        raise TypeError(
+            "targets must be an array, got Between: it is for predictions of numbers, got "
+            f"{type(predictions).__name__} predictions of classes."
+        )
+    ends = (on_host(as_numpy(name, x)) for name, x in targets.named_ends().items())
+    return predictions, Between(*ends)
 
 
 def _are_functions(predictions: Any) -> bool:

@@ -11,15 +11,15 @@ import numpy as np
 from calibjax._base.text import listed
 from calibjax._data import Distribution
 from calibjax.distributions import Bernoulli, Categorical
-from calibjax.evaluation._frames._prediction_columns import PredictionColumns
-from calibjax.evaluation._frames._table import Table, has_lists, stems
-from calibjax.evaluation._label_encoding import (
+from calibjax.frames._labels import (
     LabelError,
     Labels,
     checked_classes,
     read_events,
     read_labels,
 )
+from calibjax.frames._prediction_columns import PredictionColumns
+from calibjax.frames._table import Table, has_lists, stems
 
 # A level in the name of a column, such as q0.1, q10 and 10%.
 _NUMBER = r"\d+\.?\d*|\.\d+"

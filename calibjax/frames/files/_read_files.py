@@ -12,10 +12,9 @@ from zipfile import BadZipFile
 import numpy as np
 import polars as pl
 
-from calibjax.cli._delimited import read_delimited
-from calibjax.cli._json import read_json
-from calibjax.cli._table import FileTable
-from calibjax.cli._terminal import BadInput
+from calibjax.frames.files._delimited import read_delimited
+from calibjax.frames.files._json import read_json
+from calibjax.frames.files._table import FileTable
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".npz")
 # What stands for standard input on a command line.
@@ -47,11 +46,11 @@ def _read(path: Path, separator: str | None, decimal: str | None) -> FileTable:
     else:
         ending = Path(path.stem if path.suffix.lower() == ".gz" else path).suffix.lower()
         if ending not in ENDINGS:
-            raise BadInput(
+            raise ValueError(
                 f"{path}: expected a file that ends in {', '.join(ENDINGS)}, or these and .gz."
             )
         if not path.is_file():
-            raise BadInput(f"{path}: there is no such file.")
+            raise ValueError(f"{path}: there is no such file.")
         content = path.read_bytes()
     kind = ".gz"
     try:
@@ -75,7 +74,7 @@ def _read(path: Path, separator: str | None, decimal: str | None) -> FileTable:
         reason = str(error).strip().split("\n")[0].rstrip(".")
         if isinstance(error, UnicodeDecodeError):
             reason = "expected a text in UTF-8; save it as UTF-8"
-        raise BadInput(f"{path}: this is no {kind} file that can be read: {reason}.") from error
+        raise ValueError(f"{path}: this is no {kind} file that can be read: {reason}.") from error
 
 
 def _arrays(content: bytes) -> dict[str, pl.Series]:

@@ -2,17 +2,17 @@
 
 import dataclasses
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import typer
 
 from calibjax._base.text import listed
-from calibjax.cli._terminal import BadInput
-from calibjax.evaluation import Table, cells_of
+from calibjax.frames._frame import cells_of
+from calibjax.frames._table import Table
 
 # What Python calls by a word for many rows has the word for one column on the command line.
 _OPTIONS = {"weights": "weight", "clusters": "cluster", "times": "time", "groups": "segments"}
@@ -55,7 +55,7 @@ class FileTable(Table):
         return option if value is None or value is True else f"{option} {value!r}"
 
     def say(self, message: str) -> None:
-        typer.echo(message, err=True)
+        print(message, file=sys.stderr)
 
     def cell_name(self, name: str, row: int) -> str:
         path = self.path if self.paths is None else self.paths[row]
@@ -77,7 +77,7 @@ class FileTable(Table):
         for other in others:
             missing = [name for name in first.columns if name not in other.columns]
             if missing:
-                raise BadInput(
+                raise ValueError(
                     f"{other.path}: expected the columns of {first.path}, got none called "
                     f"{listed(missing)}."
                 )
@@ -86,7 +86,7 @@ class FileTable(Table):
             frame = pl.concat(frames, how="vertical_relaxed")
         except pl.exceptions.PolarsError as error:
             reason = str(error).split("\n")[0]
-            raise BadInput(f"{listed([x.path for x in tables])}: {reason}.") from None
+            raise ValueError(f"{listed([x.path for x in tables])}: {reason}.") from None
         sizes = [len(x) for x in frames]
         rows = [table.row_numbers for table in tables]
         paths = np.repeat(np.array([str(table.path) for table in tables], object), sizes)
@@ -104,9 +104,9 @@ class FileTable(Table):
             reason = str(error).splitlines()[0]
             if "cannot compare string with numeric" in reason:
                 reason = "a column of numbers is compared with a text; write numbers without quotes"
-            raise BadInput(f"--where {condition}: {reason}.") from None
+            raise ValueError(f"--where {condition}: {reason}.") from None
         if found.dtype != pl.Boolean or len(found) != len(frame):
-            raise BadInput(
+            raise ValueError(
                 f"--where {condition}: expected true or false for each row, such as 'lead == 3', "
                 "with texts in single quotes."
             )
@@ -119,7 +119,7 @@ class FileTable(Table):
 
     def _kept(self, kept: np.ndarray) -> "FileTable":
         if any(len(x) != len(kept) for x in self.columns.values()):
-            raise BadInput(f"{self.path}: expected columns of the same length to choose rows of.")
+            raise ValueError(f"{self.path}: expected columns of the same length to choose rows of.")
         return self.taken(np.flatnonzero(kept))
 
     def taken(self, order: np.ndarray) -> "FileTable":

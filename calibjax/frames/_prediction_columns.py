@@ -18,8 +18,8 @@ from calibjax.distributions import (
     Quantiles,
     SurvivalCurve,
 )
-from calibjax.evaluation._array_conversion import absent_options, as_floats, with_options
-from calibjax.evaluation._frames._table import (
+from calibjax.frames._array_conversion import absent_options, as_floats, with_options
+from calibjax.frames._table import (
     Table,
     are_empty,
     has_lists,

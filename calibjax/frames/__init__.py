@@ -1,0 +1,24 @@
+"""Data sets as people have them: frames, files, and arrays of any kind."""
+
+from calibjax.frames._array_conversion import as_floats, as_numpy
+from calibjax.frames._arrays import Inputs, read_inputs
+from calibjax.frames._columns import ColumnNames, Model
+from calibjax.frames._dependence import (
+    as_iso,
+    cluster_numbers,
+    read_dependence,
+    read_times,
+    read_weights,
+)
+from calibjax.frames._frame import cells_of, read_frame
+from calibjax.frames._prediction_columns import PredictionColumns
+from calibjax.frames._read_data import ColumnOptions, names_of_groups, read_data, read_table
+from calibjax.frames._row_columns import (
+    dependence_of,
+    group_columns,
+    groups_of,
+    targets_of,
+    typed,
+    weights_of,
+)
+from calibjax.frames._table import Table, are_empty, is_missing

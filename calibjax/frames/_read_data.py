@@ -1,0 +1,153 @@
+"""One data set of a frame or a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from calibjax._base.check import check_flag
+from calibjax._data import Data
+from calibjax.frames._columns import ColumnNames
+from calibjax.frames._frame import read_frame
+from calibjax.frames._row_columns import dependence_of, groups_of, targets_of, weights_of
+from calibjax.frames._table import Table
+
+#: The name of a column.
+Name = str | None
+#: A pattern with one ``*``, or the name of each column.
+Names = str | Sequence[str] | None
+
+
+class ColumnOptions(TypedDict, total=False):
+    """Which columns of a frame or a file hold what, as `read_data` documents it."""
+
+    target: Name
+    probs: Names
+    prob: Name
+    event: Name
+    mean: Name
+    sd: Name
+    quantiles: Names
+    levels: Sequence[float] | None
+    sort_quantiles: bool
+    draws: Names
+    survival: Names
+    censored: Name
+    weights: Any
+    clusters: Any
+    times: Any
+    horizon: Any
+    groups: Any
+    classes: Sequence[Any] | None
+    normalize: bool
+    drop_missing: bool
+
+
+def read_data(source: Any, **columns: Unpack[ColumnOptions]) -> Data:
+    """The data set in a frame or a file, which every function takes.
+
+    Args:
+        source: a frame of pandas, Polars, Arrow or Modin; a mapping of names to arrays ``[n]`` or
+            ``[n, m]``; a dataset of xarray, whose rows are the cells of its target; or the path of
+            a .csv, .tsv, .jsonl, .json, .parquet, .arrow or .npz file, also with .gz.  Beside an
+            array of a mapping may stand the names of its dimensions, ``(("time", "member"),
+            array)``.
+        target: the column of what was observed.  One of probs, prob, mean with sd, quantiles,
+            draws, and survival says where the predictions are.
+        probs: the columns of probabilities of classes, a list, or a pattern such as "p_*", where *
+            stands for the names of the classes, or an array ``[n, m]``.
+        prob: the column of the probability of an event.
+        event: the label of this event; None for labels such as "no" and "yes".  With survival, the
+            column that says whether there was an event at the time in the column of targets.
+        mean: the column of means of normal predictions.
+        sd: the column of their standard deviations.
+        quantiles: the columns of quantiles, a list, or a pattern such as "q*", where * stands for
+            the level, as in q0.1 or q10.
+        levels: the levels of the quantiles, if names do not say them.
+        sort_quantiles: whether to sort the quantiles of each row, if they cross.
+        draws: the columns of draws, a list, a pattern such as "draw_*", or an array ``[n, S]``.
+        survival: the columns of survival curves, a list or a pattern such as "S_*", where * stands
+            for the time, as in S_365.
+        censored: for mean and sd, a column of truth values: true if the target is only known to be
+            larger.
+        weights: the column of how much each row counts, numbers that are known before the targets.
+        clusters: a column of names, numbers or dates: rows of one cluster, such as a hospital or a
+            topic, may depend on each other in any way.
+        times: a column of numbers, or of dates, which count as days: rows of one time may depend on
+            each other in any way.  Not together with clusters.
+        horizon: a number in units of the times, or of days, or a timedelta: rows less than it apart
+            may depend on each other, as forecasts for h steps ahead do that are issued at every
+            step.
+        groups: names of columns, such as ["region", "lead"], whose segments `segment_test` tests.
+        classes: the names of the classes in the order of the columns of probs; None for the names
+            that the columns have.
+        normalize: whether to divide each row of probabilities by its sum, for rounded ones.
+        drop_missing: whether to leave out rows that miss a value of a column that is used; a
+            warning says how many are left.
+
+    Returns:
+        Data: labels are numbers 0 … m-1, and its fields `groups`, `classes` and `row_names` say
+            what is called how.
+
+    Raises:
+        TypeError, ValueError: a column is not what it should be; the message names the column and
+            the row, and says what to do.
+
+    See also:
+        `evaluate` takes a frame or a file, too.
+
+    Example:
+        >>> import jax, calibjax as cj
+        >>> frame = {"p": [0.7, 0.4] * 30, "rained": ["no", "yes"] * 30, "site": [1, 2, 3] * 20}
+        >>> data = cj.read_data(frame, target="rained", prob="p", groups=["site"])
+        >>> data.n, data.classes, data.groups["site"][:3].tolist()
+        (60, ['no', 'yes'], [1, 2, 3])
+        >>> float(cj.calibration_test(jax.random.key(0), data).pvalue)
+        0.001
+    """
+    return as_data_of_table(read_table(source, columns.get("target")), columns)
+
+
+def read_table(source: Any, target: Name) -> Table:
+    """The columns of a frame or a file."""
+    if isinstance(source, (str, Path)):
+        from calibjax.frames.files import read_tables  # needs Polars
+
+        return read_tables([Path(source)])
+    return read_frame(source, target)
+
+
+def as_data_of_table(table: Table, columns: ColumnOptions) -> Data:
+    """The data set in the columns of a table."""
+    beside: Any = {name: columns.get(name) for name in ("censored", "weights", "clusters", "times")}
+    for argument, name in beside.items():
+        if not (name is None or isinstance(name, str)):
+            raise TypeError(
+                f"{argument} must be the name of a column of data, got {type(name).__name__}."
+            )
+    for flag in ("sort_quantiles", "normalize", "drop_missing"):
+        check_flag(flag, columns.get(flag, False))
+    horizon, groups = columns.get("horizon"), names_of_groups(columns.get("groups"))
+    used: Any = {x: y for x, y in columns.items() if x not in (*beside, "horizon", "groups")}
+    model = ColumnNames(**used).of(table, others=list(beside.values()))
+    dependence = dependence_of(model, beside["clusters"], beside["times"], horizon)
+    data = Data(
+        model.predictions,
+        targets_of(model, beside["censored"]),
+        weights=weights_of(model, beside["weights"]),
+        **dependence._asdict(),
+    )
+    found = groups_of(model, groups) or None
+    return data.replace(groups=found, classes=model.classes, row_names=model.row_names)
+
+
+def names_of_groups(groups: Any) -> Sequence[str]:
+    """The names of columns of groups; a TypeError if these are no names."""
+    if groups is None or isinstance(groups, str):
+        return [] if groups is None else [groups]
+    is_list = isinstance(groups, Sequence)
+    if not is_list or not all(isinstance(name, str) for name in groups):
+        raise TypeError(
+            f"groups must be a list of names of columns of data, such as ['region'], got "
+            f"{type(groups).__name__}."
+        )
+    return groups
