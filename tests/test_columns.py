@@ -333,9 +333,6 @@ READERS = {
         cj.segment_test(KEY, PREDICTIONS, EVENTS, {"x": x}, n_resamples=99).sums.scores
     ),
     "recalibrator": of_map,
-    "covariate_curve": lambda x: (
-        cj.covariate_curve(KEY, PREDICTIONS, EVENTS, {"x": x}, n_resamples=99).value
-    ),
     "clusters": lambda x: cj.frames.read_dependence(x, None, None).clusters,
     "times": lambda x: cj.frames.read_dependence(None, x, 2).times,
 }

@@ -58,11 +58,6 @@ CALLS = {
         WHERE,
     ),
     "residual_map": (functools.partial(cj.residual_map, KEY, n_bins=2, **R), NUMBERS, WHERE),
-    "risk_curve": (
-        lambda p, y=None, **rows: cj.risk_curve(p, y, np.zeros(1), n_bins=2, **rows),
-        NUMBERS,
-        WHERE,
-    ),
     "skce_confidence_interval": (
         functools.partial(cj.skce_confidence_interval, KEY, KERNEL, n_resamples=19),
         (PREDICTIONS, EVENTS),

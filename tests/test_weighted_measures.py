@@ -109,24 +109,6 @@ def test_d_calibration():
     jax.tree.map(np.testing.assert_array_equal, equal, plain)
 
 
-def test_integrated_calibration_index():
-    predictions, targets = lifetimes()
-    at, low, is_event = 0.8, np.asarray(targets.low), np.asarray(targets.low == targets.high)
-    risks = np.asarray(predictions.cdf(jnp.full(N, at)), float)
-    kept = UNEVEN > 0
-    places = 2 * np.searchsorted(np.sort(risks[kept]), risks) + 1
-    most = 2 * 0.25 * kept.sum() ** 0.8
-    gaps = np.zeros(N)
-    for i in np.flatnonzero(kept):
-        near, survival = kept & (np.abs(places - places[i]) <= most), 1.0
-        for time in np.unique(low[near & is_event & (low <= at)]):
-            died = UNEVEN[near & is_event & (low == time)].sum()
-            survival *= 1 - died / UNEVEN[near & (low >= time)].sum()
-        gaps[i] = abs(risks[i] - (1 - survival))
-    found = cj.integrated_calibration_index(predictions, targets, jnp.array([at]), weights=UNEVEN)
-    np.testing.assert_allclose(found, [np.average(gaps, weights=UNEVEN)], rtol=1e-4)
-
-
 def test_equivalent_temperature():
     """The left side at T by all pairs of binary predictions: T shows the SKCE of the data."""
     p = np.where(np.arange(N) % 2, 0.9, 0.1) + np.random.default_rng(4).uniform(-0.05, 0.05, N)

@@ -1,10 +1,9 @@
 """Pictures of calibration: each function draws the result of a data function into matplotlib axes.
 
 - Labels: `reliability` of `reliability_curve` or `corp_curve`, `witness` of `witness_map`.
-- Numbers: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
+- Numbers and lifetimes: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
   `residual_location` and `residual_spread` of `residual_map`.
-- Lifetimes: `risk` of `risk_curve`, and `pit` too.
-- Groups: `segments` of `segment_test`, `covariate` of `covariate_curve`.
+- Groups: `segments` of `segment_test`.
 - All: `null_distribution` of the result of a test, `contributions`, `e_process` of the evidence of
   a monitor.
 
@@ -20,7 +19,6 @@ if find_spec("matplotlib") is None:
 from calibjax.plot._evidence import contributions as contributions
 from calibjax.plot._evidence import e_process as e_process
 from calibjax.plot._evidence import null_distribution as null_distribution
-from calibjax.plot._groups import covariate as covariate
 from calibjax.plot._groups import segments as segments
 from calibjax.plot._maps import residual_location as residual_location
 from calibjax.plot._maps import residual_spread as residual_spread
@@ -29,6 +27,5 @@ from calibjax.plot._pit import coverage as coverage
 from calibjax.plot._pit import pit as pit
 from calibjax.plot._pit import pit_difference as pit_difference
 from calibjax.plot._reliability import reliability as reliability
-from calibjax.plot._reliability import risk as risk
 from calibjax.plot._style import NotebookFigure as NotebookFigure
 from calibjax.plot._style import SettledLayout as SettledLayout

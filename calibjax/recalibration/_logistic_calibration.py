@@ -116,8 +116,7 @@ def logistic_calibration(
             a probability of 0 or 1, which has no logit.
 
     See also:
-        `corp_curve` and `reliability_curve` for pictures, `integrated_calibration_index` for
-        lifetimes, `fit_recalibrator` to mend.
+        `corp_curve` and `reliability_curve` for pictures, `fit_recalibrator` to recalibrate.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
