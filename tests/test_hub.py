@@ -14,7 +14,7 @@ import calibjax as cj
 from calibjax import evaluation
 from calibjax.cli import app
 from calibjax.evaluation._keys import keys_of
-from calibjax.hub import HubForecasts, hub_table, read_hub
+from calibjax.hub import HubForecasts, HubTable, hub_table, read_hub
 from calibjax.hub._hub_table import mean_scores
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -50,7 +50,8 @@ def test_quantiles_of_a_time_series(tmp_path):
     assert a.predictions.levels == (0.1, 0.5, 0.9)
     np.testing.assert_array_equal(a.predictions.values, [[1, 2, 3], [2, 4, 6]])
     assert a.targets.tolist() == [4.0, 2.5] and a.tasks["location"].tolist() == ["01", "US"]
-    assert a.n_unobserved == 1 and a.n_incomplete == 0
+    left_out = "1 without an outcome, such as reference_date = 2026-01-10, location = US"
+    assert len(a.left_out) == 1 and a.left_out[0].startswith(left_out)
     # Two weeks ahead, and what happened in the week before the forecast is not known.
     assert np.diff(a.times).tolist() == [14.0] and a.horizon == 14.0 + 7.0
 
@@ -109,76 +110,67 @@ def test_bins_between_thresholds(tmp_path, of_bins):
     assert a.targets.tolist() == [1, 0]  # 4 is above 2.5, which is not above itself
 
 
+def test_the_ends_of_the_support_are_no_levels(tmp_path):
+    """They say no probability: what is read are the levels between them, finite ends or not."""
+    inner = lines([[1, 3, 2], [2, 6, 4]], "quantile", ("0.1", "0.9", "0.5"))
+    ends = lines([["-inf", 9], [0, "inf"]], "quantile", ("0", "1.0"))
+    a, b = (read_hub(*write(tmp_path, x, SERIES))["a"] for x in (inner, ends + inner))
+    assert b.predictions.levels == (0.1, 0.5, 0.9) and not b.left_out
+    np.testing.assert_array_equal(a.predictions.values, b.predictions.values)
+
+
+@pytest.mark.parametrize("observed", [SERIES, SERIES.replace("01,", "1,", 1)])
+def test_zeros_in_front_that_a_program_lost(tmp_path, observed):
+    for text in ("01", "1", "001"):
+        forecasts = lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9)).replace(",01,", f",{text},")
+        a = read_hub(*write(tmp_path, forecasts, observed))["a"]
+        assert a.tasks["location"].tolist() == [observed.split("\n")[1].split(",")[0], "US"]
+
+
 QUANTILES = lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9))
+SHARES = lines([[0.6, 0.1]] * 2, "pmf", "ab")
+NAMES = "location,observation\n01,a\nUS,b\n"
 BAD = {
     "no column": (QUANTILES, "location,y\n01,1\n", "expected a column oracle_value, or observ"),
-    "no shared column": (QUANTILES, "place,observation\n01,1\n", "columns that forecasts have too"),
+    "no shared column": (
+        QUANTILES,
+        "place,observation\n01,1\n",
+        "expected columns of what was obs",
+    ),
     "no outcome": (
         QUANTILES,
         "location,observation\n77,1\n",
-        "no forecast is complete and has an .*: 2 without an outcome have location 01, US, which "
-        r"the observations do not have \(they have 77\)",
+        "no forecast is complete and has an .*: 2 without an outcome, such as .* location = 01",
     ),
-    "zeros lost": (
+    "infinite": (
         QUANTILES,
-        "location,observation\n1,1\nUS,2\n",
-        "observed.csv, column location: expected the texts of the forecasts, such as 01, got 1: a",
+        "location,observation\n01,inf\n",
+        "a number as oracle_value, got .*inf",
     ),
-    "zeros lost by all forecasts": (
-        QUANTILES.replace(",01,", ",1,"),
-        SERIES,
-        "2026-a.csv, column location: expected the texts of the observations, such as 01, got 1: a",
-    ),
-    "zeros lost by some forecasts": (
-        QUANTILES + QUANTILES.replace(",01,", ",1,").replace("US", "02"),
-        SERIES,
-        "2026-a.csv, column location: expected the texts of the observations, such as 01, got 1: a",
-    ),
-    "infinite": (QUANTILES, "location,observation\n01,inf\n", "a number as oracle_value, got inf"),
-    "twice": (
-        QUANTILES,
-        "location,observation,location\n01,1,01\n",
-        "names of columns, got location",
-    ),
+    "twice": (QUANTILES, "location,observation,location\n01,1,01\n", "names of columns, got loca"),
     "crossing": (
         QUANTILES.replace("0.9,6", "0.9,1"),
         SERIES,
-        "2026-a.csv: expected quantiles that do not fall .* got 2 at 0.1 and 1 at 0.9 for "
-        "reference_date = 2026-01-10, location = US, .* in 1 of 2 forecasts",
+        "not fall as the quantile rises .*, got reference_date = 2026-01-10, location = US, .*"
+        "2026-a.csv, 0.1 = 2.0, 0.9 = 1.0",
     ),
-    "percent": (
-        lines([[1, 3], [2, 6]], "quantile", (10, 90)),
-        SERIES,
-        "a: levels must be at least 2",
-    ),
-    "one row": (QUANTILES, SERIES.replace("US", "77"), "a: predictions must hold at least 2 rows"),
-    "falling": (
-        lines([[0.6, 0.1]] * 2, "cdf", (2, 9)),
-        SERIES,
-        "a: .* ascend along the thresholds",
-    ),
-    "pmf": (
-        lines([[0.6, 0.1]] * 2, "pmf", "ab"),
-        "location,observation\n01,a\nUS,b\n",
-        "sum to one",
-    ),
-    "percentages": (
-        lines([[60, 40]] * 2, "pmf", "ab"),
-        "location,observation\n01,a\nUS,b\n",
-        "expected probabilities, got 60; divide percents by 100",
-    ),
+    "percent": (QUANTILES.replace(",0.", ",8"), SERIES, "a, with .*: levels must be at least 2"),
+    "one row": (QUANTILES, SERIES.replace("US", "77"), "predictions must hold at least 2 rows"),
+    "falling": (lines([[0.6, 0.1]] * 2, "cdf", (2, 9)), SERIES, "not fall as the cdf rises"),
+    "pmf": (SHARES, NAMES, "sum to one"),
+    "percentages": (SHARES.replace(",0.", ",9"), NAMES, "got 96; divide percents by 100"),
     "other dates": (
         QUANTILES.replace("2026-01-03", "1/3/2026"),
         SERIES,
-        "column reference_date: expected dates such as 2026-03-31, got 1/3/2026",
+        "dates such as 2026-03-31 as reference_date, got reference_date = 1/3/2026",
     ),
     "no number at all": (QUANTILES, "location,observation\n01,NaN\nUS,\n", "no forecast is comp"),
-    "two outcomes": (QUANTILES, "location,observation\n01,1\n01,2\n", "two for location = 01"),
+    "two outcomes": (QUANTILES, "location,observation\n01,1\n01,2\n", "not two, got location = 01"),
     "no number": (QUANTILES, "location,observation\n01,much\n", "expected a number as oracle_v"),
-    "two values": (QUANTILES * 2, SERIES, "got two for reference_date = 2026-01-03, .*id = 0.1"),
-    "no number as value": (QUANTILES.replace(",6\n", ",x\n"), SERIES, "numbers as values, got x"),
-    "no level": (QUANTILES.replace("0.9,", "top,"), SERIES, "numbers as output_type_id .*got top"),
-    "no type": (QUANTILES.replace("quantile", "mean"), SERIES, "no output of a type of quantile"),
+    "two values": (QUANTILES * 2, SERIES, "not two, got reference_date = 2026-01-03, .*id = 0.1"),
+    "no number as value": (QUANTILES.replace(",6\n", ",x\n"), SERIES, "finite numbers.* value = x"),
+    "no level": (QUANTILES.replace("0.9,", "top,"), SERIES, "numbers as output_type_id .*= top"),
+    "no type": (QUANTILES.replace("quantile", "mean"), SERIES, "one of quantile, sample, cdf, pmf"),
     "two types": (
         QUANTILES + QUANTILES.replace("quantile", "sample"),
         SERIES,
@@ -211,28 +203,12 @@ def test_an_odd_file_does_not_count_for_all(tmp_path):
     )
     (tmp_path / "observed.csv").write_text(observed)
     a = read_hub(tmp_path / "model-output", tmp_path / "observed.csv")["a"]
-    assert a.predictions.levels == (0.1, 0.3, 0.9) and a.n_incomplete == 2
+    assert a.predictions.levels == (0.1, 0.3, 0.9) and len(a.left_out) == 2
     np.testing.assert_array_equal(a.predictions.values, [[0, 1, 2]] * 4 + [[0, 1, 3]] * 2)
-    assert str(a) == (
-        "6 forecasts (Quantiles) of a, 2 incomplete ones left out: 2 miss the level 0.3 (in "
-        "2.csv); the level 0.5 is not used, which only 2 have (in 3.csv)"
-    )
-
-
-def test_what_was_left_out_is_said(tmp_path):
-    rows = QUANTILES + "2026-01-10,03,2026-01-17,quantile,0.1,1\n"
-    rows += "2026-01-10,03,2026-01-17,quantile,0.9,2\n"
-    more = QUANTILES.replace("2026-01", "2026-02").replace(",6\n", ",NA\n")
-    series = SERIES + SERIES.replace("2026-01", "2026-02").split("\n", 1)[1]
-    a = read_hub(*write(tmp_path, rows + more, series))["a"]
-    assert len(a.targets) == 3 and (a.n_unobserved, a.n_incomplete) == (1, 1)
-    assert a.left_out == (
-        "1 without an outcome have location 03, which the observations do not have (they have "
-        "01, US)",
-        "1 without an outcome have target_end_date 2026-01-17, which the observations do not have "
-        "(they have 2026-01-10, 2026-01-24, 2026-02-10, 2026-02-24)",
-        "1 miss the level 0.9 (in 2026-a.csv)",
-    )
+    said, incomplete, beyond = str(a).split("; ")
+    assert said == "6 forecasts (Quantiles) of a"
+    assert incomplete.startswith("2 incomplete, such as") and incomplete.endswith("2.csv")
+    assert beyond.startswith("2 with 0.5, not used, such as") and beyond.endswith("3.csv")
 
 
 def test_crossing_quantiles_are_sorted(tmp_path):
@@ -240,7 +216,7 @@ def test_crossing_quantiles_are_sorted(tmp_path):
     a = read_hub(*paths, sort=True)["a"]
     np.testing.assert_array_equal(a.predictions.values, [[1, 3], [2, 6]])
     arguments = ["hub", str(paths[0]), "--target-data", str(paths[1])]
-    assert "0.9 for reference_date" in CliRunner().invoke(app, arguments).stderr
+    assert "--sort-quantiles sorts quantiles" in CliRunner().invoke(app, arguments).stderr
     # A model that is unknown is an error after all files were read.
     result = CliRunner().invoke(app, [*arguments, "--sort-quantiles", "--model", "b"])
     assert result.stderr == "--model must be one of a, got b.\n"
@@ -259,16 +235,13 @@ def test_models_without_the_target_are_left_out(tmp_path):
         folder = write(tmp_path, "", SERIES, model)[0]
         (folder / model / f"2026-{model}.csv").write_text(content)
     paths = folder, tmp_path / "observed.csv"
-    with pytest.warns(UserWarning, match=r"b left out, without output of .*, of the target x\."):
+    with pytest.warns(UserWarning, match=r"b left out, without quantile, x\."):
         assert list(read_hub(*paths, target="x")) == ["a", "c"]
     arguments = ["hub", str(paths[0]), "--target-data", str(paths[1]), "--target", "x"]
     said, _ = CliRunner().invoke(app, [*arguments, "--model", "d"]).stderr.splitlines()
     assert said.startswith("b left out")
-    with pytest.raises(ValueError, match="of the target z, only output_type quantile; target x, y"):
+    with pytest.raises(ValueError, match="target must be one of x, y, got z"):
         read_hub(*paths, target="z")
-    with pytest.raises(ValueError, match="c: target must be one of x, y, got None"):
-        read_hub(*paths)
-    (folder / "c" / "2026-c.csv").unlink()
     with pytest.raises(ValueError, match="model-output: target must be one of x, y, got None"):
         read_hub(*paths)
 
@@ -284,8 +257,8 @@ def test_errors_of_files(tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
     for name, message in (
-        ("none", "no such file or folder"),
-        ("empty", "no files that end in .csv"),
+        ("none", "no file or folder"),
+        ("empty", "no file or folder with files that end in .csv"),
         ("no.csv", "no.csv: this is no table that can be read: empty CSV"),
         ("no.parquet", "no.parquet: this is no table that can be read: parquet: File out of spec"),
         ("cut.csv.gz", "cut.csv.gz: this is no table that can be read: unexpected end"),
@@ -339,18 +312,25 @@ def test_all_models_in_one_table(two_models):
     # Scores on the tasks of both models, and the paired test of SciPy.
     y = two_models[2][:-1].astype(np.float32)
     good, bad = (cj.crps(hub[x].predictions[: N - 1], y) for x in ("good", "narrow"))
-    means = table.scores.means
-    np.testing.assert_allclose(list(means.values()), [good.mean(), bad.mean()], rtol=1e-5)
+    scores, errors = table.common["CRPS"], table.common["SKCE"]
+    np.testing.assert_allclose(
+        [x["value"] for x in scores.values()], [good.mean(), bad.mean()], rtol=1e-5
+    )
     paired = ttest_rel(good, bad)
-    found = table.scores.differences["narrow"]
-    np.testing.assert_allclose(found.difference, np.mean(good - bad), rtol=1e-4)
-    np.testing.assert_allclose(found.pvalue, paired.pvalue, rtol=1e-3)
-    assert found.low < found.difference < found.high < 0
-    assert f"on the {N - 1} tasks" in str(table) and "good is better" in str(table)
-    assert table.comparison.names == ("good", "narrow")
-    assert np.all(table.comparison.difference < 0)
-    assert "narrow: SKCE" in str(table) and "taken for independent" in str(table)
-    assert table.to_dict()["comparison"]["others"][0]["model"] == "narrow"
+    found = scores["narrow"]
+    np.testing.assert_allclose(found["difference"], np.mean(good - bad), rtol=1e-4)
+    np.testing.assert_allclose(found["pvalue"], paired.pvalue, rtol=1e-3)
+    assert found["low"] < found["difference"] < found["high"] < 0
+    of_comparison = jax.random.split(jax.random.key(0))[1]
+    laws = [hub[x].predictions[: N - 1] for x in hub]
+    right = cj.compare_calibration(of_comparison, None, *laws, y, n_resamples=199)
+    assert errors["good"] == {"value": float(right.estimates[0])}
+    for name in ("difference", "pvalue"):
+        np.testing.assert_allclose(errors["narrow"][name], getattr(right, name), rtol=1e-5)
+    np.testing.assert_allclose(
+        [errors["narrow"][x] for x in ("low", "high")], right.confidence_interval(), rtol=1e-5
+    )
+    assert f"On the {N - 1} tasks" in str(table) and "taken for independent" in str(table)
 
 
 def test_intervals_of_scores_know_which_days_depend():
@@ -361,18 +341,18 @@ def test_intervals_of_scores_know_which_days_depend():
     laws = {"a": cj.Normal(np.zeros(60), 1.0), "b": cj.Normal(np.full(60, 0.5), 1.0)}
     models = [HubForecasts(name, law, y, tasks) for name, law in laws.items()]
     assert models[0].horizon == 14
-    found = mean_scores(models)
+    (found,) = mean_scores(models).values()
     gaps = np.subtract(*(np.asarray(cj.crps(law, y), float) for law in laws.values()))
     parts, weeks = (gaps - gaps.mean()) / 60, np.arange(60)
     weights = np.maximum(0, 1 - np.abs(weeks[:, None] - weeks) / 6)
     freedom = 60 / 6 - 1  # windows of six weeks
     b = 1 / (freedom + 1)
     error = (parts @ weights @ parts / (1 - b + b**2 / 3)) ** 0.5
-    difference, low, high, pvalue = found.differences["b"]
+    _, difference, low, high, pvalue = found["b"].values()
     half = t.ppf(0.975, freedom) * error
     np.testing.assert_allclose([low, high], gaps.mean() + half * np.array([-1, 1]), rtol=1e-4)
     np.testing.assert_allclose(pvalue, 2 * t.sf(abs(gaps.mean()) / error, freedom), rtol=1e-4)
-    assert found.differences.keys() == {"b"} and difference == pytest.approx(gaps.mean())
+    assert list(found["a"]) == ["value"] and difference == pytest.approx(gaps.mean())
 
 
 def test_infinite_scores_have_no_difference():
@@ -381,9 +361,11 @@ def test_infinite_scores_have_no_difference():
     models = [
         HubForecasts(x, cj.Categorical(p), y, {"day": y.astype(str)}) for x, p in laws.items()
     ]
-    found = mean_scores(models)
-    assert found.differences == {} and found.to_dict()["means"]["a"] == "Infinity"
-    assert mean_scores(models[::-1]).differences == {} and found.lines()[0] == "  a: log score inf"
+    for ordered in (models, models[::-1]):
+        found = mean_scores(ordered)
+        assert [list(x) for x in found["log score"].values()] == [["value"]] * 2
+    table = HubTable({}, found, 2, "")
+    assert table.to_dict()["common"]["log score"]["a"] == {"value": "Infinity"}
 
 
 def test_models_without_common_tasks():

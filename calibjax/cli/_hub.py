@@ -83,7 +83,7 @@ def hub(
         if model is not None and model not in read:
             raise BadInput(f"--model must be one of {listed(list(read))}, got {model}.")
         for forecasts in read.values() if model is None else [read[model]]:
-            if forecasts.n_unobserved or forecasts.left_out:
+            if forecasts.left_out:
                 typer.echo(str(forecasts), err=True)
         if model is not None:
             found = _evaluated(read[model], level, seed, segments)
@@ -109,6 +109,7 @@ def _evaluated(
                 f"--segments: there is no column {name}, only {listed(list(forecasts.tasks))}."
             )
         groups[name] = forecasts.tasks[name]
+    times = None if forecasts.horizon is None else forecasts.times
     with working(f"Testing {len(forecasts.targets)} forecasts"):
         return evaluation.evaluate_read(
             forecasts.predictions,
@@ -116,6 +117,6 @@ def _evaluated(
             seed=seed,
             classes=forecasts.categories,
             level=level,
-            dependence=Dependence(**forecasts.dependence),
+            dependence=Dependence(times=times, horizon=forecasts.horizon),
             groups=groups or None,
         )

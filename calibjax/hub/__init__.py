@@ -5,12 +5,10 @@ from importlib.util import find_spec
 if find_spec("polars") is None:
     raise ModuleNotFoundError("calibjax.hub needs polars: pip install 'calibjax[cli]'")
 
-from calibjax.hub._forecasts import HubForecasts as HubForecasts
 from calibjax.hub._hub_table import HubTable as HubTable
-from calibjax.hub._hub_table import MeanScores as MeanScores
-from calibjax.hub._hub_table import ScoreDifference as ScoreDifference
 from calibjax.hub._hub_table import hub_table as hub_table
+from calibjax.hub._read_hub import HubForecasts as HubForecasts
 from calibjax.hub._read_hub import read_hub as read_hub
 
 # What help shows.
-__all__ = ["HubForecasts", "HubTable", "MeanScores", "ScoreDifference", "hub_table", "read_hub"]
+__all__ = ["HubForecasts", "HubTable", "hub_table", "read_hub"]

@@ -1,39 +1,94 @@
 """From the files of a hub to predictions and targets of each model."""
 
+import dataclasses
+import itertools
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
 from calibjax._base.text import listed
-from calibjax._data import Distribution, as_data
+from calibjax._data import Data, Distribution, as_data
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
-from calibjax.hub._forecasts import HubForecasts, check_days
-from calibjax.hub._tables import (
-    FILE,
-    OBSERVED,
-    check_dates,
-    check_zeros,
-    models_in,
-    observed_of,
-    one_observation,
-    one_of,
-    read_observed,
-)
-from calibjax.hub._wide_table import (
-    check_crossing,
-    tasks_of,
-    usual_columns,
-    why_incomplete,
-    why_unobserved,
-    wide_table,
-)
 
 _TYPES = ("quantile", "sample", "cdf", "pmf")
+_OUTPUT = ("output_type", "output_type_id", "value")
+_ENDINGS = (".csv", ".csv.gz", ".parquet")
+# The columns of the day that a forecast is about, and of the day when it was made.
+_DAYS = "target_end_date", "target_date"
+_ORIGINS = "reference_date", "origin_date", "forecast_date", "nowcast_date"
+_MODEL, _OBSERVED, _TARGET = "model_id", "oracle_value", "calibjax_target"
+# The file of each row, beside the columns that it has.
+_FILE = "calibjax_file"
+# Levels that differ by less are one level, such as 0.3 and 0.1 + 0.2.
+_DECIMALS_OF_LEVELS = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class HubForecasts:
+    """All forecasts of one model whose outcome is known; `read_hub` makes them.
+
+    Args:
+        model: its name.
+        predictions: n predictions.
+        targets: what was observed ``[n]``; labels ``0 … m-1`` of categories and of bins.
+        tasks: the columns that say what each forecast is about, such as location and horizon, as
+            texts ``[n]``.
+        categories: the names of the m categories; None for numbers and bins.
+        left_out: which forecasts are not among them, and why, in words.
+    """
+
+    model: str
+    predictions: Distribution
+    targets: np.ndarray
+    tasks: dict[str, np.ndarray]
+    categories: list[str] | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> np.ndarray | None:
+        """The day that each forecast is about, in days; None if no column says it."""
+        return self._days(_DAYS)
+
+    @property
+    def horizon(self) -> float | None:
+        """Forecasts about days that are closer than this number may depend on each other.
+
+        When a forecast is made, what happened before the last forecast is known, and the rest is
+        not: the largest lead, and the least time between two days on which forecasts were made.
+        """
+        made, about = self._days(_ORIGINS), self.times
+        if made is None or about is None:
+            return None
+        gaps = np.diff(np.unique(made))
+        return float(max((about - made).max(), 0.0) + (gaps.min() if len(gaps) else 1.0))
+
+    @property
+    def data(self) -> Data:
+        """Predictions and targets, and which of them may depend on each other."""
+        times = None if self.horizon is None else self.times
+        return Data(self.predictions, self.targets, times=times, horizon=self.horizon)
+
+    def __getitem__(self, rows: np.ndarray) -> "HubForecasts":
+        """Some of the forecasts."""
+        tasks = {name: values[rows] for name, values in self.tasks.items()}
+        predictions, targets = self.predictions[rows], self.targets[rows]
+        return dataclasses.replace(self, predictions=predictions, targets=targets, tasks=tasks)
+
+    def __repr__(self) -> str:
+        kind = type(self.predictions).__name__
+        return "; ".join(
+            [f"{len(self.targets)} forecasts ({kind}) of {self.model}", *self.left_out]
+        )
+
+    def _days(self, names: Sequence[str]) -> np.ndarray | None:
+        """The first of these columns that there is, in days since 1970; None if there is none."""
+        found = (self.tasks[x].astype("datetime64[D]") for x in names if x in self.tasks)
+        return next((days.astype(float) for days in found), None)
 
 
 def read_hub(
@@ -51,11 +106,15 @@ def read_hub(
     and value, and columns that say what a forecast is about, its task.
 
     ============  =============================================================================
-    ``quantile``  `Quantiles` at the levels that most forecasts of the model have
+    ``quantile``  `Quantiles` at the levels that most forecasts of the model have, but 0 and 1
     ``sample``    `Empirical`, the samples of each task
     ``pmf``       `Categorical`, or `Ordinal` if the order of the categories is given
     ``cdf``       `Ordinal`, probabilities of the bins between thresholds; targets are bins
     ============  =============================================================================
+
+    Quantiles at the levels 0 and 1 bound the support and say no probability, so that no target is
+    judged by them.  Texts that differ by leading zeros only, such as 01 and 1, are taken for equal,
+    since programs lose them, unless both are among what was observed.
 
     Args:
         model_output: a folder with a folder for each model, a folder of one model, or a file with
@@ -96,177 +155,239 @@ def read_hub(
     Reference: Consortium of Infectious Disease Modeling Hubs, hubverse (format of model output and
     target data).
     """
-    if output_type is not None and output_type not in _TYPES:
-        raise ValueError(f"output_type must be one of {listed(_TYPES)}, got {output_type!r}.")
-    path, observed_path = Path(model_output), Path(target_data)
-    observed = read_observed(observed_path)
-    found, seen, without = {}, set(), []
-    offered: dict[str, set[str]] = {"output_type": set(), "target": set()}
-    for model, frame in models_in(path):
-        for column in offered.keys() & set(frame.columns):
-            offered[column] |= set(frame[column].drop_nulls())
-        rows = _rows_of(path / model, frame, "output_type", output_type)
-        if rows is not None and "target" in rows.columns:
-            rows = _rows_of(path / model, rows, "target", target)
-        if rows is None:
-            without.append(model)
-            continue
-        kind = rows["output_type"][0]
-        seen.add((kind, rows["target"][0] if "target" in rows.columns else None))
-        source = _Source(path / model, observed_path, observed, kind, ordered, sort)
-        found[model] = _of_model(model, rows, source)
-    wanted = f"a type of {listed(_TYPES)}" if output_type is None else f"the type {output_type}"
-    if target is not None:
-        wanted += f", of the target {target}"
-    if not found:
-        there = "; ".join(f"{name} {listed(sorted(x))}" for name, x in offered.items() if x)
-        raise ValueError(f"{path}: there is no output of {wanted}, only {there}.")
-    for column, values in zip(("output_type", "target"), zip(*seen, strict=True), strict=True):
-        if len(set(values)) > 1:
-            one_of(path, column, sorted(set(map(str, values))), None)
-    if without:
-        warnings.warn(f"{listed(without)} left out, without output of {wanted}.", stacklevel=2)
+    path, of_targets = Path(model_output), Path(target_data)
+    frame, observed = _read_models(path), _read_observed(of_targets)
+    names, wanted = frame[_MODEL].unique(maintain_order=True).to_list(), []
+    for column, chosen, possible in ("output_type", output_type, _TYPES), ("target", target, None):
+        if column in frame.columns:
+            there = sorted(set(frame[column].drop_nulls()) & set(possible or frame[column]))
+            if chosen not in there and (chosen is not None or len(there) != 1):
+                raise ValueError(
+                    f"{path}: {column} must be one of {listed(there) or listed(_TYPES)}, got "
+                    f"{chosen}; on the command line --{column.replace('_', '-')} chooses."
+                )
+            wanted.append(chosen or there[0])
+            frame = frame.filter(pl.col(column) == wanted[-1])
+    models = frame.partition_by(_MODEL, include_key=False, as_dict=True, maintain_order=True)
+    found = {}
+    for (name,), rows in models.items():
+        try:
+            found[name] = _forecasts(name, rows, observed, ordered, sort)
+        except ValueError as error:
+            raise ValueError(f"{path}, {name}, with {of_targets}: {error}") from None
+    if without := [name for name in names if name not in found]:
+        warnings.warn(f"{listed(without)} left out, without {listed(wanted)}.", stacklevel=2)
     return found
 
 
-class _Source(NamedTuple):
-    """Files, the type of output, and what else says how it is read; see `read_hub`."""
-
-    path: Path
-    observed_path: Path
-    observed: pl.DataFrame
-    kind: str
-    ordered: Sequence[str] | None
-    sort: bool
+def _refuse(bad: pl.DataFrame, expected: str) -> None:
+    """An error that shows the first of the rows that are not as expected."""
+    if len(bad):
+        raise ValueError(f"expected {expected}, got {_first(bad)}.")
 
 
-def _rows_of(
-    path: Path, frame: pl.DataFrame, column: str, chosen: str | None
-) -> pl.DataFrame | None:
-    """The rows of one type of output, or of one target; None if there are none."""
-    values = sorted(set(frame[column].drop_nulls()))
-    if column == "output_type":
-        values = [x for x in _TYPES if x in values]
-    if chosen is None and not values:
-        return frame if column == "target" else None
-    if chosen is not None and chosen not in values:
-        return None
-    return frame.filter(pl.col(column) == one_of(path, column, values, chosen))
+def _first(rows: pl.DataFrame) -> str:
+    """The first row in words, and its file."""
+    return ", ".join(f"{x} = {y}" for x, y in rows.row(0, named=True).items() if y is not None)
 
 
-def _of_model(model: str, frame: pl.DataFrame, source: _Source) -> HubForecasts:
-    path, observed_path, observed, kind, ordered, sort = source
-    tasks = tasks_of(frame)
-    check_dates(frame)
-    wide = wide_table(path, frame, kind)
-    names = [name for name in wide.columns if name not in (*tasks, FILE)]
-    names = _in_order(names, kind, ordered)
-    known, keys = observed_of(observed_path, observed, tasks, kind)
-    wide = wide.select([*tasks, FILE, *names])
-    with_targets = _with_targets(observed_path, wide, known, keys, kind, names)
-    others = wide.join(with_targets, on=tasks, how="anti", nulls_equal=True)
-    used = names if kind in ("pmf", "cdf") else usual_columns(with_targets, names)
-    complete = with_targets.drop_nulls(used)
-    left_out = why_unobserved(others, known, keys)
-    if incomplete := why_incomplete(with_targets, names, used, kind):
-        left_out.append(incomplete)
-    if not len(complete):
-        raise ValueError(
-            f"{path}: no forecast is complete and has an outcome in {observed_path}, which is "
-            f"looked up by {listed(keys)}{': ' * bool(left_out)}{'; '.join(left_out)}."
-        )
-    if kind == "quantile" and not sort:
-        check_crossing(complete, used, tasks)
-    values = complete.select(used).to_numpy()
-    targets = complete[_TARGET].to_numpy().astype(np.int32 if kind in ("pmf", "cdf") else float)
+def _read_texts(path: Path) -> pl.DataFrame:
+    """A table of texts, in which whole numbers have no decimals and dates are as in 2026-03-31."""
     try:
-        predictions = _predictions(values, used, source)
-        as_data(predictions, targets)
-        texts = {name: complete[name].to_numpy().astype(str) for name in tasks}
-        check_days(texts)
-        return HubForecasts(
-            model=model,
-            predictions=predictions,
-            targets=targets,
-            tasks=texts,
-            categories=names if kind == "pmf" else None,
-            n_unobserved=len(wide) - len(with_targets),
-            n_incomplete=len(with_targets) - len(complete),
-            left_out=tuple(left_out),
+        if path.suffix == ".parquet":
+            frame = pl.read_parquet(path)
+        else:
+            frame = pl.read_csv(path, infer_schema=False, null_values=["", "NA"])
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise ValueError(f"{path}: this is no table that can be read: {reason}.") from None
+    if twice := [name for name in frame.columns if name.endswith("_duplicated_0")]:
+        raise ValueError(f"{path}: expected different names of columns, got {listed(twice)}.")
+    texts = pl.exclude("value").str.replace(r"^(-?\d+)\.0+$", "$1")
+    return frame.cast(pl.String).with_columns(texts.str.replace(r"[ T]00:00:00(\.0+)?$", ""))
+
+
+def _read_models(path: Path) -> pl.DataFrame:
+    """The rows of all models: of a folder of folders, of a folder of files, or of one file."""
+    frames, files = [], [path]
+    if not path.is_file():
+        found = sorted(path.glob("*/*")) or sorted(path.glob("*"))
+        files = [file for file in found if file.name.endswith(_ENDINGS)]
+    for file in files:
+        frame = _read_texts(file)
+        if missing := [x for x in _OUTPUT if x not in frame.columns]:
+            raise ValueError(
+                f"{file}: expected the columns {listed(_OUTPUT)} of a hub, got no "
+                f"{listed(missing)}, only {listed(frame.columns)}; a table with a column for "
+                "each quantile is read by calibjax evaluate, with --quantiles."
+            )
+        if file != path or _MODEL not in frame.columns:
+            model = file.name.split(".")[0] if file == path else file.parent.name
+            frame = frame.with_columns(pl.lit(model).alias(_MODEL))
+        frames.append(frame.with_columns(pl.lit(file.name).alias(_FILE)))
+    if not frames:
+        raise ValueError(
+            f"{path}: there is no file or folder with files that end in {listed(_ENDINGS)}."
         )
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return pl.concat(frames, how="diagonal")
 
 
-_TARGET = "calibjax_target"
+def _read_observed(path: Path) -> pl.DataFrame:
+    """What was observed: of a time series with versions the last one, without missing values."""
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")
+    frame = _read_texts(path).rename({"observation": _OBSERVED}, strict=False)
+    if _OBSERVED not in frame.columns:
+        raise ValueError(
+            f"{path}: expected a column {_OBSERVED}, or observation of a time series, got only "
+            f"{listed(frame.columns)}."
+        )
+    if "as_of" in frame.columns:
+        keys = [name for name in frame.columns if name not in ("as_of", _OBSERVED)]
+        frame = frame.sort("as_of").unique(keys, keep="last", maintain_order=True).drop("as_of")
+    return frame.filter(pl.col(_OBSERVED).str.to_lowercase() != "nan")
 
 
-def _in_order(names: list[str], kind: str, ordered: Sequence[str] | None) -> list[str]:
-    """Levels and thresholds ascending, categories as given."""
-    if kind in ("quantile", "cdf"):
-        return sorted(names, key=float)
+def _forecasts(
+    model: str,
+    rows: pl.DataFrame,
+    observed: pl.DataFrame,
+    ordered: Sequence[str] | None,
+    sort: bool,
+) -> HubForecasts:
+    """Those of one model, from its rows of one target and type of output."""
+    kind = rows["output_type"][0]
+    are_labels = kind in ("pmf", "cdf")
+    tasks = [x.name for x in rows if x.name not in (*_OUTPUT, _FILE) and x.null_count() < len(rows)]
+    for name in set(tasks) & {*_DAYS, *_ORIGINS}:
+        is_date = pl.col(name).str.contains(r"^\d{4}-\d{2}-\d{2}")
+        _refuse(rows.filter(~is_date), f"dates such as 2026-03-31 as {name}")
+    # Tables of oracle output have one of these types where numbers were observed, or none.
+    if "output_type" in observed.columns:
+        of_kind = [kind] if are_labels else ["quantile", "sample", "mean", "median"]
+        is_wanted = pl.col("output_type").is_in(of_kind) | pl.col("output_type").is_null()
+        observed = observed.filter(is_wanted)
+    keys = [name for name in tasks if name in observed.columns]
+    if not keys:
+        raise ValueError(
+            f"expected columns of what was observed among {listed(tasks)}, got only "
+            f"{listed(observed.columns)}."
+        )
+    rows = _with_numbers(_spelled_alike(rows, observed, keys), kind, tasks)
+    index = [*tasks, _FILE]
+    wide = rows.pivot("output_type_id", index=index, values="value", aggregate_function=None)
+    names = wide.columns[len(index) :]
     if kind == "pmf" and ordered is not None:
         if sorted(ordered) != sorted(names):
             raise ValueError(f"ordered must name {listed(names)}, got {listed(ordered)}.")
-        return list(ordered)
-    return names
-
-
-def _with_targets(
-    path: Path,
-    wide: pl.DataFrame,
-    known: pl.DataFrame,
-    keys: list[str],
-    kind: str,
-    names: list[str],
-) -> pl.DataFrame:
-    """The forecasts whose outcome is known, with the outcome as a column."""
-    has_types = "output_type_id" in known.columns and kind in ("pmf", "cdf")
-    if kind == "pmf" and has_types:  # the category with the value 1
-        known = known.filter(pl.col(OBSERVED).cast(pl.Float64, strict=False) == 1)
-        known = known.with_columns(pl.col("output_type_id").alias(OBSERVED))
-    if kind == "cdf" and has_types:  # 1 at all thresholds that are not below
-        below = (pl.col(OBSERVED).cast(pl.Float64) < 0.5).sum()
-        known = known.group_by(keys, maintain_order=True).agg(below.alias(OBSERVED))
-    check_zeros(path, wide, known, keys)
-    joined = wide.join(one_observation(path, known, keys), on=keys, how="inner")
-    if kind == "pmf":
-        labels = pl.col(OBSERVED).replace_strict(
-            names, list(range(len(names))), default=None, return_dtype=pl.Int64
+        names = list(ordered)
+    elif kind in ("quantile", "cdf"):
+        names.sort(key=float)
+    known = _targets(observed, keys, kind, names)
+    joined = wide.join(known, on=keys, maintain_order="left")
+    is_label = f"one of the categories {listed(names)}" if kind == "pmf" else "a number"
+    bad = joined.filter(~pl.col(_TARGET).is_finite().fill_null(False))
+    _refuse(bad.select(keys + [_OBSERVED]), f"{is_label} as {_OBSERVED}")
+    used = names if are_labels or not len(joined) else _usual(joined, names)
+    beyond = [name for name in names if name not in used]
+    complete = joined.drop_nulls(used)
+    left_out = []
+    for some, words in (
+        (wide.join(known, on=keys, how="anti"), "without an outcome"),
+        (joined.filter(pl.any_horizontal(pl.col(used).is_null())), "incomplete"),
+        (joined.drop_nulls(beyond) if beyond else joined[:0], f"with {listed(beyond)}, not used"),
+    ):
+        if len(some):
+            left_out.append(f"{len(some)} {words}, such as {_first(some.select(index))}")
+    if not len(complete):
+        raise ValueError(
+            f"no forecast is complete and has an outcome, which is looked up by {listed(keys)}: "
+            f"{'; '.join(left_out)}."
         )
-        joined = joined.with_columns(labels.alias(_TARGET))
-        words = f"one of the categories {listed(names)}"
-    else:
-        number = pl.col(OBSERVED).cast(pl.Float64, strict=False)
-        if kind == "cdf" and not has_types:
-            thresholds = np.array(names, float)
-            number = number.map_batches(
-                lambda x: pl.Series(np.searchsorted(thresholds, x.to_numpy(), "left") * 1.0),
-                return_dtype=pl.Float64,
-            )
-        joined, words = joined.with_columns(number.alias(_TARGET)), "a number"
-    is_number = pl.col(_TARGET).is_finite().fill_null(False)
-    if not joined.select(is_number.all()).item():
-        bad = joined.filter(~is_number)[OBSERVED][0]
-        raise ValueError(f"{path}: expected {words} as {OBSERVED}, got {bad}.")
-    return joined
+    values = complete.select(used).cast(pl.Float64).to_numpy()
+    if kind == "cdf" or (kind == "quantile" and not sort):
+        falls = pl.Series((np.diff(values, axis=1) < 0).any(axis=1))
+        words = f"values that do not fall as the {kind} rises (--sort-quantiles sorts quantiles)"
+        _refuse(complete.filter(falls), words)
+    predictions = _predictions(values, used, kind, ordered, sort)
+    targets = complete[_TARGET].to_numpy().astype(np.int32 if are_labels else float)
+    texts = {name: complete[name].to_numpy().astype(str) for name in tasks}
+    categories = names if kind == "pmf" else None
+    found = HubForecasts(model, predictions, targets, texts, categories, tuple(left_out))
+    as_data(found.data)
+    return found
 
 
-def _predictions(values: np.ndarray, names: list[str], source: _Source) -> Distribution:
-    numbers: Any = np.sort(values, axis=1) if source.sort else values
-    array = jnp.asarray(values.astype(float))
-    if source.kind in ("pmf", "cdf") and values.max() > 1.5:
+def _spelled_alike(rows: pl.DataFrame, observed: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """The forecasts with the texts of the observations, where only zeros in front differ."""
+    for key in keys:
+        theirs = set(observed[key].drop_nulls())
+        spelled = {text.lstrip("0"): text for text in theirs if text.isdigit()}
+        ours = (text for text in set(rows[key].drop_nulls()) - theirs if text.isdigit())
+        new = {text: spelled.get(text.lstrip("0"), text) for text in ours}
+        rows = rows.with_columns(pl.col(key).replace(new))
+    return rows
+
+
+def _with_numbers(rows: pl.DataFrame, kind: str, tasks: list[str]) -> pl.DataFrame:
+    """Values as numbers, null where one is missing, and each level written in one way."""
+    if kind == "sample":  # an index may go on from task to task
+        rows = rows.with_columns(output_type_id=pl.int_range(pl.len()).over(tasks).cast(pl.String))
+    elif kind != "pmf":
+        level = pl.col("output_type_id").cast(pl.Float64, strict=False)
+        _refuse(rows.filter(level.is_null()), f"numbers as output_type_id of {kind}")
+        if kind == "quantile":
+            level = level.round(_DECIMALS_OF_LEVELS)
+            rows = rows.filter(~level.is_in([0.0, 1.0]))
+        rows = rows.with_columns(output_type_id=level.cast(pl.String))
+    value = pl.col("value").cast(pl.Float64, strict=False)
+    is_missing = pl.col("value").str.to_lowercase().is_in(["nan"]) | pl.col("value").is_null()
+    _refuse(rows.filter(~is_missing & ~value.is_finite().fill_null(False)), "finite numbers")
+    twice = rows.filter(pl.struct([*tasks, "output_type_id"]).is_duplicated())
+    _refuse(twice, "one value for each task, and not two")
+    return rows.with_columns(value.fill_nan(None))
+
+
+def _targets(observed: pl.DataFrame, keys: list[str], kind: str, names: list[str]) -> pl.DataFrame:
+    """One target for each task: a number, the label of a category, or the number of a bin."""
+    number = target = pl.col(_OBSERVED).cast(pl.Float64, strict=False)
+    has_types = "output_type_id" in observed.columns and kind in ("pmf", "cdf")
+    if kind == "pmf":
+        if has_types:  # the category with the value 1
+            observed = observed.filter(number == 1)
+            observed = observed.with_columns(pl.col("output_type_id").alias(_OBSERVED))
+        labels = {name: float(k) for k, name in enumerate(names)}
+        target = pl.col(_OBSERVED).replace_strict(labels, default=None, return_dtype=pl.Float64)
+    elif has_types:  # 1 at all thresholds that are not below
+        below = (number < 0.5).sum().cast(pl.String)
+        observed = observed.group_by(keys, maintain_order=True).agg(below.alias(_OBSERVED))
+    elif kind == "cdf":
+        target = pl.sum_horizontal(number > float(name) for name in names).cast(pl.Float64)
+    observed = observed.select([*keys, _OBSERVED]).unique(maintain_order=True)
+    _refuse(
+        observed.filter(pl.struct(keys).is_duplicated()),
+        f"one {_OBSERVED} for each task, and not two",
+    )
+    return observed.with_columns(target.alias(_TARGET))
+
+
+def _usual(wide: pl.DataFrame, names: list[str]) -> list[str]:
+    """The levels that most forecasts have, so that one odd file does not count for all others."""
+    known = wide.select(pl.col(names).is_not_null()).to_numpy()
+    sets, counts = np.unique(known, axis=0, return_counts=True)
+    most = max(range(len(sets)), key=lambda k: (counts[k], sets[k].sum()))
+    return list(itertools.compress(names, sets[most]))
+
+
+def _predictions(
+    values: Any, names: list[str], kind: str, ordered: Sequence[str] | None, sort: bool
+) -> Distribution:
+    if kind == "quantile":
+        return Quantiles(values, [float(name) for name in names], sort=sort)
+    if kind == "sample":
+        return Empirical(values)
+    if values.max() > 1.5:
         raise ValueError(f"expected probabilities, got {values.max():g}; divide percents by 100.")
-    match source.kind:
-        case "quantile":
-            return Quantiles(numbers.astype(float), [float(name) for name in names])
-        case "sample":
-            return Empirical(numbers.astype(float))
-        case "cdf":
-            if np.any(values[:, 1:] < values[:, :-1]) or values.max() > 1:
-                raise ValueError("expected probabilities of cdf that ascend along the thresholds.")
-            zeros, ones = np.zeros((len(values), 1)), np.ones((len(values), 1))
-            bins = np.diff(np.concatenate([zeros, values, ones], axis=1), axis=1)
-            return Ordinal(jnp.asarray(bins.astype(array.dtype)))
-        case _:
-            return Ordinal(array) if source.ordered is not None else Categorical(array)
+    if kind == "cdf":
+        return Ordinal(jnp.asarray(np.diff(values, axis=1, prepend=0.0, append=1.0)))
+    return (Categorical if ordered is None else Ordinal)(jnp.asarray(values))
