@@ -1,8 +1,10 @@
 """evaluate: what people have, in; a verdict, numbers, files and pictures, out."""
 
+import copy
 import dataclasses
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -73,6 +75,31 @@ class Tensor:
 @pytest.fixture(scope="module")
 def evaluation():
     return cj.evaluate(PROBABILITIES, np.array(NAMES)[LABELS], classes=NAMES)
+
+
+def with_found(evaluation, **found):
+    """An evaluation that has found something else."""
+    changed = copy.copy(evaluation)
+    vars(changed).update(found)
+    return changed
+
+
+def test_an_evaluation_computes_what_it_is_asked_for(evaluation):
+    fresh = dataclasses.replace(evaluation)
+    fields = {field.name for field in dataclasses.fields(fresh)}
+    assert fresh.rejected and vars(fresh).keys() - fields == {"pvalue"}
+    for name in ("effect", "measures", "curves"):
+        assert name not in vars(fresh) and getattr(fresh, name) is getattr(fresh, name)
+    assert "recalibration" not in vars(fresh)
+
+
+def test_a_terminal_shows_what_takes_long(evaluation, monkeypatch, capsys):
+    monkeypatch.setattr("calibjax.evaluation._evaluation._PATIENCE", -1.0)
+    assert repr(evaluation) and not capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    repr(evaluation)
+    shown = capsys.readouterr().err
+    assert "░ effect" in shown and shown.endswith("\r\x1b[K")
 
 
 CONTAINERS = {
@@ -373,7 +400,7 @@ def test_few_rows_and_few_events_are_said():
 
 def test_columns_of_long_intervals_do_not_touch(evaluation):
     long = Measure(8.3e47, (-1.96e47, 5.95e48), (1.0, 1.0))
-    shown = repr(dataclasses.replace(evaluation, measures={"squares": long}))
+    shown = repr(with_found(evaluation, measures={"squares": long}))
     assert "-1.96e+47 … 5.95e+48 1\n" in shown
 
 

@@ -1,6 +1,6 @@
 """evaluate: targets that are hidden, and rows that count differently or depend on each other."""
 
-import dataclasses
+import copy
 import datetime
 import json
 
@@ -87,7 +87,8 @@ def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
     assert 0.01 < of_hidden.pvalue_of_neighbours == of_hidden.to_dict()["pvalue_of_neighbours"]
     words = "Rows next to each other depend on each other (p = 0.0033)"
     assert words not in repr(of_hidden)
-    flagged = dataclasses.replace(of_hidden, pvalue_of_neighbours=1 / 300)
+    flagged = copy.copy(of_hidden)
+    vars(flagged)["pvalue_of_neighbours"] = 1 / 300
     assert words in repr(flagged) and "pass times and a horizon, or clusters" in flagged.remarks[0]
 
 

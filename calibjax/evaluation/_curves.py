@@ -17,7 +17,7 @@ from calibjax.evaluation._wording import class_name, event_name, interval_text
 def curves_of(
     key: jax.Array, data: Data, confidence_level: float, n_resamples: int
 ) -> dict[str, Any]:
-    """What the pictures show of predictions of this family, by name."""
+    """What the pictures show of predictions of this family but the maps, by name."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     keys = jax.random.split(key)
     found: dict[str, Any] = {}
@@ -32,7 +32,7 @@ def curves_of(
     elif data.predictions.target_shape == "n":
         found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)
         found["coverage"] = curves.coverage_curve(keys[1], data, n_levels=19, **options)
-    return found | map_of(key, data, confidence_level, n_resamples)
+    return found
 
 
 def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """From predictions and targets that were read to a verdict."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,25 +8,16 @@ import numpy as np
 
 from calibjax._base.check import check_integer
 from calibjax._data import Between, Data, Dependence, Distribution, as_data, padded
-from calibjax.evaluation._curves import map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import (
     INDEPENDENT,
     remarks_on_few_units,
     rows_in_words,
 )
-from calibjax.evaluation._direction import Direction
-from calibjax.evaluation._directions_by_family import directions_of
-from calibjax.evaluation._effect import effect_of
-from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._groups import segments_of_groups
+from calibjax.evaluation._evaluation import N_RESAMPLES, Evaluation
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._metrics import measures
 from calibjax.evaluation._other_columns import columns_of_rows
-from calibjax.evaluation._recalibration_check import recalibration_check
-from calibjax.evaluation._remarks import Impossible, impossible_rows
 from calibjax.evaluation._serial_dependence import (
     Column,
-    Neighbours,
     neighbour_dependence_test,
     neighbours_in_columns,
     remarks_on_order,
@@ -41,12 +31,12 @@ from calibjax.frames import (
     weights_of,
 )
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.resampling import as_multiple
-from calibjax.segments import Groups
+from calibjax.segments import Groups, read_segments
 
-_N_RESAMPLES = 999
+# How many columns make a segment.
+_ORDER = 2
 # The smallest p-value there can be; no model could be rejected at a smaller level.
-_LEAST_LEVEL = 1 / (_N_RESAMPLES + 1)
+_LEAST_LEVEL = 1 / (N_RESAMPLES + 1)
 # A larger level is meant as a confidence, and intervals so narrow need not contain the estimate.
 _LARGEST_LEVEL = 0.5
 
@@ -147,59 +137,23 @@ def evaluate_read(
     rows: dict[str, Any] = dependence._asdict() | {"weights": weights}
     checked = as_data(predictions, observed, intervals=True, **rows)
     checked = jax.tree.map(_in_dtype_of_jax, checked)
-    data, n, keys = padded(checked), checked.n, keys_of(seed)
-    row_names = np.arange(n) if row_names is None else row_names
-    test = calibration_test(keys.test, data, n_resamples=_N_RESAMPLES)
+    row_names = np.arange(checked.n) if row_names is None else row_names
+    read = None if groups is None else read_segments(checked, groups, _ORDER)
+    key = keys_of(seed).test
+    test = calibration_test(key, padded(checked), n_resamples=N_RESAMPLES)
     if np.isnan(test.pvalue):
         raise ValueError(f"predictions cannot be tested{_first_nan(checked, row_names)}.")
-    pvalue = as_multiple(test.pvalue, _N_RESAMPLES)
-    indices = impossible_rows(data)
-    impossible = Impossible(row_names[indices])
-    if pvalue <= level and 2 <= n - len(indices) < n:
-        others = np.arange(data.n) < n
-        others[indices] = False
-        possible = data.replace(where=jax.device_put(others))
-        without = calibration_test(keys.test, possible, n_resamples=_N_RESAMPLES)
-        pvalue_without = as_multiple(without.pvalue, _N_RESAMPLES)
-        impossible = dataclasses.replace(impossible, pvalue_without=pvalue_without)
-    segments = segments_of_groups(keys.segments, checked, groups, _N_RESAMPLES)
-    effect = effect_of(keys.effect, data, 1 - level, _N_RESAMPLES)
-    found = measures(keys.measures, data, 1 - level, _N_RESAMPLES, row_names)
-    units = rows_in_words(dependence)
-    worst = neighbours = recalibration = None
-    directions: tuple[Direction, ...] = ()
-    in_columns: tuple[Neighbours, ...] = ()
-    if units is None:
-        neighbours = neighbour_dependence_test(keys.neighbours, data)
-        in_columns = neighbours_in_columns(keys.neighbours, data, columns)
-    is_known = not isinstance(checked.targets, Between)
-    if is_known and pvalue <= level and not impossible.is_all(level):
-        directions = directions_of(
-            keys.measures, data, effect.best_temperature, indices, level, classes
-        )
-        worst = worst_level(checked, 1 - level)
-        if worst is None:
-            worst = worst_cell(map_of(keys.curves, data, 1 - level, _N_RESAMPLES), classes)
-        if units is None and weights is None:
-            recalibration = recalibration_check(keys.test, checked, _N_RESAMPLES)
     return Evaluation(
-        pvalue=pvalue,
-        level=level,
-        test=test,
-        effect=effect,
-        directions=directions,
-        measures=found,
-        impossible=impossible,
         data=checked,
-        worst=worst,
-        classes=classes,
+        test=test,
+        level=level,
         seed=seed,
+        classes=classes,
         row_names=row_names,
         dependence=dependence,
-        pvalue_of_neighbours=neighbours,
-        neighbours=in_columns,
-        segments=segments,
-        recalibration=recalibration,
+        columns=columns,
+        groups=read,
+        is_x64=jax.config.read("jax_enable_x64"),
     )
 
 

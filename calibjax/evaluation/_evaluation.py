@@ -4,69 +4,99 @@ import dataclasses
 import functools
 import html
 import json
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._data import Between, Data, Dependence, Distribution, padded
 from calibjax.estimators import contributions
-from calibjax.evaluation._curves import curves_of
+from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._directions_by_family import directions_of
-from calibjax.evaluation._effect import Effect
+from calibjax.evaluation._effect import Effect, effect_of
 from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
-from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._metrics import Measure
-from calibjax.evaluation._recalibration_check import RecalibrationCheck, recalibration_checks
+from calibjax.evaluation._keys import Keys, keys_of
+from calibjax.evaluation._metrics import Measure, measures
+from calibjax.evaluation._recalibration_check import (
+    RecalibrationCheck,
+    recalibration_check,
+    recalibration_checks,
+)
 from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
-from calibjax.evaluation._serial_dependence import Neighbours, remarks_on_order
+from calibjax.evaluation._serial_dependence import (
+    Column,
+    Neighbours,
+    neighbour_dependence_test,
+    neighbours_in_columns,
+    remarks_on_order,
+)
 from calibjax.evaluation._summary import saved, sentence, summary, verdict
 from calibjax.expectations import default_kernel
-from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.intervals import Sampling
 from calibjax.recalibration import fit_temperature
-from calibjax.segments import Groups, SegmentTestResult
+from calibjax.resampling import as_multiple
+from calibjax.segments import Groups, ReadSegments, SegmentTestResult, segments_tested
 
 # Contributions need all pairs, and nobody reads so many rows.
 _MAX_CONTRIBUTIONS = 20_000
+# What `print` computes, and after how many seconds a terminal shows what takes so long.
+_PRINTED = (
+    "impossible",
+    "segments",
+    "effect",
+    "measures",
+    "pvalue_of_neighbours",
+    "neighbours",
+    "directions",
+    "worst",
+    "recalibration",
+)
+_PATIENCE = 2.0
+
+
+N_RESAMPLES = 999
+
+
+_T = TypeVar("_T")
+
+
+def _lazy(compute: Callable[[Any], _T]) -> functools.cached_property[_T]:
+    """A property that is computed when it is first asked for, in the precision of `evaluate`."""
+
+    @functools.wraps(compute)
+    def in_precision(evaluation: Any) -> _T:
+        with jax.enable_x64(evaluation.is_x64):
+            return compute(evaluation)
+
+    return functools.cached_property(in_precision)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """What `evaluate` found out about predictions; it prints a summary.
 
+    `evaluate` runs the test.  All else is computed when it is first asked for or printed, and kept.
+
     Args:
-        pvalue: the p-value of `calibration_test`.
-        level: the level; intervals hold with the confidence 1 - level.
-        test: the result of `calibration_test`, with what each kernel says.
-        effect: the SKCE with its interval, and the temperatures that say how much it is.
-        directions: which way the whole model is wrong, "too low" or "too sure", where that is clear
-            beyond chance and the model is rejected; the main one first.
-        measures: accuracy, scores and classical calibration errors, by their names.
-        impossible: the rows whose targets came although the model gave them the probability 0.
         data: the predictions, as a distribution, the observed targets, labels as ``0 … m-1``, and
             how rows count.
-        worst: where the model is wrong most of all, in words, if that is known.
+        test: the result of `calibration_test`, with what each kernel says.
+        level: the level; intervals hold with the confidence 1 - level.
+        seed: what all random numbers come from.
         classes: the names of the classes, or None.
-        seed: what all random numbers came from.
         row_names: what each row is called, ``[n]``: its number among the rows that were given, from
             0; of a text file its line, and of several files both number and file.
         dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
-        pvalue_of_neighbours: that of a test whether rows next to each other are independent of each
-            other; None with clusters or times, for vectors, and for fewer than 50 rows.
-        neighbours: the same in the order of other columns of a file, of dates and of names.
-        segments: the result of `segment_test` of the groups; None without groups.
-        recalibration: what a map does to rows that did not fit it, ``method``, the mean log
-            scores of labels or the CRPS of numbers, ``before`` and ``after``, and the ``pvalue``
-            after it; None unless labels, quantiles, samples or normal predictions are rejected, for
-            fewer than 200 rows or 10^5 and more, and for rows that have weights or depend on each
-            other.
+        columns: other columns of a file, which may say which rows depend on each other.
+        groups: the segments that are tested; None without groups.
+        is_x64: whether numbers have 64 bits: people may set this for `evaluate` alone.
 
     Example:
         >>> import calibjax as cj
@@ -75,23 +105,126 @@ class Evaluation:
         (True, 0.001, 60)
     """
 
-    pvalue: float
-    level: float
-    test: CalibrationTestResult
-    effect: Effect
-    directions: tuple[Direction, ...]
-    measures: dict[str, Measure]
-    impossible: Impossible
     data: Data
-    worst: str | None
-    classes: list[Any] | None
+    test: CalibrationTestResult
+    level: float
     seed: int
+    classes: list[Any] | None
     row_names: np.ndarray
     dependence: Dependence = INDEPENDENT
-    pvalue_of_neighbours: float | None = None
-    neighbours: tuple[Neighbours, ...] = ()
-    segments: SegmentTestResult | None = None
-    recalibration: RecalibrationCheck | None = None
+    columns: Sequence[Column] = ()
+    groups: ReadSegments | None = None
+    is_x64: bool = False
+
+    @functools.cached_property
+    def pvalue(self) -> float:
+        """The p-value of `calibration_test`, a multiple of 1/1000."""
+        return as_multiple(self.test.pvalue, N_RESAMPLES)
+
+    @functools.cached_property
+    def _keys(self) -> Keys:
+        return keys_of(self.seed)
+
+    @functools.cached_property
+    def _rows(self) -> Data:
+        return padded(self.data)
+
+    @_lazy
+    def effect(self) -> Effect:
+        """The SKCE with its interval, and the temperatures that say how much it is."""
+        return effect_of(self._keys.effect, self._rows, 1 - self.level, N_RESAMPLES)
+
+    @_lazy
+    def measures(self) -> dict[str, Measure]:
+        """Accuracy, scores and classical calibration errors, by their names."""
+        rows = self._rows, 1 - self.level, N_RESAMPLES, self.row_names
+        return measures(self._keys.measures, *rows)
+
+    @_lazy
+    def impossible(self) -> Impossible:
+        """The rows whose targets came although the model gave them the probability 0."""
+        indices = impossible_rows(self._rows)
+        found = Impossible(self.row_names[indices])
+        if not (self.rejected and 2 <= self.n - len(indices) < self.n):
+            return found
+        others = np.arange(self._rows.n) < self.n
+        others[indices] = False
+        possible = self._rows.replace(where=jax.device_put(others))
+        without = calibration_test(self._keys.test, possible, n_resamples=N_RESAMPLES)
+        return dataclasses.replace(found, pvalue_without=as_multiple(without.pvalue, N_RESAMPLES))
+
+    @_lazy
+    def segments(self) -> SegmentTestResult | None:
+        """The result of `segment_test` of the groups; None without groups."""
+        if self.groups is None:
+            return None
+        return segments_tested(self._keys.segments, self.data, self.groups, N_RESAMPLES)
+
+    @_lazy
+    def pvalue_of_neighbours(self) -> float | None:
+        """That of a test whether rows next to each other are independent of each other.
+
+        None with clusters or times, for vectors, and for fewer than 50 rows.
+        """
+        if self.units is not None:
+            return None
+        return neighbour_dependence_test(self._keys.neighbours, self._rows)
+
+    @_lazy
+    def neighbours(self) -> tuple[Neighbours, ...]:
+        """The same in the order of other columns of a file, of dates and of names."""
+        if self.units is not None:
+            return ()
+        return neighbours_in_columns(self._keys.neighbours, self._rows, self.columns)
+
+    @property
+    def _is_explained(self) -> bool:
+        """Whether the whole model is wrong, and not only at impossible targets."""
+        is_known = not isinstance(self.data.targets, Between)
+        return is_known and self.rejected and not self.impossible.is_all(self.level)
+
+    @_lazy
+    def directions(self) -> tuple[Direction, ...]:
+        """Which way the whole model is wrong, "too low" or "too sure", the main one first.
+
+        They are clear beyond chance; none if the model is not rejected.
+        """
+        if not self._is_explained:
+            return ()
+        return self._directions_of(self._rows, self.effect.best_temperature)
+
+    def _directions_of(self, data: Data, temperature: float | None) -> tuple[Direction, ...]:
+        key, rows = self._keys.measures, impossible_rows(data)
+        return directions_of(key, data, temperature, rows, self.level, self.classes)
+
+    @_lazy
+    def worst(self) -> str | None:
+        """Where the model is wrong most of all, in words; None if that is not known."""
+        if not self._is_explained:
+            return None
+        of_levels = worst_level(self.data, 1 - self.level)
+        return worst_cell(self._maps, self.classes) if of_levels is None else of_levels
+
+    @_lazy
+    def _maps(self) -> dict[str, Any]:
+        return map_of(self._keys.curves, self._rows, 1 - self.level, N_RESAMPLES)
+
+    @_lazy
+    def recalibration(self) -> RecalibrationCheck | None:
+        """What a map does to rows that did not fit it.
+
+        It has ``method``, the mean log scores of labels or the CRPS of numbers, ``before`` and
+        ``after``, and the ``pvalue`` after it; None unless labels, quantiles, samples or normal
+        predictions are rejected, for fewer than 200 rows or 10^5 and more, and for rows that have
+        weights or depend on each other.
+        """
+        if not (self._is_explained and self._is_plain):
+            return None
+        return recalibration_check(self._keys.test, self.data, N_RESAMPLES)
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.units is None and self.weights is None
 
     @property
     def predictions(self) -> Distribution:
@@ -113,11 +246,10 @@ class Evaluation:
         """Whether the p-value is at most the level: the model is not calibrated."""
         return self.pvalue <= self.level
 
-    @functools.cached_property
+    @_lazy
     def verdict(self) -> str:
         """The result in one sentence."""
-        with self._precision():
-            return verdict(self)
+        return verdict(self)
 
     @property
     def sentence(self) -> str:
@@ -162,17 +294,20 @@ class Evaluation:
             return "targets drawn from the predictions"
         return "the observed errors with random signs and sizes"
 
-    @property
-    def _n_resamples(self) -> int:
-        assert self.test.null_distribution is not None
-        return len(self.test.null_distribution)
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        """64 bits if the predictions have them: people may set 64 bits for `evaluate` alone."""
-        arrays = (x for x in jax.tree.leaves(self.predictions) if isinstance(x, jax.Array))
-        return jax.enable_x64(any(x.dtype == jnp.float64 for x in arrays))
+    def _compute(self, *others: str) -> None:
+        """Computes what is printed; on a terminal, a bar tells what takes longer than 2 seconds."""
+        names, start, is_shown = (*_PRINTED, *others), time.monotonic(), False
+        for k, name in enumerate(names):
+            if time.monotonic() > start + _PATIENCE and sys.stderr.isatty():
+                bar = "█" * k + "░" * (len(names) - k)
+                print(f"\r{bar} {name}\x1b[K", end="", file=sys.stderr, flush=True)
+                is_shown = True
+            getattr(self, name)
+        if is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def __repr__(self) -> str:
+        self._compute()
         return summary(self)
 
     def _repr_html_(self) -> str:
@@ -193,7 +328,7 @@ class Evaluation:
         shares = np.where(is_impossible, np.inf, self.contributions)
         return np.argsort(-shares, kind="stable")[:count]
 
-    @functools.cached_property
+    @_lazy
     def curves(self) -> dict[str, Any]:
         """What the pictures show, by name, each with arrays as fields.
 
@@ -203,11 +338,10 @@ class Evaluation:
         """
         if isinstance(self.targets, Between):
             return {}
-        with self._precision():
-            key, data = keys_of(self.seed).curves, padded(self.data)
-            return curves_of(key, data, 1 - self.level, self._n_resamples)
+        rows = self._rows, 1 - self.level, N_RESAMPLES
+        return curves_of(self._keys.curves, *rows) | self._maps
 
-    @functools.cached_property
+    @_lazy
     def contributions(self) -> np.ndarray | None:
         """How much each row contributes to the SKCE, ``[n]``; None above 20 000 rows, for
         targets that are not known exactly, and for rows with weights.
@@ -218,11 +352,10 @@ class Evaluation:
             return None
         if self.n > _MAX_CONTRIBUTIONS:
             return None
-        with self._precision():
-            data = padded(Data.unchecked(*self.data.samples))
-            return np.asarray(contributions(default_kernel(data), data))[: self.n]
+        data = padded(Data.unchecked(*self.data.samples))
+        return np.asarray(contributions(default_kernel(data), data))[: self.n]
 
-    @functools.cached_property
+    @_lazy
     def recalibrations(self) -> list[RecalibrationCheck]:
         """Would a few numbers mend it?  Recalibrations, judged on rows that did not fit them.
 
@@ -230,10 +363,9 @@ class Evaluation:
         these.  There are none for few rows, for targets that are not known exactly, and for rows
         that have weights or depend on each other.
         """
-        if isinstance(self.targets, Between) or self.units or self.weights is not None:
+        if isinstance(self.targets, Between) or not self._is_plain:
             return []
-        with self._precision():
-            return recalibration_checks(keys_of(self.seed).test, self.data, self._n_resamples)
+        return recalibration_checks(self._keys.test, self.data, N_RESAMPLES, self.recalibration)
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.
@@ -256,16 +388,14 @@ class Evaluation:
             columns = cast("Groups", names)
 
         def directions(data: Data) -> tuple[Direction, ...]:
-            best = self.effect.best_temperature
-            if best is not None:
-                best = float(fit_temperature(data))
-            rows = impossible_rows(data)
-            return directions_of(keys.measures, data, best, rows, self.level, self.classes)
+            has_temperature = self.effect.best_temperature is not None
+            return self._directions_of(
+                data, float(fit_temperature(data)) if has_temperature else None
+            )
 
-        with self._precision():
-            keys = keys_of(self.seed)
-            rows = self.data, columns, self.level, self._n_resamples
-            return verdicts_of_groups(keys.test, *rows, directions)
+        with jax.enable_x64(self.is_x64):
+            rows = self.data, columns, self.level, N_RESAMPLES
+            return verdicts_of_groups(self._keys.test, *rows, directions)
 
     def plot(self) -> Any:
         """All pictures in one figure of matplotlib, which notebooks show.
@@ -275,7 +405,7 @@ class Evaluation:
         """
         from calibjax.evaluation._report._figures import overview
 
-        with self._precision():
+        with jax.enable_x64(self.is_x64):
             return overview(self)
 
     def to_html(self, path: str | Path | None = None, *, by: GroupVerdicts | None = None) -> str:
@@ -292,7 +422,8 @@ class Evaluation:
         """
         from calibjax.evaluation._report._page import page
 
-        with self._precision():
+        self._compute("curves", "contributions", "recalibrations")
+        with jax.enable_x64(self.is_x64):
             text = page(self, by)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
@@ -303,6 +434,7 @@ class Evaluation:
 
         NaN and infinity are None, and curves of more than 1000 points are thinned.
         """
+        self._compute("curves", "contributions")
         return saved(self)
 
     def to_json(self, path: str | Path | None = None) -> str:

@@ -24,7 +24,6 @@ from calibjax.segments import (
     SegmentTestResult,
     first_of,
     read_columns,
-    segment_test,
 )
 
 # Fewer rows show nothing.
@@ -165,19 +164,6 @@ def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
     indices = np.concatenate([rows, np.full(size - rows.size, rows[-1])])
     found: Data = jax.tree.map(lambda x: x[indices], data)
     return found.replace(where=np.arange(size) < rows.size)
-
-
-# How many columns make a segment.
-_ORDER = 2
-
-
-def segments_of_groups(
-    key: jax.Array, data: Data, groups: Groups | None, n_resamples: int
-) -> SegmentTestResult | None:
-    """The test of all segments of checked data; None without groups."""
-    if groups is None:
-        return None
-    return segment_test(key, data, groups=groups, order=_ORDER, n_resamples=n_resamples)
 
 
 def columns_of_segments(

@@ -102,8 +102,13 @@ def recalibration_check(key: jax.Array, data: Data, n_resamples: int) -> Recalib
     return _check(key, data, method, n_resamples)
 
 
-def recalibration_checks(key: jax.Array, data: Data, n_resamples: int) -> list[RecalibrationCheck]:
-    """What a temperature and the best method do to checked data, with words; none of few rows."""
+def recalibration_checks(
+    key: jax.Array, data: Data, n_resamples: int, best: RecalibrationCheck | None = None
+) -> list[RecalibrationCheck]:
+    """What a temperature and the best method do to checked data, with words; none of few rows.
+
+    What `recalibration_check` found of the best method is not computed again.
+    """
     methods = ["temperature"] * has_temperature(data.predictions) + [best_method(data)]
     if data.n < LEAST_ROWS or data.predictions.n_labels == 1:
         return []
@@ -113,7 +118,9 @@ def recalibration_checks(key: jax.Array, data: Data, n_resamples: int) -> list[R
     for method in methods:
         if method is None:
             continue
-        check = _check(key, data, method, n_resamples)
+        check = best
+        if check is None or check.method != method:
+            check = _check(key, data, method, n_resamples)
         if method == "temperature" and not data.predictions.has_labels:
             words = f"T = {temperature_text(float(fit_temperature(data)))}"
         else:

@@ -3,5 +3,10 @@
 from calibjax.segments._effects import Effects, means_of_ranks
 from calibjax.segments._result import Segment, SegmentTestResult, first_of
 from calibjax.segments._segment_sums import SegmentSums
-from calibjax.segments._segment_test import segment_test
+from calibjax.segments._segment_test import (
+    ReadSegments,
+    read_segments,
+    segment_test,
+    segments_tested,
+)
 from calibjax.segments._segments import Groups, read_columns

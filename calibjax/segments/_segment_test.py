@@ -1,6 +1,6 @@
 """Is a model calibrated for everyone?  A test of all segments of some columns at once."""
 
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums
 from calibjax.segments._segments import (
     LEAST_VARIANCE,
+    Column,
     Conditions,
     Groups,
     name_of,
@@ -128,13 +129,35 @@ def segment_test(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     order = check_integer("order", order, 1)
     data = as_data(predictions, targets, intervals=True, **rows)
+    return segments_tested(key, data, read_segments(data, groups, order), n_resamples)
+
+
+class ReadSegments(NamedTuple):
+    """The columns of groups, those that are left out and why, and the rows of each segment."""
+
+    columns: list[Column]
+    left_out: dict[str, str]
+    segments: dict[Conditions, int]
+    order: int
+
+
+def read_segments(data: Data, groups: Groups | None, order: int) -> ReadSegments:
+    """The segments that `segment_test` tests; its errors of predictions and groups."""
     _check_family(data)
-    n, kept = data.n, data.counted_rows()
+    kept = data.counted_rows()
     groups = data.groups if groups is None else groups
     columns, left_out = read_columns({} if groups is None else groups, kept)
     segments = segments_of(columns, kept, order)
     if not segments:
         raise ValueError(f"where and weights must keep at least 8 rows, got {kept.sum()}.")
+    return ReadSegments(columns, left_out, segments, order)
+
+
+def segments_tested(
+    key: jax.Array, data: Data, read: ReadSegments, n_resamples: int
+) -> SegmentTestResult:
+    """`segment_test` of segments that are read."""
+    n, (columns, left_out, segments, order) = data.n, read
     codes = np.stack([column.codes for column in columns], axis=1)
     forecasts = data.predictions
     data = judged_by_pit(key, _PITS, pooled(padded(data)))
