@@ -14,7 +14,8 @@ from instances import cast
 from marks import slow
 
 import calibjax as cj
-from calibjax._data import as_data, bucket, first_rows, padded
+from calibjax._base.compile import bucket, first_rows
+from calibjax._data import as_data, padded
 from calibjax.hypothesis_tests._block import check_complete_blocks
 
 RNG = np.random.default_rng

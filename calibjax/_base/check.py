@@ -14,20 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._base.struct import is_array, is_traced, on_host
+from calibjax._base.struct import is_traced, on_host
 
 
 def check_array(name: str, value: object, kind: str) -> None:
     """Raises a TypeError unless `value` is an array of the kind "real", "integer" or "boolean"."""
-    if not (is_array(value) and hasattr(value, "ndim")):
-        hint = "; numpy.asarray makes one of it" if isinstance(value, (list, tuple)) else ""
-        raise TypeError(f"{name} must be an array, got {type(value).__name__}{hint}.")
     if not isinstance(value, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)):
         # A column of a table, for example, would be quoted in full by an error of jax.
-        raise TypeError(
-            f"{name} must be an array of NumPy or JAX, got {type(value).__name__}; "
-            "numpy.asarray makes one of it."
-        )
+        is_column = hasattr(value, "__array__") and hasattr(value, "ndim")
+        what = "an array of NumPy or JAX" if is_column else "an array"
+        hint = "; numpy.asarray makes one of it" * (is_column or isinstance(value, (list, tuple)))
+        raise TypeError(f"{name} must be {what}, got {type(value).__name__}{hint}.")
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
         raise TypeError(
             f"{name} must hold {kind} values, got strings or objects; of class labels make their "

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.check import check_shapes
-from calibjax._base.struct import batch_of_one, is_array, is_traced, set_fields
+from calibjax._base.struct import batch_of_one, is_array, is_traced
 
 
 def share_numbers(predictions: Any) -> None:
@@ -40,20 +40,12 @@ def share_numbers(predictions: Any) -> None:
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(value, *leaves)
         shared = jnp.broadcast_to(jnp.asarray(value, dtype), batches[0])
-        set_fields(predictions, **{name: shared})
+        vars(predictions)[name] = shared
 
 
 def row_shapes(predictions: Any) -> list[list[int]]:
     """The shape of each parameter without the batch axis."""
     return [list(jnp.shape(predictions.parameter(name))[1:]) for name in predictions.shapes]
-
-
-def n_batch_axes(predictions: Any) -> int:
-    """How many axes of the parameters stand in front of those of one prediction."""
-    for part in _parts(predictions):
-        return part.n_batch_axes
-    name, axes = next(item for item in predictions.shapes.items() if item[1].split()[0] == "n")
-    return jnp.ndim(predictions.parameter(name)) - len(axes.replace("...", "").split()) + 1
 
 
 def family_name(predictions: Any) -> str:

@@ -100,22 +100,17 @@ def _register(cls: Any, names: list[str], options: list[str], others: list[str])
 
     def unflatten(structure, children):
         instance = object.__new__(cls)
-        set_fields(instance, **dict.fromkeys(others), **dict(zip(names, children, strict=True)))
-        set_fields(instance, **dict(zip(options, structure, strict=True)))
+        vars(instance).update(dict.fromkeys(others), **dict(zip(names, children, strict=True)))
+        vars(instance).update(zip(options, structure, strict=True))
         return instance
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-def set_fields(instance: object, **fields: Any) -> None:
-    """Sets the fields of a frozen struct that is being made."""
-    vars(instance).update(fields)
-
-
 def with_fields(instance: T, **fields: Any) -> T:
     """A copy of a struct with other fields, for which its constructor is not called."""
     made = copy.copy(instance)
-    set_fields(made, **fields)
+    vars(made).update(fields)
     return made
 
 
@@ -132,7 +127,7 @@ def as_pytree(tree: PyTree, name: str = "a function") -> PyTree:
     made = list(leaves)
     for i, leaf in enumerate(leaves):
         if callable(leaf):
-            make = _with_plain_function if _is_partial(leaf) else _as_partial
+            make = _with_plain_function if isinstance(leaf, Partial) else _as_partial
             made[i] = make(leaf, name)
     is_same = all(map(operator.is_, made, leaves))
     return tree if is_same else jax.tree.unflatten(structure, made)
@@ -174,7 +169,7 @@ def _as_partial(function: Callable[..., Any], name: str) -> Partial:
 
 def unwrapped(function: Any) -> Any:
     """The plain function that `as_pytree` has made a Partial of; everything else as it is."""
-    is_plain = _is_partial(function) and not (function.args or function.keywords)
+    is_plain = isinstance(function, Partial) and not (function.args or function.keywords)
     return function.func if is_plain else function
 
 

@@ -1,6 +1,5 @@
 """Predictions, targets and data sets of them: checked once, padded, cleaned before their use."""
 
-from calibjax._data._buckets import bucket, filled_up, first_rows
 from calibjax._data._checks import (
     check_distribution,
     check_dtype_of_targets,

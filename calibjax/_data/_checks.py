@@ -4,6 +4,8 @@ Shapes and dtypes are always checked, and values where they are concrete: in Num
 nothing, or where the rows lie, if they lie on several devices.
 """
 
+import functools
+import operator
 from typing import Any
 
 import jax
@@ -12,13 +14,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_array, check_shapes, check_values
+from calibjax._base.compile import filled_up
 from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
-from calibjax._base.struct import PyTree, is_array, is_traced, on_host
-from calibjax._data._buckets import filled_up
+from calibjax._base.struct import PyTree, is_array, is_rounded, is_traced, on_host
 from calibjax._data._dependence import kept_rows
 from calibjax._data._distribution import Distribution
-from calibjax._data._interval_censored import Between, Targets, conditions
+from calibjax._data._interval_censored import Between, Targets
 from calibjax._data._precision import check_digits
 from calibjax._numbers import is_nonnegative
 
@@ -126,75 +128,63 @@ def check_values_of_rows(
     targets_name: str = "targets",
 ) -> None:
     """Checks the values of kept rows, of each argument only if it is concrete."""
-    if is_traced(where):
+    given: Rows = predictions, targets, where, weights
+    are_traced = [is_traced(x) for x in given]
+    if are_traced[2]:
         return
-    given = predictions, targets, where, weights
     with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
         rows = given
         if devices_of(given):
-            if not is_traced(given) and _are_valid(None, given):
+            if not any(are_traced) and _are_valid(None, given):
                 return
             rows = on_one_device(given)
-        rows = _on_host(rows)
+
+        def move(x: ArrayLike) -> ArrayLike:
+            """As an array of NumPy: checks compile nothing, or little for a bucket of sizes."""
+            if is_traced(x):
+                return x
+            return on_host(x) if any(are_traced) else filled_up(on_host(x))
+
+        rows = jax.tree.map(move, rows)
         masked = False if rows[2] is None else ~rows[2]
-        if not is_traced(rows[0]):
+        if not are_traced[0]:
             for parameter, (words, valid) in rows[0].constraints().items():
                 value = predictions.parameter(parameter)
                 check_values(f"{parameter}{of_batch}", value, words, np.asarray(valid) | masked)
-        if targets is not None and not is_traced(rows[1]):
-            for name, value, words, valid in conditions(rows[0], rows[1], targets_name):
+        if targets is not None and not are_traced[1]:
+            if isinstance(targets, Between):
+                conditions = rows[1].conditions(rows[0])
+            else:
+                conditions = [(targets_name, targets, *rows[0].supports(rows[1]))]
+            for name, value, words, valid in conditions:
                 # The support of some families depends on their parameters.
                 if not is_traced(valid):
                     check_values(name, value, words, np.asarray(valid) | masked)
-        if is_traced(weights):
+        if are_traced[3]:
             return
         if weights is not None:
             valid = is_nonnegative(rows[3]) | masked
             check_values("weights", weights, "nonnegative and finite", valid)
-        is_real = predictions.target_kind == "real" and not predictions.score_only
-        if is_real and isinstance(targets, np.ndarray | jax.Array) and not is_traced(targets):
-            kept = kept_rows(targets.shape[0], *rows[2:])
-            assert kept is not None  # Neither the mask nor weights are traced here.
+        if any(map(is_rounded, jax.tree.leaves(given[:2]))) and not are_traced[1]:
+            kept = kept_rows(len(predictions), *rows[2:])
             check_digits(predictions, targets, kept, of_batch, targets_name)
 
 
-def _on_host(rows: Rows) -> Rows:
-    """Rows as arrays of NumPy, filled up to the next bucket by copies of the last row.
-
-    Checks of their values compile nothing, and what few families compile serves all numbers of rows
-    of the bucket.  Tracers remain, and then nothing is filled up.
-    """
-    traced = is_traced(rows)
-
-    def move(x: ArrayLike) -> ArrayLike:
-        if is_traced(x):
-            return x
-        return on_host(x) if traced else filled_up(on_host(x))
-
-    return jax.tree.map(move, rows)
-
-
-def valid_rows(predictions: Distribution) -> jax.Array:
-    """Which rows satisfy all constraints of their family, ``[n]``."""
-    constraints = iter(predictions.constraints().values())
-    valid = next(constraints)[1]
-    for _, others in constraints:
-        valid = valid & others
-    return valid
-
-
-def valid_samples(predictions: Distribution, targets: Any, weights: Any) -> jax.Array:
-    """Which rows have valid predictions, and targets and weights if there are any, ``[n]``."""
-    valid = valid_rows(predictions)
-    if targets is not None:
-        for *_, possible in conditions(predictions, targets):
-            valid = valid & possible
-    return valid if weights is None else valid & is_nonnegative(weights)
+def valid_rows(predictions: Distribution, targets: Any = None, weights: Any = None) -> jax.Array:
+    """Which rows have valid predictions, and targets and weights if these are given, ``[n]``."""
+    every = [valid for _, valid in predictions.constraints().values()]
+    if isinstance(targets, Between):
+        every += [valid for *_, valid in targets.conditions(predictions)]
+    elif targets is not None:
+        every.append(predictions.supports(targets)[1])
+    if weights is not None:
+        every.append(is_nonnegative(weights))
+    return functools.reduce(operator.and_, every)
 
 
 @on_devices
 def _are_valid(axis: Axis, _: None, rows: Rows) -> jax.Array:
     """Whether all kept rows are valid."""
     predictions, targets, where, weights = rows
-    valid = valid_samples(predictions, targets, weights)
+    valid = valid_rows(predictions, targets, weights)
     return all_sum(jnp.sum(~valid if where is None else ~valid & where), axis) == 0

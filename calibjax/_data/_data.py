@@ -8,17 +8,17 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_array, check_shapes
+from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up
 from calibjax._base.parameters import family_name, row_shapes
 from calibjax._base.sharding import devices_of
-from calibjax._base.struct import is_traced, on_host, outside, set_fields, struct, with_fields
-from calibjax._data._buckets import LARGEST_BUCKET, bucket, filled_up
+from calibjax._base.struct import is_traced, on_host, outside, struct, with_fields
 from calibjax._data._checks import (
     check_dtype_of_targets,
     check_shapes_of_predictions,
     check_shapes_of_targets,
     check_values_of_rows,
     too_few_rows,
-    valid_samples,
+    valid_rows,
 )
 from calibjax._data._covariates import Covariates, CovariatesLike, coded_covariates
 from calibjax._data._dependence import Dependence, coded_dependence, kept_rows
@@ -116,7 +116,9 @@ class Data:
         if weights is not None:
             check_array("weights", weights, "real")
             check_shapes({"weights": (weights, "n")}, sizes)
-        predictions, targets = compared_in_one_precision(predictions.keeping_digits(), targets)
+        predictions = predictions.keeping_digits()
+        if predictions.compared_with_targets:
+            predictions, targets = compared_in_one_precision(predictions, targets)
         check_values_of_rows(predictions, targets, where, weights)
         n, columns = sizes["n"], None
         if clusters is not None or times is not None or horizon is not None:
@@ -126,19 +128,18 @@ class Data:
             columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
         rows = dict(where=where, weights=weights, clusters=clusters, times=times)
         rows |= dict(covariates=columns, **dict.fromkeys(_FOR_PEOPLE))
-        set_fields(self, predictions=predictions, targets=targets, **rows)
+        vars(self).update(predictions=predictions, targets=targets, **rows)
 
     @classmethod
     def unchecked(cls, predictions: Distribution, targets: PerRow = None, **rows: PerRow) -> Self:
         """Rows that are known to be right; targets are None for predictions alone."""
         none = dict.fromkeys(("where", "weights", "clusters", "times", "covariates", *_FOR_PEOPLE))
         made = object.__new__(cls)
-        set_fields(made, predictions=predictions, targets=targets, **none | rows)
+        vars(made).update(predictions=predictions, targets=targets, **none | rows)
         return made
 
-    def replace(self, **fields: Any) -> Self:
-        """The same data with other fields, which are not checked again."""
-        return with_fields(self, **fields)
+    #: The same data with other fields, which are not checked again.
+    replace = with_fields
 
     @property
     def n(self) -> int:
@@ -213,7 +214,7 @@ class Data:
 
     def valid(self) -> jax.Array:
         """Which rows have valid numbers, ``[n]``."""
-        valid = valid_samples(self.predictions, self.targets, self.weights)
+        valid = valid_rows(self.predictions, self.targets, self.weights)
         if self.times is not None:
             valid = valid & jnp.isfinite(self.times)
         if self.covariates is not None:

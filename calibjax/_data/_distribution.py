@@ -1,6 +1,7 @@
 """The interface of all families of predictive distributions."""
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from operator import attrgetter
@@ -11,11 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._base.parameters import as_table, in_words, n_batch_axes, share_numbers, take_one
+from calibjax._base.parameters import as_table, in_words, share_numbers, take_one
 from calibjax._base.struct import widened, widened_integers
 from calibjax._numbers import FINITE, Constraint, UnitInterval, interval, safe_sqrt
 
 T = TypeVar("T")
+
+#: What is true of each family that has a method of its own.
+_FLAGS = {
+    "has_tails": "tails",
+    "has_unit_box": "unit_box",
+    "has_labels": "label_probabilities",
+    "is_binary": "binary_probability",
+}
 
 
 class Distribution(ABC):
@@ -67,6 +76,11 @@ class Distribution(ABC):
         if "cdf" in vars(cls) and "tails" not in vars(cls):
             # A new cdf does not have the tails of a parent.
             type.__setattr__(cls, "tails", Distribution.tails)
+        for flag, method in _FLAGS.items():
+            # A family of families, such as a mixture, has a property of its own.
+            if inspect.getattr_static(cls, flag) in (True, False, vars(Distribution)[flag]):
+                has_own = getattr(cls, method) is not getattr(Distribution, method)
+                type.__setattr__(cls, flag, has_own)
 
     def _complete(self) -> None:
         """Checks and converts the parameters; jax rebuilds predictions without it."""
@@ -114,7 +128,14 @@ class Distribution(ABC):
     @property
     def n_batch_axes(self) -> int:
         """1 for a batch, 0 for one prediction, and 2 for the components of a batch of mixtures."""
-        return n_batch_axes(self)
+        for part in vars(self).values():
+            if isinstance(part, Distribution):
+                return part.n_batch_axes
+        for name, axes in self.shapes.items():
+            if axes[0] == "n":
+                n_own = len(axes.replace("...", "").split()) - 1
+                return jnp.ndim(self.parameter(name)) - n_own
+        raise TypeError(f"{type(self).__name__} has no parameter with the axis n of a batch.")
 
     def with_batch_axes(self, n_axes: int) -> Self:
         """The same predictions; a family whose arrays do not tell their `n_batch_axes` keeps it."""
@@ -135,8 +156,10 @@ class Distribution(ABC):
 
         By default these are the `conditions` of the family.
         """
-        conditions = {name: self.conditions.get(name, FINITE) for name in self.shapes}
-        return {name: x.of_rows(self.parameter(name)) for name, x in conditions.items()}
+        found = {}
+        for name in self.shapes:
+            found[name] = self.conditions.get(name, FINITE).of_rows(self.parameter(name))
+        return found
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         """The condition on targets in words, and which targets satisfy it, ``[n]``."""
@@ -214,7 +237,7 @@ class Distribution(ABC):
     @property
     def has_tails(self) -> bool:
         """Whether the family has `tails` of its own, from which `cdf` and `survival` follow."""
-        return type(self).tails is not Distribution.tails
+        return False
 
     @property
     def has_cdf(self) -> bool:
@@ -280,7 +303,7 @@ class Distribution(ABC):
     @property
     def has_unit_box(self) -> bool:
         """Whether a `PITKernel` sees vectors, by their `unit_box`."""
-        return type(self).unit_box is not Distribution.unit_box
+        return False
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """Where U_1, …, U_d of target vectors lie on the unit line, each end ``[n, d]``.
@@ -364,7 +387,7 @@ class Distribution(ABC):
     @property
     def has_labels(self) -> bool:
         """Whether targets are labels, all of whose probabilities are known."""
-        return type(self).label_probabilities is not Distribution.label_probabilities
+        return False
 
     @property
     def ragged(self) -> bool:
@@ -387,7 +410,7 @@ class Distribution(ABC):
     @property
     def is_binary(self) -> bool:
         """Whether 0 and 1 are the only labels, and `binary_probability` says it all."""
-        return type(self).binary_probability is not Distribution.binary_probability
+        return False
 
     def binary_probability(self) -> jax.Array:
         """P(Y = 1), ``[n]``, or a number of one prediction."""

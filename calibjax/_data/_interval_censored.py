@@ -21,6 +21,8 @@ from calibjax._numbers import UnitInterval, is_finite
 
 #: One end of all ranges, an array ``[n]`` of NumPy or of jax, or None.
 Ends = Any
+#: What a value is called, the value, its condition in words, and which rows satisfy it.
+Condition = tuple[str, jax.Array, str, jax.Array]
 
 
 @struct
@@ -125,6 +127,27 @@ class Between:
             ends["censored_at of targets"] = self.censored_at
         return ends
 
+    def conditions(self, predictions: Distribution) -> list[Condition]:
+        """What the ends, arrays of NumPy or of jax, must satisfy for these predictions."""
+        low, high, at = self.low, self.high, self.censored_at
+        number = "a whole number" if predictions.target_kind == "integer" else "a finite number"
+        low_is_valid = _is_target(predictions, low) | (~is_finite(low) & (low < 0))
+        ends = as_targets(predictions, high)
+        words, supported = predictions.supports(ends)
+        supported = supported | ((high > low) & predictions.upper_ends(ends))
+        possible = _is_target(predictions, high) & supported
+        high_is_valid = possible | (~is_finite(high) & (high > 0))
+        found = [
+            ("low of targets", low, f"{number} or -inf", low_is_valid),
+            ("high of targets", high, "at least low", high >= low),
+            ("high of targets", high, f"{words}, or inf", high_is_valid),
+        ]
+        if at is not None:
+            valid = (at >= low) & ((low == high) | (at == low) & (high > low) & ~is_finite(high))
+            words = "at least the time of an event, and the time of a row that is censored on"
+            found.append(("censored_at of targets", at, f"{words} the right", valid))
+        return found
+
     def is_exact(self) -> jax.Array:
         """Which targets are known, ``[n]``."""
         return self.low == self.high
@@ -185,41 +208,6 @@ def _as_truths(observed: Any) -> Any:
 
 #: The targets of n rows: an array, or what is known of them.
 Targets = ArrayLike | Between
-#: What a value is called, the value, its condition in words, and which rows satisfy it.
-Condition = tuple[str, jax.Array, str, jax.Array]
-
-
-def conditions(
-    predictions: Distribution, targets: PyTree, name: str = "targets"
-) -> tuple[Condition, ...]:
-    """What targets must satisfy, arrays of NumPy or of jax."""
-    if not isinstance(targets, Between):
-        return ((name, targets, *predictions.supports(targets)),)
-    low, high = targets.low, targets.high
-    low_name, high_name = f"low of {name}", f"high of {name}"
-    number = "a whole number" if predictions.target_kind == "integer" else "a finite number"
-    low_is_valid = _is_target(predictions, low) | (~is_finite(low) & (low < 0))
-    ends = as_targets(predictions, high)
-    words, supported = predictions.supports(ends)
-    supported = supported | ((high > low) & predictions.upper_ends(ends))
-    possible = _is_target(predictions, high) & supported
-    high_is_valid = possible | (~is_finite(high) & (high > 0))
-    return (
-        (low_name, low, f"{number} or -inf", low_is_valid),
-        (high_name, high, "at least low", high >= low),
-        (high_name, high, f"{words}, or inf", high_is_valid),
-        *_conditions_of_censoring(targets, name),
-    )
-
-
-def _conditions_of_censoring(targets: Between, name: str) -> tuple[Condition, ...]:
-    """What the times of censoring must satisfy, if they are known."""
-    if targets.censored_at is None:
-        return ()
-    at, low, high = targets.censored_at, targets.low, targets.high
-    valid = (at >= low) & ((low == high) | (at == low) & (high > low) & ~is_finite(high))
-    words = "at least the time of an event, and the time of a row that is censored on the right"
-    return ((f"censored_at of {name}", at, words, valid),)
 
 
 def _is_target(predictions: Distribution, ends: jax.Array) -> jax.Array:

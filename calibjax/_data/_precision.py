@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike
 
 from calibjax._base.struct import PyTree, is_floating, is_rounded, is_traced, on_host
 from calibjax._data._distribution import Distribution
@@ -29,8 +28,6 @@ def compared_in_one_precision(
 ) -> tuple[Distribution, PyTree]:
     """Predictions and targets, those parameters that targets are compared with in one precision."""
     names = predictions.compared_with_targets
-    if not names:
-        return predictions, targets
     leaves = [*map(predictions.parameter, names), *jax.tree.leaves(targets)]
     rounded = in_one_precision(*leaves)
     if all(x is y for x, y in zip(leaves, rounded, strict=True)):
@@ -62,8 +59,8 @@ def _rounded(x: Any, dtype: np.dtype) -> Any:
 
 def check_digits(
     predictions: Distribution,
-    targets: ArrayLike,
-    kept: np.ndarray,
+    targets: Any,
+    kept: np.ndarray | None,
     of_batch: str = "",
     targets_name: str = "targets",
 ) -> None:
@@ -73,12 +70,16 @@ def check_digits(
     float64 in NumPy, unless jax_enable_x64 is set.
 
     Args:
-        predictions: n predictions of real numbers or vectors, not known by their score alone.
-        targets: ``[n]`` or ``[n, d]``, concrete.
+        predictions: n predictions.
+        targets: concrete ones; only arrays of real numbers or vectors are looked at.
         kept: which rows count, ``[n]``.
         of_batch: stands behind the names of parameters in the error.
         targets_name: what the error calls the targets.
     """
+    is_real = predictions.target_kind == "real" and not predictions.score_only
+    if not (is_real and isinstance(targets, np.ndarray | jax.Array)):
+        return
+    assert kept is not None  # Neither the mask nor weights are traced here.
     of_names = {name: predictions.parameter(name) for name in predictions.shapes}
     rounded = [
         name

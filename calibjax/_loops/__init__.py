@@ -2,6 +2,7 @@
 
 from calibjax._loops._coordinate_sums import (
     distance,
+    row_at,
     row_by_row,
     slope_of_distance,
     slope_of_square,

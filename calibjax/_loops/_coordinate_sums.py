@@ -49,14 +49,15 @@ def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax
     def add(i, tile):
         for c in range(per_pass):
             row = i * per_pass + c
-            tile += f(_row(p, row)[:, None], _row(q, row)[None, :])
+            tile += f(row_at(p, row)[:, None], row_at(q, row)[None, :])
         return tile
 
     zeros = as_varying(jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype), (ps, qs))
     return lax.fori_loop(0, passes, add, zeros)
 
 
-def _row(x: jax.Array, index: jax.Array) -> jax.Array:
+def row_at(x: jax.Array, index: jax.Array) -> jax.Array:
+    """x[index] for an index from 0 on."""
     # `x[index]` would be six more operations, for an index that may be negative.
     return lax.dynamic_index_in_dim(x, index, keepdims=False, allow_negative_indices=False)
 
@@ -101,7 +102,7 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
     def add(i, total):
         for k in range(per_pass):
             row = i * per_pass + k
-            total += slope(_row(ps, row)[:, None], q) * _row(weights, row)[None, :]
+            total += slope(row_at(ps, row)[:, None], q) * row_at(weights, row)[None, :]
         return total
 
     return lax.fori_loop(0, passes, add, as_varying(jnp.zeros_like(q), (ps, qs, weights))).T

@@ -37,18 +37,15 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     shown = TOLERANCE_OF_16_BITS if weights.dtype.itemsize == 2 else TOLERANCE
     weights = weights.astype(widest_dtype(weights))
     off = abs(weights.sum(axis=-1) - 1)
-    rounded = _has_few_digits(weights).all(axis=-1)
+    if isinstance(weights, np.ndarray):
+        mantissa = np.frexp(weights)[0] * 2**11
+        rounded = (mantissa == np.floor(mantissa)).all(axis=-1)
+    else:
+        rounded = lax.reduce_precision(weights, exponent_bits=8, mantissa_bits=10) == weights
+        rounded = rounded.all(axis=-1)
     sums_to_one = (off <= TOLERANCE) | (rounded & (off <= TOLERANCE_OF_16_BITS))
     valid = (weights >= 0).all(axis=-1) & sums_to_one
     return f"nonnegative with rows that sum to one within {shown:g}", valid
-
-
-def _has_few_digits(x: ArrayT) -> ArrayT:
-    """Whether x, an array of NumPy or of jax, has at most 11 binary digits."""
-    if isinstance(x, np.ndarray):
-        mantissa = np.frexp(x)[0] * 2**11
-        return mantissa == np.floor(mantissa)
-    return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=10) == x
 
 
 class Constraint(NamedTuple):

@@ -20,6 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, from_device
 from calibjax._base.struct import PyTree, split
+from calibjax._loops import row_at
 from calibjax._numbers import compensated_add
 from calibjax._pairwise._gradients import DiffPartition, value_and_gradient
 from calibjax._pairwise._tiles import Tile, Weighted, weighted_sum
@@ -141,8 +142,8 @@ def ring(
             return (
                 compensated_add(total, value),
                 jax.tree.map(jnp.add, shared, ours),
-                _add(of_own, k, of_left),
-                _add(of_others, slot, of_right),
+                jax.tree.map(functools.partial(_add_at, k), of_own, of_left),
+                jax.tree.map(functools.partial(_add_at, slot), of_others, of_right),
             )
 
         sums = lax.fori_loop(0, n_tiles, pair, sums)
@@ -162,28 +163,19 @@ def ring(
 
 
 def _get(tiles: T, k: jax.Array) -> T:
-    return jax.tree.map(
-        lambda x: lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False),
-        tiles,
-    )
+    return jax.tree.map(lambda x: row_at(x, k), tiles)
 
 
 def _set(x: jax.Array, k: jax.Array, value: jax.Array) -> jax.Array:
     return lax.dynamic_update_index_in_dim(x, value, k, 0, allow_negative_indices=False)
 
 
-def _add(tiles: T, k: jax.Array, terms: T) -> T:
-    def add(x: jax.Array, term: jax.Array) -> jax.Array:
-        return _set(x, k, _get(x, k) + term)
-
-    return jax.tree.map(add, tiles, terms)
+def _add_at(k: jax.Array, x: jax.Array, term: jax.Array) -> jax.Array:
+    return _set(x, k, row_at(x, k) + term)
 
 
 def _pass_on(tiles: T, slot: jax.Array, axis: Axis) -> T:
-    def pass_leaf(x: jax.Array) -> jax.Array:
-        return _set(x, slot, from_device(_get(x, slot), 1, axis))
-
-    return jax.tree.map(pass_leaf, tiles)
+    return jax.tree.map(lambda x: _set(x, slot, from_device(row_at(x, slot), 1, axis)), tiles)
 
 
 def _home(tiles: T, n_steps: int, axis: Axis) -> T:

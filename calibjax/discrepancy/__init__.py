@@ -1,6 +1,6 @@
 """The function h, whose expectation is the squared kernel calibration error, and deviations."""
 
-from calibjax.discrepancy._inputs import check_inputs, check_kernel_of
+from calibjax.discrepancy._inputs import check_kernel_of
 from calibjax.discrepancy._normal_form import (
     EmbeddedTarget,
     FeatureResidual,

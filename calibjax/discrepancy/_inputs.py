@@ -1,7 +1,6 @@
-"""Checks of a kernel and data, against each other too, for estimators and tests."""
+"""A kernel, checked against data, for estimators and tests."""
 
 from collections.abc import Callable
-from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import numpy as np
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
-from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_data
+from calibjax._data import Between, Data, Distribution
 from calibjax.discrepancy._normal_form import SteinResidual, SumOfTerms, h, normal_form
 from calibjax.kernels import (
     KernelLike,
@@ -17,25 +16,6 @@ from calibjax.kernels import (
     check_kernel,
     check_symmetric,
 )
-
-
-def check_inputs(
-    kernel: KernelLike,
-    predictions: Distribution | Data,
-    targets: Targets | None,
-    *,
-    intervals: bool = False,
-    without: tuple[str, ...] = (),
-    formula: Callable[..., jax.Array] = h,
-    **rows: Unpack[RowOptions],
-) -> tuple[SumOfTerms, Data]:
-    """The kernel as a SumOfTerms, and the data; a ValueError or TypeError names a wrong argument.
-
-    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.  Other
-    options are those of `as_data`.
-    """
-    data = as_data(predictions, targets, intervals=intervals, without=without, **rows)
-    return check_kernel_of(kernel, data, formula=formula), data
 
 
 def check_kernel_of(
@@ -58,8 +38,9 @@ def check_kernel_of(
         if data.where is None:
             # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
             check_symmetric(kernel, *data.samples)
-    if any(isinstance(term.residual, SteinResidual) for term in terms.terms):
-        _check_stein_identity(data)
+    for term in terms.terms:
+        if isinstance(term.residual, SteinResidual):
+            _check_stein_identity(data)
     return terms
 
 

@@ -71,7 +71,6 @@ from calibjax.kernels import (
     stein,
     stein_tile,
     sum_of_products,
-    times,
     vmap_pairs,
     with_score,
 )
@@ -260,7 +259,7 @@ class Term:
             kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, a[1]), (s, b[1]))
             for (p, r), (q, s) in zip(_cross_fit(a[0]), _cross_fit(b[0]), strict=True)
         ]
-        return times(self.factor, _mean(values))
+        return self._mean(values)
 
     def h_with_itself(self, a: Sample) -> jax.Array:
         """h of a sample and itself."""
@@ -269,16 +268,16 @@ class Term:
             kernel_value(self.prediction_kernel, p, p) * self.residual.square((r, a[1]))
             for p, r in _cross_fit(a[0])
         ]
-        return times(self.factor, _mean(values))
+        return self._mean(values)
 
     def h_tile(self, a: Sample, b: Sample) -> jax.Array:
         """h of all pairs of two batches of prepared samples, ``[S, T]``."""
-        ps, qs = jax.vmap(_cross_fit)(a[0]), jax.vmap(_cross_fit)(b[0])
-        tiles = [
-            pairwise(self.prediction_kernel, p, q) * self.residual.tile((r, a[1]), (s, b[1]))
-            for (p, r), (q, s) in zip(ps, qs, strict=True)
-        ]
-        return times(self.factor, _mean(tiles))
+        tiles = []
+        pairs = jax.vmap(_cross_fit)(a[0]), jax.vmap(_cross_fit)(b[0])
+        for (p, r), (q, s) in zip(*pairs, strict=True):
+            of_predictions = pairwise(self.prediction_kernel, p, q)
+            tiles.append(of_predictions * self.residual.tile((r, a[1]), (s, b[1])))
+        return self._mean(tiles)
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         """The deviation of one sample at one location."""
@@ -288,16 +287,18 @@ class Term:
             * self.residual.deviation((r, a[1]), location)
             for p, r in _cross_fit(a[0])
         ]
-        return times(self.factor, _mean(values))
+        return self._mean(values)
+
+    def _mean(self, values: list[jax.Array]) -> jax.Array:
+        """factor times the mean over the cross-fit pairs."""
+        mean = values[0]
+        if len(values) > 1:  # A division by 1 would be one more operation in every loop.
+            mean = functools.reduce(jnp.add, values) / len(values)
+        return mean if self.factor is None else self.factor * mean
 
 
 #: What the prediction kernel compares and what the residual is of, of one prediction.
 _cross_fit = operator.methodcaller("cross_fit_pairs")
-
-
-def _mean(values: list[jax.Array]) -> jax.Array:
-    # A division by 1 would be one more operation in every loop.
-    return values[0] if len(values) == 1 else functools.reduce(jnp.add, values) / len(values)
 
 
 @struct
@@ -398,10 +399,9 @@ def h_with_itself(kernel: SumOfTerms, a: Sample) -> jax.Array:
 
 def h_tile(kernel: SumOfTerms, a: PreparedRows, b: PreparedRows) -> jax.Array:
     """h of all pairs of two batches of rows, ``[S, T]``."""
-    tiles = [
-        term.h_tile(a.variants[i], b.variants[i])
-        for term, i in zip(kernel.terms, a.of_term, strict=True)
-    ]
+    tiles = []
+    for term, i in zip(kernel.terms, a.of_term, strict=True):
+        tiles.append(term.h_tile(a.variants[i], b.variants[i]))
     return functools.reduce(jnp.add, tiles)
 
 

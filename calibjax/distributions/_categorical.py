@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag
-from calibjax._base.struct import is_rounded, set_fields, static, struct, widened, widened_integers
+from calibjax._base.struct import is_rounded, static, struct, widened, widened_integers
 from calibjax._data import Distribution, valid_rows
 from calibjax._numbers import (
     TOLERANCE,
@@ -72,7 +72,7 @@ class Categorical(Distribution):
     def __init__(self, probs: jax.Array, ragged: bool = False, *, normalize: bool = False) -> None:
         if check_flag("normalize", normalize):
             probs = _normalized(jnp.asarray(probs))
-        set_fields(self, probs=probs, ragged=check_flag("ragged", ragged))
+        vars(self).update(probs=probs, ragged=check_flag("ragged", ragged))
 
     def without_marks(self) -> Self:
         return dataclasses.replace(self, probs=self.label_probabilities(), ragged=False)

@@ -16,7 +16,6 @@ from calibjax._base.check import check_integer
 from calibjax._base.struct import (
     is_array,
     is_traced,
-    set_fields,
     type_name,
     widened,
     widened_integers,
@@ -58,9 +57,9 @@ class Counts(Distribution):
         super()._complete()
         if self.max_count is not None:
             max_count = check_integer("max_count", self.max_count, 1)
-            set_fields(self, max_count=max_count)
+            vars(self)["max_count"] = max_count
         elif all(is_array(x) and not is_traced(x) for x in jax.tree.leaves(self)):
-            set_fields(self, max_count=self._sufficient_count())
+            vars(self)["max_count"] = self._sufficient_count()
 
     @property
     @abstractmethod

@@ -11,7 +11,6 @@ from calibjax._base.check import check_flag
 from calibjax._base.struct import (
     is_array,
     is_floating,
-    set_fields,
     static,
     struct,
     widened,
@@ -139,7 +138,7 @@ class Empirical(Distribution):
                 f"draws from one distribution, got {type(weights).__name__}."
             )
         n_axes = max(jnp.ndim(samples) - 1, 1)
-        set_fields(self, samples=samples, weights=weights, split=split, _n_axes=n_axes)
+        vars(self).update(samples=samples, weights=weights, split=split, _n_axes=n_axes)
 
     @property
     def shapes(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import as_varying
-from calibjax._base.struct import PyTree, set_fields, struct, widened, widest_dtype, with_fields
+from calibjax._base.struct import PyTree, struct, widened, widest_dtype, with_fields
 from calibjax._data import Distribution
 from calibjax._numbers import (
     complex_average,
@@ -62,7 +62,7 @@ class Mixture(Distribution):
 
     def _complete(self) -> None:
         if isinstance(self.components, Distribution):
-            set_fields(self, components=self.components.with_batch_axes(2))
+            vars(self)["components"] = self.components.with_batch_axes(2)
 
     @classmethod
     def ensemble(cls, components: Distribution) -> "Mixture":

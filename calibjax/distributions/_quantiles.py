@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag
-from calibjax._base.struct import set_fields, static, struct, widened, widest_dtype
+from calibjax._base.struct import static, struct, widened, widest_dtype
 from calibjax._data import Distribution, of_part
 from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
 from calibjax.distributions._univariate import Univariate
@@ -85,7 +85,7 @@ class Quantiles(Univariate):
                 f"values must have one column for each of {numbers.size} levels, got shape "
                 f"{list(jnp.shape(values))}."
             )
-        set_fields(self, values=values, levels=tuple(numbers.tolist()))
+        vars(self).update(values=values, levels=tuple(numbers.tolist()))
 
     @classmethod
     def from_interval(cls, lower: ArrayLike, upper: ArrayLike, coverage: float) -> "Quantiles":

@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax._base.parameters import family_name
-from calibjax._base.struct import set_fields, static, struct, widened
+from calibjax._base.struct import static, struct, widened
 from calibjax._data import Distribution, of_part
 from calibjax._numbers import normal_score, with_levels
 from calibjax.distributions._mixture import Mixture
@@ -69,7 +69,7 @@ class Recalibrated(Univariate):
                 "levels must be at least 2 increasing numbers in (0, 1), got "
                 f"{np.array2string(levels, threshold=10)}."
             )
-        set_fields(self, levels=tuple(levels.tolist()))
+        vars(self)["levels"] = tuple(levels.tolist())
         super()._complete()
 
     @staticmethod

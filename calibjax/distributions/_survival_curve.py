@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.struct import is_array, set_fields, struct, widened, widest_dtype
+from calibjax._base.struct import is_array, struct, widened, widest_dtype
 from calibjax._data import Distribution
 from calibjax._numbers import (
     NONNEGATIVE,
@@ -108,7 +108,7 @@ class SurvivalCurve(Distribution):
             )
         if len(of_times) == 1:
             shared = jnp.broadcast_to(jnp.asarray(self.times), shape)
-            set_fields(self, times=shared)
+            vars(self)["times"] = shared
 
     @classmethod
     def from_curves(cls, curves: Any) -> Self:

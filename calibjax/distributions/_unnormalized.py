@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from calibjax._base.check import check_array
-from calibjax._base.struct import PyTree, as_pytree, set_fields, struct, widened
+from calibjax._base.struct import PyTree, as_pytree, struct, widened
 from calibjax._data import Distribution
 from calibjax._numbers import root_mean_square
 from calibjax.kernels import FisherDistance
@@ -118,7 +118,7 @@ class Unnormalized(Distribution):
                     f"{name} must be a plain function of one prediction, whose closure may hold "
                     f"the weights of a network, got {type(function).__name__}."
                 )
-            set_fields(self, **{name: function})
+            vars(self)[name] = function
         if not jax.tree.leaves(self.parameters):
             raise ValueError("parameters must hold arrays with leading axis n, got none.")
 

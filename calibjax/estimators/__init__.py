@@ -8,7 +8,7 @@ from calibjax.estimators._h_matrix import contributions, h_matrix
 from calibjax.estimators._mmce import mmce
 from calibjax.estimators._random_features import RandomFeatureEstimate, random_feature_skce
 from calibjax.estimators._residual_forms import Form, residual_form
-from calibjax.estimators._skce import estimate_skce, skce
+from calibjax.estimators._skce import skce
 from calibjax.estimators._smooth_ece import smooth_ece
 from calibjax.estimators._top_label import binary_as_data, one_vs_rest, top_label
 from calibjax.estimators._ucme import h_and_locations, ucme, witness

@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 
 from calibjax._base.check import check_integer
 from calibjax._base.sharding import as_varying
-from calibjax._base.struct import set_fields, static, struct
+from calibjax._base.struct import static, struct
 
 Numbers = TypeVar("Numbers", jax.Array, np.ndarray)
 
@@ -51,7 +51,7 @@ class UniformBinning:
 
     def _complete(self) -> None:
         # float32 holds all integers up to 2^24, but not beyond.
-        set_fields(self, n_bins=check_integer("n_bins", self.n_bins, 1, 2**24))
+        vars(self).update(n_bins=check_integer("n_bins", self.n_bins, 1, 2**24))
 
     def capacity(self, n: int, m: int) -> int:
         """The largest possible number of bins of n predictions of m classes."""
@@ -143,9 +143,9 @@ class MedianVarianceBinning:
     max_bins: int | None = static(None)
 
     def _complete(self) -> None:
-        set_fields(self, min_size=check_integer("min_size", self.min_size, 1))
+        vars(self).update(min_size=check_integer("min_size", self.min_size, 1))
         if self.max_bins is not None:
-            set_fields(self, max_bins=check_integer("max_bins", self.max_bins, 1))
+            vars(self).update(max_bins=check_integer("max_bins", self.max_bins, 1))
 
     def capacity(self, n: int, m: int) -> int:
         """The largest possible number of bins of n predictions of m classes."""

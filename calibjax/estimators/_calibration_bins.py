@@ -9,9 +9,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
+from calibjax._base.compile import first_rows
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import as_pytree, struct
-from calibjax._data import Data, Distribution, RowOptions, clean, first_rows, padded
+from calibjax._data import Data, Distribution, RowOptions, clean, padded
 from calibjax._numbers import absolute, safe_sqrt
 from calibjax.estimators._binning import Binning, UniformBinning, bin_means, check_binning
 from calibjax.estimators._top_label import check_classes, labels_as_data

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, gathered, row_by_row_on_devices
-from calibjax._data import Data, Distribution, Targets, clean, first_rows, in_dtype, padded
+from calibjax._data import Data, Distribution, Targets, as_data, clean, in_dtype, padded
 from calibjax._numbers import quotient
-from calibjax.discrepancy import SumOfTerms, check_inputs, h
+from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
 from calibjax.kernels import KernelLike, vmap_pairs
 from calibjax.operators import tiled_h
 
@@ -43,7 +44,8 @@ def h_matrix(
     Eq. 5.
     """
     unused = "weights", "where"
-    terms, data = check_inputs(kernel, predictions, targets, intervals=True, without=unused)
+    data = as_data(predictions, targets, intervals=True, without=unused)
+    terms = check_kernel_of(kernel, data)
     return _h_matrix(terms, gathered(data))
 
 
@@ -104,9 +106,8 @@ def contributions(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     for h and the SKCE.
     """
-    terms, data = check_inputs(
-        kernel, predictions, targets, where=where, weights=weights, intervals=True
-    )
+    data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
+    terms = check_kernel_of(kernel, data)
     # The NaN of masked rows is no error.
     with jax.debug_nans(False):
         return first_rows(_contributions(terms, padded(data)), data.n)

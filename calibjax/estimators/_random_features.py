@@ -10,9 +10,9 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, optimised_on_devices
 from calibjax._base.struct import struct
-from calibjax._data import Data, Distribution, Targets, clean
+from calibjax._data import Data, Distribution, Targets, as_data, clean
 from calibjax._numbers import safe_sqrt
-from calibjax.discrepancy import Sample, SumOfTerms, check_inputs
+from calibjax.discrepancy import Sample, SumOfTerms, check_kernel_of
 from calibjax.features import Features, draw_features, one_feature, sum_rows
 from calibjax.kernels import KernelLike, times
 from calibjax.operators import tiled_h
@@ -117,15 +117,8 @@ def random_feature_skce(
     discrepancy for efficient two-sample test, Neural Computation 2015.
     """
     check_key(key)
-    terms, data = check_inputs(
-        kernel,
-        predictions,
-        targets,
-        where=where,
-        intervals=True,
-        without=("weights",),
-        formula=one_feature,
-    )
+    data = as_data(predictions, targets, where=where, intervals=True, without=("weights",))
+    terms = check_kernel_of(kernel, data, formula=one_feature)
     n_features = check_integer("n_features", n_features, 2)
     return _random_feature_skce((key, terms), data, n_features)
 

@@ -6,9 +6,9 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag, check_integer
 from calibjax._base.sharding import Axis, optimised_on_devices
-from calibjax._data import Data, Distribution, Targets, clean
+from calibjax._data import Data, Distribution, Targets, as_data, clean
 from calibjax._numbers import quotient
-from calibjax.discrepancy import SumOfTerms, check_inputs
+from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 
@@ -71,9 +71,8 @@ def skce(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Section 4 and Table 1.
     """
-    terms, data = check_inputs(
-        kernel, predictions, targets, where=where, weights=weights, intervals=True
-    )
+    data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
+    terms = check_kernel_of(kernel, data)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")
@@ -84,13 +83,12 @@ def skce(
 def _skce(
     axis: Axis, kernel: SumOfTerms, data: Data, unbiased: bool, block_size: int | None
 ) -> jax.Array:
-    if block_size is None:
-        return estimate_skce(tiled_h(kernel, clean(data, axis), axis), unbiased)
-    return estimate_skce(block_h(kernel, data, block_size, axis), unbiased)
-
-
-def estimate_skce(h: TiledH | BlockH, unbiased: bool) -> jax.Array:
     """The weighted mean of h_ij over i != j, or over all i, j; 0 if fewer than two rows count."""
+    h: TiledH | BlockH
+    if block_size is None:
+        h = tiled_h(kernel, clean(data, axis), axis)
+    else:
+        h = block_h(kernel, data, block_size, axis)
     total, weight = h.pair_sum(), h.pair_weight()
     too_few = weight == 0
     if not unbiased:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_shapes
+from calibjax._base.compile import first_rows
 from calibjax._base.struct import is_array, saturated, widened
 from calibjax._data import (
     Data,
@@ -14,7 +15,6 @@ from calibjax._data import (
     RowOptions,
     as_data,
     check_dtype_of_targets,
-    first_rows,
     padded,
     parameters,
     valid_rows,

@@ -6,8 +6,8 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, optimised_on_devices
 from calibjax._base.struct import widest_dtype
-from calibjax._data import Data, Distribution, Targets, check_locations, clean, in_dtype
-from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
+from calibjax._data import Data, Distribution, Targets, as_data, check_locations, clean, in_dtype
+from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
 
@@ -59,15 +59,8 @@ def ucme(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Definition C.1.
     """
-    terms, data = check_inputs(
-        kernel,
-        predictions,
-        targets,
-        where=where,
-        intervals=True,
-        without=("weights",),
-        formula=deviation,
-    )
+    data = as_data(predictions, targets, where=where, intervals=True, without=("weights",))
+    terms = check_kernel_of(kernel, data, formula=deviation)
     locations = check_locations(data.predictions, test_predictions, test_targets, "test")
     return _ucme((terms, locations), data)
 
@@ -118,15 +111,8 @@ def witness(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.
     """
-    terms, data = check_inputs(
-        kernel,
-        predictions,
-        targets,
-        where=where,
-        intervals=True,
-        without=("weights",),
-        formula=deviation,
-    )
+    data = as_data(predictions, targets, where=where, intervals=True, without=("weights",))
+    terms = check_kernel_of(kernel, data, formula=deviation)
     locations = check_locations(data.predictions, at_predictions, at_targets, "at")
     return _witness((terms, locations), data)
 

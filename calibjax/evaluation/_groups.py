@@ -11,9 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._base.compile import bucket
 from calibjax._base.struct import on_host
 from calibjax._base.text import text_table
-from calibjax._data import Data, bucket
+from calibjax._data import Data
 from calibjax.evaluation._direction import Direction
 from calibjax.evaluation._wording import number, plain
 from calibjax.hypothesis_tests import calibration_test

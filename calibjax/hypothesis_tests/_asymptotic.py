@@ -8,8 +8,16 @@ import jax.numpy as jnp
 
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import Axis, gathered, optimised_on_devices
-from calibjax._data import Data, Distribution, RowOptions, Targets, clean_kept_first, padded
-from calibjax.discrepancy import SumOfTerms, check_inputs, h
+from calibjax._data import (
+    Data,
+    Distribution,
+    RowOptions,
+    Targets,
+    as_data,
+    clean_kept_first,
+    padded,
+)
+from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._null_distributions import (
     NullDistribution,
@@ -153,9 +161,8 @@ def asymptotic_skce_test(
     check_choice("method", method, _METHODS)
     chosen = _METHODS[method]
     formula = one_feature if method == "features" else h
-    terms, data = check_inputs(
-        kernel, predictions, targets, intervals=True, formula=formula, **rows
-    )
+    data = as_data(predictions, targets, intervals=True, **rows)
+    terms = check_kernel_of(kernel, data, formula=formula)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)

@@ -11,8 +11,8 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer
 from calibjax._base.sharding import Axis, all_sum, on_devices, on_one_device, optimised_on_devices
 from calibjax._base.struct import is_traced, static, struct
-from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, padded
-from calibjax.discrepancy import SumOfTerms, check_inputs
+from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, as_data, padded
+from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import MeanInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
@@ -93,9 +93,8 @@ def asymptotic_block_skce_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Remarks B.1 and B.3.
     """
-    terms, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, without=NOT_PLAIN
-    )
+    data = as_data(predictions, targets, where=where, intervals=True, without=NOT_PLAIN)
+    terms = check_kernel_of(kernel, data)
     if data.n < 4:
         raise ValueError(f"predictions must hold two blocks of at least 2 rows, got {data.n} rows.")
     block_size = check_integer("block_size", block_size, 2, data.n // 2, "n / 2 = ")
@@ -269,9 +268,8 @@ class SKCEState:
         Raises:
             TypeError, ValueError: as in `skce`.
         """
-        terms, data = check_inputs(
-            kernel, predictions, targets, where=where, intervals=True, without=NOT_PLAIN
-        )
+        data = as_data(predictions, targets, where=where, intervals=True, without=NOT_PLAIN)
+        terms = check_kernel_of(kernel, data)
         if data.n < self.block_size:
             return self
         return _state_after_batch((self, terms), padded(data))

@@ -17,13 +17,14 @@ from calibjax._data import (
     Data,
     Distribution,
     Targets,
+    as_data,
     check_locations,
     check_predictions,
     in_dtype,
     padded,
 )
 from calibjax._numbers import dot
-from calibjax.discrepancy import SumOfTerms, check_inputs, deviation
+from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import NormInterval, remark_on_rare_events, three_moment_errors
@@ -89,15 +90,8 @@ def asymptotic_cme_test(
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
     Appendix C.2.
     """
-    terms, data = check_inputs(
-        kernel,
-        predictions,
-        targets,
-        where=where,
-        intervals=True,
-        without=NOT_PLAIN,
-        formula=deviation,
-    )
+    data = as_data(predictions, targets, where=where, intervals=True, without=NOT_PLAIN)
+    terms = check_kernel_of(kernel, data, formula=deviation)
     locations = check_locations(data.predictions, test_predictions, test_targets, "test")
     n, n_locations = data.n_kept(), locations.n
     data = padded(data)

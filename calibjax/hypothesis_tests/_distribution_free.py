@@ -7,8 +7,8 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_flag, check_integer, check_values
 from calibjax._base.sharding import Axis, on_devices
 from calibjax._base.struct import is_array, is_traced
-from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, clean, padded
-from calibjax.discrepancy import SumOfTerms, check_inputs
+from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, as_data, clean, padded
+from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import BoundedMeanInterval, BoundedNormInterval, IntervalOf
@@ -78,9 +78,8 @@ def distribution_free_skce_test(
     unifying framework, NeurIPS 2019, distribution-free bounds; Hoeffding, Probability inequalities
     for sums of bounded random variables, 1963, Section 5.
     """
-    checked, data = check_inputs(
-        kernel, predictions, targets, where=where, intervals=True, without=NOT_PLAIN
-    )
+    data = as_data(predictions, targets, where=where, intervals=True, without=NOT_PLAIN)
+    checked = check_kernel_of(kernel, data)
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")

@@ -11,8 +11,17 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, axis_size, global_offset, on_devices, rows_at
 from calibjax._base.struct import is_array, is_traced, struct, widest_dtype
-from calibjax._data import Data, Distribution, RowOptions, clean, in_dtype, kept_first, padded
-from calibjax.discrepancy import SumOfTerms, check_inputs
+from calibjax._data import (
+    Data,
+    Distribution,
+    RowOptions,
+    as_data,
+    clean,
+    in_dtype,
+    kept_first,
+    padded,
+)
+from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.intervals._norm_intervals import ConfidenceInterval
 from calibjax.intervals._skce_interval import skce_and_interval
 from calibjax.intervals._tempered_skce import tempered_sums
@@ -134,7 +143,8 @@ def equivalent_temperature(
     """
     check_key(key)
     one_level(confidence_level, jnp.float32)
-    terms, data = check_inputs(kernel, predictions, targets, **rows)
+    data = as_data(predictions, targets, **rows)
+    terms = check_kernel_of(kernel, data)
     check_tempering(data.predictions)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)

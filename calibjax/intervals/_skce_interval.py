@@ -55,10 +55,11 @@ from calibjax._data import (
     Distribution,
     RowOptions,
     Targets,
+    as_data,
     clean_kept_first,
     padded,
 )
-from calibjax.discrepancy import SumOfTerms, check_inputs
+from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.intervals._norm_intervals import (
     ConfidenceInterval,
     DrawnErrors,
@@ -159,7 +160,8 @@ def skce_confidence_interval(
     Reference: Arcones and Giné, On the bootstrap of U and V statistics, 1992.
     """
     check_key(key)
-    checked, data = check_inputs(kernel, predictions, targets, intervals=True, **rows)
+    data = as_data(predictions, targets, intervals=True, **rows)
+    checked = check_kernel_of(kernel, data)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     dtype = widest_dtype(*jax.tree.leaves(data.samples))

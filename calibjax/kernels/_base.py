@@ -21,7 +21,6 @@ from calibjax._base.struct import (
     is_array,
     is_floating,
     is_traced,
-    set_fields,
     struct,
     type_name,
 )
@@ -86,7 +85,7 @@ def hold_functions(owner: HasFunctions) -> None:
     """Makes a pytree of a kernel or distance with users' functions in its fields."""
     for field in owner.inner_functions:
         function = as_pytree(getattr(owner, field), f"{field} of {type(owner).__name__}")
-        set_fields(owner, **{field: function})
+        vars(owner)[field] = function
 
 
 class Kernel(ABC):

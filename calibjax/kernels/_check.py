@@ -50,8 +50,7 @@ def check_kernel(
     It is a kernel on "pairs", "predictions" or "targets", or has the role "a distance".  Types,
     domains and parameters are checked.
     """
-    parts = list(functions_in(kernel, name, role))
-    for part_name, function, part_role in parts:
+    for part_name, function, part_role in functions_in(kernel, name, role):
         _check_type(part_name, function, part_role)
         for parameter, constraint in getattr(function, "parameter_constraints", {}).items():
             value, words = getattr(function, parameter), constraint.words
@@ -62,7 +61,7 @@ def check_kernel(
                 raise TypeError(f"{of_owner} must be {words}, got {type(value).__name__}.")
             if not is_traced(value):
                 check_values(of_owner, value, words, constraint.is_valid(on_host(value)))
-    return [part for part in parts if _is_users(part[1])]
+    return users_functions(kernel, name, role)
 
 
 _DOMAINS = "pairs", "predictions", "targets"
@@ -94,15 +93,14 @@ def _check_type(name: str, function: Callable[..., Any], role: str) -> None:
 
 def users_functions(kernel: PyTree, name: str = "kernel", role: str = "pairs") -> list[Part]:
     """The functions in a kernel that are not the library's."""
-    return [part for part in functions_in(kernel, name, role) if _is_users(part[1])]
-
-
-def _is_users(function: PyTree) -> bool:
-    """Whether this is a function that the library does not define."""
-    function = unwrapped(function)
-    definition = function if isinstance(function, FunctionType) else type(function)
-    is_ours = definition.__module__.partition(".")[0] == __name__.partition(".")[0]
-    return callable(function) and not is_ours
+    found = []
+    for part in functions_in(kernel, name, role):
+        function = unwrapped(part[1])
+        definition = function if isinstance(function, FunctionType) else type(function)
+        is_ours = definition.__module__.partition(".")[0] == __name__.partition(".")[0]
+        if callable(function) and not is_ours:
+            found.append(part)
+    return found
 
 
 #: One prediction or target, or a batch; for abstract evaluation, of `jax.ShapeDtypeStruct`.

@@ -34,22 +34,14 @@ from calibjax.kernels._distance_base import (
 )
 
 
-def label_probabilities(distance: Distance, p: Distribution) -> jax.Array:
-    """The probabilities of all labels, of one prediction or of each in a batch.
-
-    The TypeError for a prediction of anything else names the distance.
-    """
-    if not (isinstance(p, Distribution) and p.has_labels):
-        raise TypeError(
-            f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
-            f"predictions, or mixtures of them), got {type(p).__name__}."
-        )
-    return p.label_probabilities()
-
-
-def _are_binary(p: Distribution, q: Distribution) -> bool:
-    """Whether one number says all of either prediction, or of each in two batches."""
-    return all(isinstance(x, Distribution) and x.is_binary for x in (p, q))
+def _check_labels(distance: Distance, *predictions: Distribution) -> None:
+    """TypeError for predictions of anything but labels; it names the distance."""
+    for p in predictions:
+        if not (isinstance(p, Distribution) and p.has_labels):
+            raise TypeError(
+                f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
+                f"predictions, or mixtures of them), got {type(p).__name__}."
+            )
 
 
 def _label_differences(
@@ -59,9 +51,10 @@ def _label_differences(
 
     Of two binary predictions one number, which both labels share up to its sign.
     """
-    if _are_binary(p, q):
+    _check_labels(distance, p, q)
+    if p.is_binary and q.is_binary:
         return p.binary_probability() - q.binary_probability(), 2
-    return label_probabilities(distance, p) - label_probabilities(distance, q), 1
+    return p.label_probabilities() - q.label_probabilities(), 1
 
 
 @struct
@@ -80,14 +73,16 @@ class TotalVariation(Distance):
         return times * jnp.sum(absolute(differences)) / 2
 
     def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
-        if _are_binary(ps, qs):
+        _check_labels(self, ps, qs)
+        if ps.is_binary and qs.is_binary:
             return vmap_pairs(self)(ps, qs)
-        both = label_probabilities(self, ps), label_probabilities(self, qs)
+        both = ps.label_probabilities(), qs.label_probabilities()
         return sum_over_coordinates(distance, slope_of_distance, *both) / 2
 
     def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        return label_probabilities(self, p)
+        _check_labels(self, p)
+        return p.label_probabilities()
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
@@ -117,14 +112,16 @@ class Euclidean(NormDistance):
         return times * jnp.sum(jnp.square(differences))
 
     def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
-        if _are_binary(ps, qs):
+        _check_labels(self, ps, qs)
+        if ps.is_binary and qs.is_binary:
             return vmap_pairs(self.squared)(ps, qs)
-        both = label_probabilities(self, ps), label_probabilities(self, qs)
+        both = ps.label_probabilities(), qs.label_probabilities()
         return sum_over_coordinates(square, slope_of_square, *both)
 
     def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        return label_probabilities(self, p)
+        _check_labels(self, p)
+        return p.label_probabilities()
 
 
 # Up to this number, each number of an embedding is a coordinate of its own.

@@ -149,7 +149,10 @@ class TiledH(DiscrepancyMatrix):
 
     def pair_weight(self) -> jax.Array:
         """sum_{i != j} w_i w_j."""
-        within = all_sum(pairs_weight(self.weights), self.axis)
+        within = pairs_weight(self.weights)
+        if self.axis is None:
+            return within
+        within = all_sum(within, self.axis)
         return within + pairs_weight(all_of(jnp.sum(self.weights), self.axis))
 
     def full_weight(self) -> jax.Array:
@@ -242,8 +245,9 @@ class TiledH(DiscrepancyMatrix):
 
     def tiles(self) -> Rows:
         """Samples, ready for `tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
-        is_prepared = self.tile is h_tile
-        samples = prepared(self.kernel, self.samples, self.axis) if is_prepared else self.samples
+        samples: PyTree = self.samples
+        if self.tile is h_tile:
+            samples = prepared(self.kernel, samples, self.axis)
         return cut((samples, self.weights), self.tile_rows)
 
     def off_diagonal(self, left: Rows, right: Rows, same: jax.Array) -> jax.Array:
@@ -262,7 +266,8 @@ def in_tiles(
 ) -> TiledH:
     """H with rows of weight 0 at the end, which fill whole tiles."""
     n_tiles, tile_rows = tile_sizes(weights.shape[0], tile_rows)
-    samples, weights = pad((samples, weights), n_tiles * tile_rows)
+    if n_tiles * tile_rows > weights.shape[0]:
+        samples, weights = pad((samples, weights), n_tiles * tile_rows)
     return TiledH(kernel, samples, weights, tile_rows, axis, tile)
 
 
@@ -282,7 +287,8 @@ def poisoned_unless_symmetric(kernel: SumOfTerms, data: Data) -> Data:
 def tiled_h(kernel: SumOfTerms, data: Data, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
-    return in_tiles(in_dtype(kernel, data.weights.dtype), data.samples, data.weights, axis)
+    samples, weights = (data.predictions, data.targets), data.weights
+    return in_tiles(in_dtype(kernel, weights.dtype), samples, weights, axis)
 
 
 # Rounded times that are one horizon apart may seem to be less.

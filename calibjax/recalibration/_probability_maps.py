@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.compile import filled_up
 from calibjax._base.struct import struct
-from calibjax._data import filled_up, in_dtype
+from calibjax._data import in_dtype
 from calibjax._numbers import ArrayT, dot
 from calibjax.distributions import LEAST_OF_CLASS
 

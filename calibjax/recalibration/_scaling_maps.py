@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._data import filled_up
+from calibjax._base.compile import filled_up
 from calibjax._numbers import dot
 from calibjax.recalibration._probability_maps import (
     Fitted,

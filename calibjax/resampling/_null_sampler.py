@@ -30,9 +30,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.compile import bucket
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import PyTree, static, struct
-from calibjax._data import Between, Data, Distribution, bucket, unit_interval
+from calibjax._data import Between, Data, Distribution, unit_interval
 from calibjax._numbers import UnitInterval
 from calibjax._pairwise import in_chunks
 from calibjax.features import DrawnPIT, Hidden

@@ -6,8 +6,9 @@ from typing import TypeVar, Unpack
 import jax
 import jax.numpy as jnp
 
+from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, row_by_row_on_devices
-from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean, first_rows
+from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean
 
 
 def numbers_as_data(

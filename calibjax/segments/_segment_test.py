@@ -7,18 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.check import check_integer, check_key
+from calibjax._base.compile import bucket, first_rows
 from calibjax._base.parameters import family_name
-from calibjax._data import (
-    Between,
-    Data,
-    Distribution,
-    RowOptions,
-    Targets,
-    as_data,
-    bucket,
-    first_rows,
-    padded,
-)
+from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_data, padded
 from calibjax.resampling import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums

@@ -9,15 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from calibjax._base.compile import bucket
 from calibjax._base.struct import struct
-from calibjax._data import (
-    ColumnCode,
-    NamedColumns,
-    TypedColumn,
-    bucket,
-    named_columns,
-    typed_column,
-)
+from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
 from calibjax._numbers import dot
 
 # With more levels than this, next to none of their pairs holds enough rows.

@@ -18,7 +18,8 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from calibjax._data import Dependence, Distribution, filled_up
+from calibjax._base.compile import filled_up
+from calibjax._data import Dependence, Distribution
 from calibjax.frames import read_dependence
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 
