@@ -14,8 +14,8 @@ import calibjax as cj
 from calibjax._data import Dependence, as_data, clean, with_dependence
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._kernel_terms import terms_of
-from calibjax.hypothesis_tests._redrawn_skce import MULTIPLIERS, VARIANCE_GROUP, redrawn_skce
-from calibjax.resampling import NullSampler, draw_pits, draw_targets, multipliers
+from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_GROUP, redrawn_skce
+from calibjax.resampling import MULTIPLIERS, NullSampler, draw_pits, draw_targets, multipliers
 
 N = 12
 RNG = np.random.default_rng

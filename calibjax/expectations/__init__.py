@@ -17,6 +17,7 @@ from calibjax.expectations._default_kernels import (
     default_kernel,
     default_kernel_of_models,
     default_kernels,
+    default_kernels_of,
     default_prediction_kernels,
     gaussian_kernel,
     has_log_prob,

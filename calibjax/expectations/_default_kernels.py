@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
-from calibjax._base.struct import is_traced, widened
+from calibjax._base.struct import as_pytree, is_traced, widened
 from calibjax._data import Data, Distribution, check_rows, fill_masked
 from calibjax.expectations._default_features import (
     Rows,
@@ -40,6 +40,7 @@ from calibjax.kernels import (
     TotalVariation,
     VectorPITKernel,
     WhiteKernel,
+    median_distance,
     median_heuristic,
     sum_of_products,
 )
@@ -300,12 +301,16 @@ def default_kernels(
         >>> float(kernels[0].prediction_kernel.lengthscale) * 4
         0.75
     """
-    data = check_rows(predictions, where)
-    predictions = data.predictions
-    if predictions.has_labels:
+    return default_kernels_of(check_rows(predictions, where))
+
+
+def default_kernels_of(data: Data) -> list[Kernel]:
+    """`default_kernels` of checked data, filled up to a bucket."""
+    if data.predictions.has_labels:
         return _kernels_of_labels(data)
-    of_numbers = _kernels_of_pit if predictions.is_ordered else _kernels_of_standardised_targets
-    return of_numbers(data)
+    if data.predictions.is_ordered:
+        return _kernels_of_pit(data)
+    return _kernels_of_standardised_targets(data)
 
 
 def default_prediction_kernels(data: Data) -> list[KernelLike]:
@@ -404,7 +409,7 @@ def has_log_prob(predictions: Distribution) -> bool:
 def _at_scales(
     distance: DistanceLike, data: Data, scales: Sequence[jax.Array | float]
 ) -> list[DistanceKernel]:
-    median = in_range(median_heuristic(distance, data))
+    median = in_range(median_distance(as_pytree(distance), (data.predictions, data.where)))
     if is_traced(median):
         lengthscales = [jnp.asarray(c, median.dtype) * median for c in scales]
     else:  # Nothing is compiled for products of numbers.

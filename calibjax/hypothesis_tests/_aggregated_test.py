@@ -24,7 +24,7 @@ from calibjax._data import (
     padded,
 )
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
-from calibjax.expectations import default_kernels, judging_kernels
+from calibjax.expectations import default_kernels_of, judging_kernels
 from calibjax.features import residual_feature, residual_sums
 from calibjax.hypothesis_tests._kernel_terms import column_kernels, terms_of, with_columns
 from calibjax.hypothesis_tests._max_statistic import aggregate
@@ -36,8 +36,6 @@ from calibjax.resampling import NullSampler, judged_by_pit, pooled
 
 # The usual number of landmarks, and that of the default kernels of numbers, which are smooth.
 _LANDMARKS, _FEW_LANDMARKS = 512, 128
-# Folded into the key, so that PITs of targets and draws have different keys.
-_PITS = 2**31 - 1
 
 
 def calibration_test(
@@ -124,7 +122,7 @@ def calibration_test(
             f"{type(key).__name__} predictions in its place."
         )
     data = as_data(predictions, targets, intervals=True, covariates=covariates, **rows)
-    return aggregated_skce_test(key, None, data, n_resamples=n_resamples)
+    return _test_of_kernels(key, None, data, n_resamples)
 
 
 def aggregated_skce_test(
@@ -224,31 +222,41 @@ def aggregated_skce_test(
     Gretton, MMD-FUSE, NeurIPS 2023, for the aggregation of kernels; Bröcker and Smith, Increasing
     the reliability of reliability diagrams, Weather and Forecasting, 2007, for redrawn targets.
     """
+    data = as_data(predictions, targets, intervals=True, **rows)
+    if kernels is not None and not isinstance(kernels, Sequence):
+        raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
+    return _test_of_kernels(key, kernels, data, n_resamples, n_features)
+
+
+def _test_of_kernels(
+    key: jax.Array,
+    kernels: Sequence[KernelLike] | None,
+    data: Data,
+    n_resamples: int,
+    n_features: int | None = None,
+) -> CalibrationTestResult:
+    """`aggregated_skce_test` of checked data."""
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     if n_features is not None:
         n_features = check_integer("n_features", n_features, 1)
-    data = as_data(predictions, targets, intervals=True, **rows)
-    if kernels is not None:
-        if not isinstance(kernels, Sequence):
-            raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
-        if not kernels:
-            raise ValueError("kernels must hold at least one kernel, got none.")
-        judged = pooled(data)
-        for kernel in kernels:
-            check_kernel_of(kernel, judged, formula=one_residual)
-    data = pooled(padded(data))
-    if n_features is None:
-        is_smooth = kernels is None and data.predictions.is_ordered
-        n_features = _FEW_LANDMARKS if is_smooth else _LANDMARKS
     members: list[Any]
     judging: dict[str, int] = {}
     if kernels is None:
-        data = judged_by_pit(key, _PITS, data)
-        members = list(default_kernels(data))
+        data = pooled(padded(data))
+        is_smooth = data.predictions.is_ordered
+        data = judged_by_pit(key, data)
+        members = default_kernels_of(data)
         judging = {} if data.covariates is None else judging_kernels(data)
     else:
+        if not kernels:
+            raise ValueError("kernels must hold at least one kernel, got none.")
+        data, is_smooth = pooled(data), False
         members = as_pytree(list(kernels))
+        for kernel in members:
+            check_kernel_of(kernel, data, formula=one_residual)
+        data = padded(data)
+    n_features = n_features or (_FEW_LANDMARKS if is_smooth else _LANDMARKS)
     forms = list(map(normal_form, members))
     of_columns = {name: forms[index] for name, index in judging.items()}
     if isinstance(data.targets, Between):

@@ -44,6 +44,7 @@ from calibjax.hypothesis_tests._kernel_terms import KernelTerms
 from calibjax.kernels import embedded_rows
 from calibjax.resampling import (
     DRAWS_PER_GROUP,
+    MULTIPLIERS,
     DataSets,
     NullSampler,
     SampledRows,
@@ -54,8 +55,6 @@ from calibjax.resampling import (
     sum_over_rows,
 )
 
-# Folded into the key for multipliers.
-MULTIPLIERS = 2**31 - 1
 # The groups of draws that stand for the expectation of a feature, and of its square.
 _EXPECTATION_GROUP, VARIANCE_GROUP = 2**31 - 1, 2**31 - 2
 # How many sums G are in memory at a time, and how many numbers that the multipliers of rows share.

@@ -1,6 +1,6 @@
 """Kernels on targets, on predictions, and on pairs of both."""
 
-from calibjax.kernels._bandwidth import median_heuristic
+from calibjax.kernels._bandwidth import median_distance, median_heuristic
 from calibjax.kernels._base import (
     Kernel,
     KernelLike,

@@ -61,13 +61,14 @@ def median_heuristic(
     data = check_rows(predictions, where)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), data.predictions)
     check_distance_formula(distance, one)
-    return _median_heuristic(as_pytree(distance), (data.predictions, data.where))
+    return median_distance(as_pytree(distance), (data.predictions, data.where))
 
 
 @on_devices
-def _median_heuristic(
+def median_distance(
     axis: Axis, distance: DistanceLike, rows: tuple[Distribution, jax.Array | None]
 ) -> jax.Array:
+    """`median_heuristic` of a distance and predictions that are checked, and their mask or None."""
     predictions, where = rows
     predictions = lax.stop_gradient(predictions)
     valid = valid_rows(predictions)

@@ -23,6 +23,7 @@ from calibjax.resampling._draws import (
 )
 from calibjax.resampling._multipliers import multipliers
 from calibjax.resampling._null_sampler import (
+    MULTIPLIERS,
     DataSets,
     NullSampler,
     SampledRows,

@@ -52,6 +52,8 @@ Sums = TypeVar("Sums")
 Draws = TypeVar("Draws")
 Other = TypeVar("Other")
 
+#: Folded into a key: PITs in a jump, multipliers and drawn targets have different ones.
+_PITS, MULTIPLIERS = 2**31 - 3, 2**31 - 1
 # Up to so many rows that are censored by an unknown law have Webb's multipliers, as clusters have.
 _FEW_ROWS = 50
 # The number of data sets that share what is made of the predictions, such as tiles of a kernel:
@@ -71,15 +73,15 @@ def pooled(data: Data) -> Data:
     return data.replace(predictions=predictions, targets=targets)
 
 
-def judged_by_pit(key: jax.Array, number: int, data: Data) -> Data:
+def judged_by_pit(key: jax.Array, data: Data) -> Data:
     """The data with the PIT in place of targets, where predictions say no more than its law.
 
-    A PIT in a jump of the cdf is drawn with the key into which the number is folded.
+    A PIT in a jump of the cdf is drawn.
     """
     distribution = data.predictions.pit_distribution()
     if distribution is None:
         return data
-    pits = pit_between_levels(jax.random.fold_in(key, number), data)
+    pits = pit_between_levels(jax.random.fold_in(key, _PITS), data)
     return data.replace(predictions=distribution, targets=pits)
 
 

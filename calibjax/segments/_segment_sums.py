@@ -36,6 +36,7 @@ from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._data import Between, Data, clean
 from calibjax.resampling import (
     DRAWS_PER_GROUP,
+    MULTIPLIERS,
     NullSampler,
     SampledRows,
     counted_pvalue,
@@ -49,8 +50,6 @@ from calibjax.resampling import (
 from calibjax.segments._segments import SegmentTable
 from calibjax.segments._statistics import bounded, statistics_of
 
-# Folded into the key for multipliers.
-_MULTIPLIERS = 2**31 - 1
 # The groups of draws whose moments are taken for the model's, where these are not known.
 _MOMENT_GROUPS = 2**31 - 2 - np.arange(4, dtype=np.int32)
 # How many numbers of a row are in memory for its moments, about, and how many sums at a time.
@@ -106,7 +105,7 @@ def segment_sums(
     weights, numbers = data.weights, row_numbers(data.weights, axis)
     is_exact, by_pit = not isinstance(data.targets, Between), data.predictions.is_ordered
     statistics = statistics_of(data.predictions, weights, is_exact, axis)
-    multiplier_key = jax.random.fold_in(key, _MULTIPLIERS)
+    multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
     sets = sampler.data_sets(key, multiplier_key, data, numbers, axis, by_pit)
 
     def residuals(rows: SampledRows, groups: jax.Array) -> jax.Array:

@@ -25,9 +25,6 @@ from calibjax.segments._segments import (
 )
 from calibjax.segments._statistics import names_of_statistics
 
-# Folded into the key, so that PITs of targets and draws have different keys.
-_PITS = 2**31 - 3
-
 
 def segment_test(
     key: jax.Array,
@@ -151,7 +148,7 @@ def segments_tested(
     n, (columns, left_out, segments, order) = data.n, read
     codes = np.stack([column.codes for column in columns], axis=1)
     forecasts = data.predictions
-    data = judged_by_pit(key, _PITS, pooled(padded(data)))
+    data = judged_by_pit(key, pooled(padded(data)))
     # What fills up the rows is masked, and what fills up the columns has no segments.
     filling = (0, data.n - n), (0, bucket(len(columns)) - len(columns))
     sampler = NullSampler.of(data)
