@@ -56,7 +56,7 @@ def quick_jit(
         is_part = is_traced((args, kwargs, jax.device_put(0.0)))
         # Who asks jax for no optimisations gets none, as in our tests.
         is_quick = jax.config.values["jax_disable_most_optimizations"]
-        is_long = sum(np.size(x) for x in jax.tree.leaves((args, kwargs))) > _MANY_NUMBERS
+        is_long = sum(map(np.size, jax.tree.leaves((args, kwargs)))) > _MANY_NUMBERS
         is_plain = is_part or is_quick or is_long or not on_cpu()
         return compiled(() if is_plain else tuple(filter(_is_known, wanted)))(*args, **kwargs)
 

@@ -271,6 +271,11 @@ def widened(tree: T) -> T:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
 
 
+def indexed(tree: T, index: Any) -> T:
+    """x[index] of each leaf x."""
+    return jax.tree.map(operator.itemgetter(index), tree)
+
+
 def batch_of_one(tree: T) -> T:
     """A leading axis of length 1 in front of all arrays."""
     return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)

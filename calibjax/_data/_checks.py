@@ -4,8 +4,6 @@ Shapes and dtypes are always checked, and values where they are concrete: in Num
 nothing, or where the rows lie, if they lie on several devices.
 """
 
-import functools
-import operator
 from typing import Any
 
 import jax
@@ -172,14 +170,17 @@ def check_values_of_rows(
 
 def valid_rows(predictions: Distribution, targets: Any = None, weights: Any = None) -> jax.Array:
     """Which rows have valid predictions, and targets and weights if these are given, ``[n]``."""
-    every = [valid for _, valid in predictions.constraints().values()]
+    conditions: list[tuple[Any, ...]] = [*predictions.constraints().values()]
     if isinstance(targets, Between):
-        every += [valid for *_, valid in targets.conditions(predictions)]
+        conditions += targets.conditions(predictions)
     elif targets is not None:
-        every.append(predictions.supports(targets)[1])
+        conditions.append(predictions.supports(targets))
     if weights is not None:
-        every.append(is_nonnegative(weights))
-    return functools.reduce(operator.and_, every)
+        conditions.append(("weights", is_nonnegative(weights)))
+    valid = conditions[0][-1]
+    for *_, other in conditions[1:]:
+        valid = valid & other
+    return valid
 
 
 @on_devices

@@ -13,7 +13,7 @@ from jax import lax
 from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis, all_max, all_of, all_sum, index_on
-from calibjax._base.struct import is_floating, widest_dtype
+from calibjax._base.struct import indexed, is_floating, widest_dtype
 from calibjax._data._data import Data
 from calibjax._numbers import fractions_of
 
@@ -44,7 +44,7 @@ def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
     if where is None:
         return rows, jax.tree.leaves(rows)[0].shape[0]
     order = jnp.argsort(~where, stable=True)
-    return jax.tree.map(lambda x: x[order], rows), jnp.sum(where, dtype=jnp.int32)
+    return indexed(rows, order), jnp.sum(where, dtype=jnp.int32)
 
 
 def clean(data: Data, axis: Axis = None) -> Data:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.parameters import as_table, in_words, share_numbers, take_one
-from calibjax._base.struct import widened, widened_integers
+from calibjax._base.struct import indexed, widened, widened_integers
 from calibjax._numbers import FINITE, Constraint, UnitInterval, interval, safe_sqrt
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Distribution(ABC):
         n = len(self)
         if isinstance(rows, (int, np.integer)) and not -n <= rows < n:
             raise IndexError(f"rows must be between {-n} and {n - 1}, got {rows}.")
-        return jax.tree.map(lambda x: x[rows], self)
+        return indexed(self, rows)
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.compile import on_cpu
-from calibjax._base.struct import PyTree, Split, merge
+from calibjax._base.struct import PyTree, Split, indexed, merge
 from calibjax._loops import in_one_loop, is_of_numbers, materialised, with_fusion_hints
 from calibjax._numbers import dot
 from calibjax._pairwise._tiles import Tile, Weighted, weighted, with_itself
@@ -63,7 +63,7 @@ def value_and_gradient(
         return _sum_of_tile(tile, parameters, left, right, same)
 
     def pair_value(parameters: DiffPartition, *sides: DiffPartition) -> jax.Array:
-        x, y = (jax.tree.map(lambda x: x[None], merge(*side, of_side)[0]) for side in sides)
+        x, y = (indexed(merge(*side, of_side)[0], None) for side in sides)
         return tile(merge(*parameters, of_parameters), x, y).reshape(())
 
     if not on_cpu() or not _is_of_numbers(pair_value, arguments):
@@ -79,7 +79,7 @@ def _is_of_numbers(pair_value: Callable[..., jax.Array], arguments: Arguments) -
         return False
     if any(x.ndim > 1 for x in jax.tree.leaves(sides)):
         return False
-    return is_of_numbers(pair_value, parameters, *jax.tree.map(lambda x: x[0], sides))
+    return is_of_numbers(pair_value, parameters, *indexed(sides, 0))
 
 
 def _by_partials(

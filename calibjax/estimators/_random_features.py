@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, optimised_on_devices
-from calibjax._base.struct import struct
+from calibjax._base.struct import indexed, struct
 from calibjax._data import Data, Distribution, Targets, as_data, clean
 from calibjax._numbers import safe_sqrt
 from calibjax.discrepancy import Sample, SumOfTerms, check_kernel_of
@@ -129,7 +129,7 @@ def _random_feature_skce(
 ) -> RandomFeatureEstimate:
     key, kernel = shared
     h = tiled_h(kernel, clean(data, axis), axis)
-    one = jax.tree.map(lambda x: x[0], h.samples)
+    one = indexed(h.samples, 0)
     features = draw_features(key, h.kernel, one, n_features)
     pairs = h.pair_weight()
     too_few = pairs == 0

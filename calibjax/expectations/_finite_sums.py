@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import as_varying
-from calibjax._base.struct import PyTree
+from calibjax._base.struct import PyTree, indexed
 from calibjax._data import Distribution
 from calibjax._numbers import dot
 from calibjax.expectations._dispatch import (
@@ -214,7 +214,7 @@ def measure_of_residual(measure: Measure, target: PyTree) -> Measure:
 
 def double_sum(kernel: KernelLike, left: Measure, right: Measure) -> jax.Array:
     """sum_st a_s b_t k(x_s, z_t) for one pair of measures."""
-    left, right = jax.tree.map(lambda x: x[None], (left, right))
+    left, right = indexed((left, right), None)
     return double_sum_tile(kernel, left, right)[0, 0]
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying
+from calibjax._base.struct import indexed
 from calibjax._numbers import compensated_add
 from calibjax._pairwise import in_chunks
 
@@ -38,7 +39,7 @@ def sum_rows(
         added = zip(totals, sum_chunk(*chunk), strict=True)
         return [compensated_add(total, x) for total, x in added], None
 
-    shapes = jax.eval_shape(function, *jax.tree.map(lambda x: x[0], chunks))
+    shapes = jax.eval_shape(function, *indexed(chunks, 0))
     zeros = as_varying([(jnp.zeros(x.shape, x.dtype),) * 2 for x in shapes], chunks)
     return all_sum([high + low for high, low in lax.scan(step, zeros, chunks)[0]], axis)
 

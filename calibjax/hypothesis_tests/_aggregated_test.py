@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, all_sum, on_devices
-from calibjax._base.struct import as_pytree, widest_dtype
+from calibjax._base.struct import as_pytree, indexed, widest_dtype
 from calibjax._data import (
     Between,
     CovariatesLike,
@@ -332,7 +332,7 @@ def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     dtype = widest_dtype(*jax.tree.leaves(a[0]))
     (source, *_) = in_dtype(terms_of([kernel]).sources, dtype)
     feature = residual_feature(jax.random.key(0), source, *a)
-    p, y = jax.tree.map(lambda x: x[None], a)
+    p, y = indexed(a, None)
     if isinstance(y, Between):
         y = known_point(p, y)
     (sums,) = residual_sums(feature, [jnp.ones((1, 1))], p, y[:, None], y[:, None])

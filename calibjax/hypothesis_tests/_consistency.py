@@ -12,7 +12,7 @@ from jax import lax
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered
-from calibjax._base.struct import bind
+from calibjax._base.struct import bind, indexed
 from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean, kept_first
 from calibjax._numbers import dot
 from calibjax.estimators import Form, residual_form
@@ -242,7 +242,7 @@ def _under_consistency(
     def resample(number: jax.Array) -> jax.Array:
         row_key, target_key = jax.random.split(jax.random.fold_in(key, number))
         drawn = jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32)
-        predictions = jax.tree.map(lambda x: x[drawn], kept)
+        predictions = indexed(kept, drawn)
         return estimate(predictions, predictions.sample(target_key))
 
     draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, _ROWS // n))

@@ -42,7 +42,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.struct import struct
+from calibjax._base.struct import indexed, struct
 from calibjax.resampling import (
     counted_pvalue,
     normal_quantile,
@@ -138,7 +138,7 @@ class SimultaneousErrors:
     def of(self, kernel: jax.Array) -> "SimultaneousErrors":
         """The thresholds of one kernel."""
         parts = self.own, self.of_family, self.rounding, self.factor
-        return SimultaneousErrors(self.draws[0], *jax.tree.map(lambda x: x[kernel], parts))
+        return SimultaneousErrors(self.draws[0], *indexed(parts, kernel))
 
 
 def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
@@ -169,7 +169,7 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
     if families:
         of_family = _scale_of_families(scores, families)
         scores, least = (_in_family(of_family, z) for z in (scores, least))
-        of_family = jax.tree.map(lambda x: x[:, 0], of_family)
+        of_family = indexed(of_family, np.s_[:, 0])
     largest = jnp.max(scores, axis=0)
     draws = largest[1:]
     return Aggregate(
@@ -181,7 +181,7 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
         adjusted_pvalues=counted_pvalue(least[:, 0], draws),
         errors=SimultaneousErrors(
             draws=draws[None],
-            own=jax.tree.map(lambda x: x[:, 0], own),
+            own=indexed(own, np.s_[:, 0]),
             of_family=of_family,
             rounding=rounding[:, 0],
             factor=jnp.ones_like(mean[:, 0]),

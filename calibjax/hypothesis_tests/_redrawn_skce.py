@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, global_offset
-from calibjax._base.struct import PyTree, struct
+from calibjax._base.struct import PyTree, indexed, struct
 from calibjax._data import Data, in_dtype, kept_first
 from calibjax._numbers import dot
 from calibjax.discrepancy import PITResidual
@@ -116,7 +116,7 @@ def redrawn_skce(
     by_pit &= all(isinstance(source, PITResidual) for source in terms.sources)
     multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
     sets = sampler.data_sets(draw_key, multiplier_key, data, numbers, axis, by_pit)
-    one = jax.tree.map(lambda x: x[0], data.samples)
+    one = indexed(data.samples, 0)
     keys = jax.random.split(feature_key, len(terms.sources))
     features = [residual_feature(k, x, *one) for k, x in zip(keys, terms.sources, strict=True)]
     matrices = [group.matrices(landmarks[group.base]) for group in terms.groups]
@@ -294,7 +294,7 @@ class KernelSums:
 
     def pass_sizes(self, compared: list[Any], weights: jax.Array, n_groups: int) -> tuple[int, int]:
         """How many groups of data sets share a pass over rows, and how many numbers a row has."""
-        one = jax.tree.map(lambda x: x[:1], ((self.sets.rows, compared), weights))
+        one = indexed(((self.sets.rows, compared), weights), slice(1))
         group = jnp.zeros(1, jnp.int32)
         shared = jax.eval_shape(self.sets.shared, group)
         sums, *_ = jax.eval_shape(self.of_rows, one, group, shared)

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -73,15 +73,7 @@ def vmap_pairs(function: Callable[[Any, Any], Values]) -> Callable[[Any, Any], V
     return jax.vmap(jax.vmap(function, in_axes=(None, 0)), in_axes=(0, None))
 
 
-class HasFunctions(Protocol):
-    """A kernel or a distance, with functions in its fields."""
-
-    @property
-    def inner_functions(self) -> Mapping[str, str | None]:
-        """The name of each field, and the domain or role of its function."""
-
-
-def hold_functions(owner: HasFunctions) -> None:
+def hold_functions(owner: Any) -> None:
     """Makes a pytree of a kernel or distance with users' functions in its fields."""
     for field in owner.inner_functions:
         function = as_pytree(getattr(owner, field), f"{field} of {type(owner).__name__}")
@@ -115,9 +107,8 @@ class Kernel(ABC):
         super().__init_subclass__(**options)
         check_final(cls, ("__call__",), ("pairwise", "draw_frequency"))
 
-    def _complete(self) -> None:
-        """Checks and converts the fields; jax rebuilds kernels without it."""
-        hold_functions(self)
+    #: Checks and converts the fields; jax rebuilds kernels without it.
+    _complete = hold_functions
 
     @abstractmethod
     def __call__(self, x: PyTree, y: PyTree) -> jax.Array:

@@ -19,6 +19,7 @@ from calibjax._base.check import check_values
 from calibjax._base.struct import (
     PyTree,
     as_pytree,
+    indexed,
     is_array,
     is_floating,
     is_traced,
@@ -243,7 +244,7 @@ def _functions_of_pairs(kernel: PyTree) -> list[Part]:
 
 @jax.jit
 def _are_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> list[jax.Array]:
-    predictions, targets = jax.tree.map(lambda x: x[:_FEW], (predictions, targets))
+    predictions, targets = indexed((predictions, targets), slice(_FEW))
 
     def check(function: Callable[..., Any], role: str) -> jax.Array:
         points = _points(role, predictions, targets)

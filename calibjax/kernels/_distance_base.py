@@ -84,9 +84,7 @@ class Distance(ABC):
         known = "pairwise", "pairwise_squared", "draw_frequency"
         check_final(cls, ("__call__", "squared"), known)
 
-    def _complete(self) -> None:
-        """Checks and converts the fields, as of a Kernel."""
-        hold_functions(self)
+    _complete = hold_functions
 
     @abstractmethod
     def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
@@ -209,9 +207,11 @@ class NormDistance(Distance):
 
 def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
     """The largest of all |x - y| that are finite."""
-    sizes = (jnp.abs(x - y) for x, y in zip(xs, ys, strict=True))
-    finite = (jnp.max(jnp.where(jnp.isfinite(x), x, 0.0), initial=0.0) for x in sizes)
-    return functools.reduce(jnp.maximum, finite)
+    largest = []
+    for x, y in zip(xs, ys, strict=True):
+        size = jnp.abs(x - y)
+        largest.append(jnp.max(jnp.where(jnp.isfinite(size), size, 0.0), initial=0.0))
+    return functools.reduce(jnp.maximum, largest)
 
 
 def in_units(

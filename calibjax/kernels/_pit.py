@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
-from calibjax._base.struct import PyTree, batch_of_one, is_traced, on_host, static, struct
+from calibjax._base.struct import PyTree, batch_of_one, indexed, is_traced, on_host, static, struct
 from calibjax._data import Distribution, unit_interval
 from calibjax._numbers import NONNEGATIVE, UnitInterval, dot, valid_or_nan
 from calibjax.kernels._base import (
@@ -190,7 +190,7 @@ def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
 def judged(sample: Sample) -> Sample:
     """What is judged of one sample: draws with the target among them, and others as they are."""
     predictions, targets = batch_of_one(sample)
-    return jax.tree.map(lambda x: x[0], predictions.exchangeable_pool(targets))
+    return indexed(predictions.exchangeable_pool(targets), 0)
 
 
 @struct

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, index_on, rows_from_here
-from calibjax._base.struct import static, struct
+from calibjax._base.struct import indexed, static, struct
 from calibjax._data import Data, clean, in_dtype
 from calibjax._numbers import pairs_weight
 from calibjax._pairwise import cut, in_chunks, most_tile_rows
@@ -63,8 +63,8 @@ class BlockH:
         n_blocks, block_size = self.weights.shape
         samples, weights = cut(self.samples, block_size), self.weights
         if n_blocks == 1:
-            result = function(*jax.tree.map(lambda x: x[0], (samples, weights)))
-            return jax.tree.map(lambda x: x[None], result)
+            result = function(*indexed((samples, weights), 0))
+            return indexed(result, None)
         # Small blocks go together, as many as fill one tile, but no more than leave little to pad.
         chunks = in_chunks(samples, weights, most_tile_rows() ** 2 // block_size**2)
         results = lax.map(lambda chunk: jax.vmap(function)(*chunk), chunks)
@@ -113,7 +113,7 @@ def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:
     rows = Data.unchecked(data.predictions, data.targets, weights=data.weights)
     n, n_devices = data.n, axis_size(axis)
     if n_devices == 1 or n % block_size == 0:
-        return jax.tree.map(lambda x: x[: n // block_size * block_size], rows)
+        return indexed(rows, slice(n // block_size * block_size))
     n_blocks = -(-n // block_size)
     size = n_blocks * block_size
     first = index_on(axis) * n

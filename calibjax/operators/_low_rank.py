@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis
-from calibjax._base.struct import PyTree, static, struct
+from calibjax._base.struct import PyTree, indexed, static, struct
 from calibjax._data import Data
 from calibjax._numbers import dot, eigh_of_kernel
 from calibjax.discrepancy import Sample, SumOfTerms
@@ -106,7 +106,7 @@ def low_rank_h(
     The features depend on the key, the kernel and the shapes of the data, but not on its values.
     """
     draw_key, sign_key = jax.random.split(key)
-    one = jax.tree.map(lambda x: x[0], data.samples)
+    one = indexed(data.samples, 0)
     features = draw_features(draw_key, kernel, one, n_features)
     keys = jax.random.split(sign_key, len(features))
     projections = [_draw_projection(k, part) for k, part in zip(keys, features, strict=True)]

@@ -12,6 +12,7 @@ from jax import lax
 from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis, global_offset
+from calibjax._base.struct import indexed
 from calibjax._data import Distribution
 
 #: The number of draws that share one key.
@@ -40,7 +41,7 @@ def draw_targets(
         row_key = key_of(key, row, group)
         if prediction.has_labels:
             return _draw_labels(row_key, prediction.label_probabilities())
-        batch = jax.tree.map(lambda x: x[None], prediction)
+        batch = indexed(prediction, None)
         return batch.sample(row_key, (DRAWS_PER_GROUP,))[:, 0]
 
     return jax.vmap(draw)(predictions, rows)

@@ -32,7 +32,7 @@ from jax import lax
 
 from calibjax._base.compile import bucket
 from calibjax._base.sharding import Axis, all_sum, as_varying
-from calibjax._base.struct import PyTree, static, struct
+from calibjax._base.struct import PyTree, indexed, static, struct
 from calibjax._data import Between, Data, Distribution, unit_interval
 from calibjax._numbers import UnitInterval
 from calibjax._pairwise import in_chunks
@@ -302,7 +302,7 @@ class DataSets:
                 parts.append(sums[:, start:end].reshape(-1, *x.shape[1:]))
             return parts
 
-        one = jax.tree.map(lambda x: x[:1], self.rows)
+        one = indexed(self.rows, slice(1))
         n_numbers = jax.eval_shape(residuals, one, groups).size
         n_numbers *= 1 if self.multipliers is None else 2
         rows = self.rows, others
@@ -336,7 +336,7 @@ def in_passes(
     groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
     draws, other = lax.map(function, groups)
     draws = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_resamples], draws)
-    return draws, jax.tree.map(lambda x: x[0], other)
+    return draws, indexed(other, 0)
 
 
 def sum_over_rows(
@@ -351,7 +351,7 @@ def sum_over_rows(
     The function holds `per_row` numbers of a row, and returns a tree of sums.  Rows of weight 0,
     which fill the last chunk, must add nothing to them.
     """
-    shapes = jax.eval_shape(function, jax.tree.map(lambda x: x[:1], (rows, weights)))
+    shapes = jax.eval_shape(function, indexed((rows, weights), slice(1)))
     # Sums ``[F, …]`` over fewer rows than F would mostly move their result.
     n_sums = jax.tree.leaves(shapes)[0].shape[0]
     chunks = in_chunks(rows, weights, max(n_sums, _NUMBERS // per_row))
@@ -394,7 +394,7 @@ def under_model(
 
     def values_of_group(groups: jax.Array) -> tuple[Sums, tuple[()]]:
         def draw(row: tuple[Distribution, jax.Array]) -> jax.Array:
-            prediction, number = jax.tree.map(lambda x: x[None], row)
+            prediction, number = indexed(row, None)
             return draw_targets(key, prediction, number, groups[0])[0].astype(observed.dtype)
 
         drawn = lax.map(draw, (predictions, rows), batch_size=_ROWS)
