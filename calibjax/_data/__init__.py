@@ -6,7 +6,6 @@ from calibjax._data._checks import (
     parameters,
     valid_rows,
 )
-from calibjax._data._clean import clean, clean_kept_first, fill_masked, in_dtype, kept_first
 from calibjax._data._column_encoding import ColumnCode
 from calibjax._data._covariates import CovariatesLike, covariate_columns
 from calibjax._data._data import (
@@ -15,11 +14,11 @@ from calibjax._data._data import (
     Data,
     RowOptions,
     as_data,
-    check_locations,
-    check_predictions,
-    check_rows,
-    padded,
-    with_dependence,
+    clean,
+    clean_kept_first,
+    fill_masked,
+    in_dtype,
+    kept_first,
 )
 from calibjax._data._dependence import Dependence
 from calibjax._data._distribution import (
@@ -37,6 +36,7 @@ from calibjax._data._interval_censored import (
     unit_interval,
 )
 from calibjax._data._named_columns import Frame, NamedColumns, named_columns
+from calibjax._data._padding import check_locations, check_predictions, check_rows, padded
 from calibjax._data._precision import in_one_precision
 from calibjax._data._typed_column import (
     NO_VALUE,

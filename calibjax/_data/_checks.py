@@ -127,7 +127,7 @@ def check_values_of_rows(
 ) -> None:
     """Checks the values of kept rows, of each argument only if it is concrete."""
     given: Rows = predictions, targets, where, weights
-    are_traced = [is_traced(x) for x in given]
+    are_traced = tuple(map(is_traced, given))
     if are_traced[2]:
         return
     with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):

@@ -1,19 +1,31 @@
-"""A data set: predictions, their targets, and how rows count and depend on each other."""
+"""A data set: predictions, their targets, and how rows count and depend on each other.
 
-from typing import Any, Self, TypedDict, Unpack
+It is checked once when it is made, and cleaned inside of jit, before it is used: in one floating
+dtype, with valid numbers in masked rows and a weight for each row.  If a kept row is invalid, which
+only a traced value can be at this point, all weights are NaN, and so is every result.
+"""
+
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from jax import lax
+from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_array, check_shapes
-from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up
-from calibjax._base.parameters import family_name, row_shapes
-from calibjax._base.sharding import devices_of
-from calibjax._base.struct import is_traced, on_host, outside, struct, with_fields
+from calibjax._base.sharding import Axis, all_max, all_of, all_sum, devices_of, index_on
+from calibjax._base.struct import (
+    indexed,
+    is_floating,
+    is_traced,
+    on_host,
+    outside,
+    struct,
+    widest_dtype,
+    with_fields,
+)
 from calibjax._data._checks import (
-    check_dtype_of_targets,
     check_shapes_of_predictions,
     check_shapes_of_targets,
     check_values_of_rows,
@@ -21,10 +33,13 @@ from calibjax._data._checks import (
     valid_rows,
 )
 from calibjax._data._covariates import Covariates, CovariatesLike, coded_covariates
-from calibjax._data._dependence import Dependence, coded_dependence, kept_rows
+from calibjax._data._dependence import coded_dependence, kept_rows
 from calibjax._data._distribution import Distribution
 from calibjax._data._interval_censored import Between, Targets
 from calibjax._data._precision import compared_in_one_precision
+from calibjax._numbers import fractions_of
+
+T = TypeVar("T")
 
 #: The fields of `Data` by which rows depend on each other.
 DEPENDENCE = "clusters", "times"
@@ -179,8 +194,8 @@ class Data:
 
     def counted_rows(self) -> np.ndarray:
         """Which rows are kept and have a weight above 0, ``[n]``, as far as that is known."""
-        known = (None if is_traced(x) else x for x in (self.where, self.weights))
-        found = kept_rows(self.n, *known)
+        where = None if is_traced(self.where) else self.where
+        found = kept_rows(self.n, where, None if is_traced(self.weights) else self.weights)
         assert found is not None
         return found
 
@@ -254,7 +269,7 @@ def as_data(
         )
     if isinstance(predictions, Data):
         data = predictions
-        _check_none_beside_data(targets=targets, covariates=covariates, **rows)
+        check_none_beside_data(targets=targets, covariates=covariates, **rows)
     else:
         if targets is None:
             check_shapes_of_predictions(predictions, None, at_least=at_least)
@@ -279,93 +294,85 @@ def as_data(
     return data
 
 
-def _check_none_beside_data(**given: Any) -> None:
+def check_none_beside_data(**given: Any) -> None:
     """A TypeError if an argument is given that `Data` has."""
     for name, value in given.items():
         if value is not None:
             raise TypeError(f"{name} must be None beside Data, which has it, got both.")
 
 
-def with_dependence(data: Data, dependence: Dependence, at_least: int = 2) -> Data:
-    """Checked data, and which of their rows may depend on each other, checked too."""
-    clusters, times = coded_dependence(*dependence, data.n, data.where, data.kept_rows())
-    data = data.replace(clusters=clusters, times=times)
-    return as_data(data, at_least=at_least, intervals=True)
+def fill_masked(rows: T, where: jax.Array, axis: Axis = None) -> T:
+    """Replaces masked rows by a copy of the first kept row, or by ones if no row is kept.
 
-
-def check_predictions(
-    predictions: Distribution,
-    where: ArrayLike | None = None,
-    name: str = "predictions",
-    at_least: int = 2,
-) -> dict[str, int]:
-    """The size of each axis that the family names; an error says what is wrong with predictions."""
-    sizes = check_shapes_of_predictions(predictions, where, name, at_least)
-    of_batch = "" if name == "predictions" else f" of {name}"
-    check_values_of_rows(predictions, None, where, of_batch=of_batch)
-    return sizes
-
-
-def check_rows(predictions: Distribution | Data, where: ArrayLike | None) -> Data:
-    """Checked predictions without targets, filled up to a bucket; or `Data` as they are."""
-    if isinstance(predictions, Data):
-        _check_none_beside_data(where=where)
-        if predictions.n < 2:
-            raise too_few_rows("predictions", predictions.n, 2)
-        return padded(predictions)
-    check_predictions(predictions, where)
-    return padded(Data.unchecked(predictions, where=where))
-
-
-def check_locations(
-    predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
-) -> Data:
-    """The locations of a witness function as `Data`; `predictions` must be checked already."""
-    name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
-    sizes = check_shapes_of_predictions(at_predictions, None, name, at_least=1)
-    if family_name(at_predictions) != family_name(predictions):
-        raise TypeError(
-            f"{name} must be of the family of predictions, {family_name(predictions)}, got "
-            f"{family_name(at_predictions)}."
-        )
-    ours, theirs = (row_shapes(p.without_marks()) for p in (predictions, at_predictions))
-    if ours != theirs:
-        raise ValueError(
-            f"{name} must have the shapes of predictions, but for the leading axis, {ours}, got "
-            f"{theirs}."
-        )
-    check_dtype_of_targets(targets_name, at_targets, predictions)
-    check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
-    samples = compared_in_one_precision(at_predictions, at_targets)
-    check_values_of_rows(*samples, of_batch=f" of {name}", targets_name=targets_name)
-    return Data.unchecked(*samples)
-
-
-def padded(data: Data) -> Data:
-    """The data, filled up by masked rows to the size of a bucket; `where` is an array then.
-
-    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  So are
-    predictions that are known by draws, because default kernels draw from all of their rows.  The
-    rows that are added are copies of the last one.
+    A masked row may hold anything.  Its replacement is valid and passes no gradient on.  The first
+    kept row may lie on another device than `rows`.
     """
-    if (
-        data.n > LARGEST_BUCKET
-        or data.predictions.score_only
-        or is_traced(data)
-        or devices_of(data)
-    ):
-        return data
-    where = np.zeros(bucket(data.n), bool)
-    where[: data.n] = True if data.where is None else data.where
-    mask = jax.device_put(where)
-    if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
-        return data
+    first = jnp.argmax(where)
+    on_device = all_of(where[first], axis)
+    is_here = where[first] & (jnp.argmax(on_device).astype(jnp.int32) == index_on(axis))
 
     def fill(x: jax.Array) -> jax.Array:
-        with np.errstate(over="ignore"):  # Masked rows may hold anything.
-            rows = filled_up(on_host(x))
-        is_placed = isinstance(x, jax.Array) and x.committed
-        return jax.device_put(rows, x.sharding if is_placed else None)
+        own = lax.stop_gradient(x[first])
+        row = all_sum(jnp.where(is_here, own, jnp.zeros_like(own)), axis)
+        row = jnp.where(jnp.any(on_device), row, 1).astype(x.dtype)
+        return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
 
-    rows = data.replace(where=None)
-    return jax.tree.map(fill, rows).replace(where=mask)
+    return jax.tree.map(fill, rows)
+
+
+def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
+    """The rows in a new order, kept rows first, and the number of kept rows."""
+    if where is None:
+        return rows, jax.tree.leaves(rows)[0].shape[0]
+    order = jnp.argsort(~where, stable=True)
+    return indexed(rows, order), jnp.sum(where, dtype=jnp.int32)
+
+
+def clean(data: Data, axis: Axis = None) -> Data:
+    """The data in the widest floating dtype of their arrays, at least float32, ready for use.
+
+    Masked rows hold a copy of the first kept row and have weight 0.  Weights are divided by the
+    largest one: a common factor cancels in every estimate, and squares of weights must not
+    overflow.  If a kept row is invalid, all weights are NaN.
+    """
+    valid = data.valid()
+    dtype = widest_dtype(*jax.tree.leaves((data.targets, data.predictions)))
+
+    def number(x: jax.Array) -> jax.Array:
+        return x.astype(dtype)
+
+    def count(x: jax.Array) -> jax.Array:  # Open ends of counts are infinite.
+        return x.astype(dtype if is_floating(x) else jnp.int32)
+
+    predictions = jax.tree.map(number, data.predictions)
+    is_real = predictions.target_kind == "real"
+    targets = jax.tree.map(number if is_real else count, data.targets)
+    weights = jnp.ones(valid.shape, dtype) if data.weights is None else data.weights.astype(dtype)
+    others = data.clusters, data.times, data.covariates
+    if data.where is not None:
+        valid = valid | ~data.where
+        rows = predictions, targets, others
+        predictions, targets, others = fill_masked(rows, data.where, axis)
+        weights = jnp.where(data.where, weights, 0.0)
+    if data.weights is not None:
+        largest = all_max(jnp.max(weights), axis)
+        weights = fractions_of(jnp.where(largest > 0, largest, 1.0), weights)
+    weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
+    names = "predictions", "targets", "weights", "clusters", "times", "covariates"
+    return data.replace(**dict(zip(names, (predictions, targets, weights, *others), strict=True)))
+
+
+def clean_kept_first(data: Data, axis: Axis) -> tuple[Data, jax.Array | int]:
+    """The clean data, kept rows first, and how many of the rows of this device are kept.
+
+    All weights are NaN if fewer than two rows of all devices are: one row alone gives 0 / 0.
+    """
+    data, n_kept = kept_first(clean(data, axis), data.where)
+    enough = all_sum(jnp.asarray(n_kept), axis) > 1
+    weights = jnp.where(enough, data.weights, jnp.nan)
+    return data.replace(where=None, weights=weights), n_kept
+
+
+def in_dtype(tree: T, dtype: DTypeLike) -> T:
+    """The tree with all floating leaves in one dtype."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if is_floating(x) else x, tree)

@@ -43,7 +43,7 @@ from calibjax.expectations import (
 from calibjax.kernels import (
     GaussianKernel,
     LaplacianKernel,
-    Lengthscaled,
+    LengthscaleKernel,
     WhiteKernel,
     in_lengthscales,
     pairwise,
@@ -59,7 +59,7 @@ Measure = tuple[Points, jax.Array]
 OfGaps = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def _measure(p: Univariate, kernel: Lengthscaled, of_gaps: OfGaps) -> Measure:
+def _measure(p: Univariate, kernel: LengthscaleKernel, of_gaps: OfGaps) -> Measure:
     """The points of a prediction."""
     points, weights = p.atoms()
     (x,) = in_lengthscales(kernel, points)
@@ -69,12 +69,14 @@ def _measure(p: Univariate, kernel: Lengthscaled, of_gaps: OfGaps) -> Measure:
     return (x, of_gaps(gaps, jnp.sum(weights * gaps))), weights
 
 
-def residual_measure(p: Univariate, kernel: Lengthscaled, y: jax.Array, of_gaps: OfGaps) -> Measure:
+def residual_measure(
+    p: Univariate, kernel: LengthscaleKernel, y: jax.Array, of_gaps: OfGaps
+) -> Measure:
     """The signed measure delta_y - p."""
     return measure_of_residual(_measure(p, kernel, of_gaps), _point(kernel, y))
 
 
-def _point(kernel: Lengthscaled, y: jax.Array) -> Points:
+def _point(kernel: LengthscaleKernel, y: jax.Array) -> Points:
     (y,) = in_lengthscales(kernel, y)
     return y[None], jnp.zeros_like(y)[None]
 

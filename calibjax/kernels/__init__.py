@@ -45,7 +45,7 @@ from calibjax.kernels._stein import (
 from calibjax.kernels._targets import (
     GaussianKernel,
     LaplacianKernel,
-    Lengthscaled,
+    LengthscaleKernel,
     Matern32Kernel,
     Matern52Kernel,
     WhiteKernel,

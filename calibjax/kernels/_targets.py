@@ -1,6 +1,6 @@
 """Kernels on targets: labels, real numbers, vectors."""
 
-from typing import Protocol
+from abc import abstractmethod
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,29 @@ from calibjax._numbers import POSITIVE, absolute, safe_sqrt, valid_or_nan
 from calibjax.kernels._base import Kernel
 
 
-class Lengthscaled(Protocol):
-    """A kernel with a lengthscale."""
+@struct
+class LengthscaleKernel(Kernel):
+    """A kernel of real numbers or vectors in units of a lengthscale, which is at most 1."""
 
-    @property
-    def lengthscale(self) -> ArrayLike:
-        """A scalar, or a number for each coordinate."""
+    lengthscale: ArrayLike
+
+    domain = "targets"
+    parameter_constraints = {"lengthscale": POSITIVE}
+
+    def upper_bound(self) -> float:
+        """1."""
+        return 1.0
+
+    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
+        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
+        return in_lengthscales(self, self.unit_frequency(key, point.shape, dtype))[0]
+
+    @abstractmethod
+    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        """A frequency of the kernel with lengthscale 1."""
 
 
-def in_lengthscales(kernel: Lengthscaled, *values: jax.Array) -> list[jax.Array]:
+def in_lengthscales(kernel: LengthscaleKernel, *values: jax.Array) -> list[jax.Array]:
     """Values in units of the kernel's lengthscale; integers become real numbers.
 
     An invalid lengthscale gives NaN, and a ValueError where it can be looked at.
@@ -36,7 +50,7 @@ def in_lengthscales(kernel: Lengthscaled, *values: jax.Array) -> list[jax.Array]
 
 
 @struct
-class GaussianKernel(Kernel):
+class GaussianKernel(LengthscaleKernel):
     """exp(-|x - y|^2 / (2 l^2)), for real numbers or vectors.
 
     Class labels count as numbers, here and in all kernels with a lengthscale: labels 0 and 1 are
@@ -51,26 +65,16 @@ class GaussianKernel(Kernel):
         0.6065
     """
 
-    lengthscale: ArrayLike
-
-    domain = "targets"
-    parameter_constraints = {"lengthscale": POSITIVE}
-
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(jnp.square(x - y)) / 2)
 
-    def upper_bound(self) -> float:
-        """1."""
-        return 1.0
-
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        return in_lengthscales(self, jax.random.normal(key, point.shape, dtype))[0]
+    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        return jax.random.normal(key, shape, dtype)
 
 
 @struct
-class LaplacianKernel(Kernel):
+class LaplacianKernel(LengthscaleKernel):
     """exp(-sum_c |x_c - y_c| / l_c), for real numbers or vectors (the L1 norm).
 
     Args:
@@ -82,26 +86,16 @@ class LaplacianKernel(Kernel):
         0.3679
     """
 
-    lengthscale: ArrayLike
-
-    domain = "targets"
-    parameter_constraints = {"lengthscale": POSITIVE}
-
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(absolute(x - y)))
 
-    def upper_bound(self) -> float:
-        """1."""
-        return 1.0
-
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        return in_lengthscales(self, jax.random.cauchy(key, point.shape, dtype))[0]
+    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        return jax.random.cauchy(key, shape, dtype)
 
 
 @struct
-class Matern32Kernel(Kernel):
+class Matern32Kernel(LengthscaleKernel):
     """(1 + r) exp(-r) with r = sqrt(3) |x - y| / l, for real numbers or vectors.
 
     Args:
@@ -113,25 +107,15 @@ class Matern32Kernel(Kernel):
         0.4834
     """
 
-    lengthscale: ArrayLike
-
-    domain = "targets"
-    parameter_constraints = {"lengthscale": POSITIVE}
-
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return _matern32_of_square(3 * _squared_distance(self, x, y))
 
-    def upper_bound(self) -> float:
-        """1."""
-        return 1.0
-
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        return in_lengthscales(self, _student(3, key, point.shape, dtype))[0]
+    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        return _student(3, key, shape, dtype)
 
 
 @struct
-class Matern52Kernel(Kernel):
+class Matern52Kernel(LengthscaleKernel):
     """(1 + r + r^2 / 3) exp(-r) with r = sqrt(5) |x - y| / l, for real numbers or vectors.
 
     Args:
@@ -143,24 +127,14 @@ class Matern52Kernel(Kernel):
         0.5240
     """
 
-    lengthscale: ArrayLike
-
-    domain = "targets"
-    parameter_constraints = {"lengthscale": POSITIVE}
-
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return _matern52_of_square(5 * _squared_distance(self, x, y))
 
-    def upper_bound(self) -> float:
-        """1."""
-        return 1.0
-
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        return in_lengthscales(self, _student(5, key, point.shape, dtype))[0]
+    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+        return _student(5, key, shape, dtype)
 
 
-def _squared_distance(kernel: Lengthscaled, x: jax.Array, y: jax.Array) -> jax.Array:
+def _squared_distance(kernel: LengthscaleKernel, x: jax.Array, y: jax.Array) -> jax.Array:
     x, y = in_lengthscales(kernel, x, y)
     return jnp.sum(jnp.square(x - y))
 

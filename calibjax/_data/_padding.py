@@ -1,0 +1,98 @@
+"""Data filled up to a bucket of sizes; predictions alone and locations, checked."""
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._base.check import check_shapes
+from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up
+from calibjax._base.parameters import family_name, row_shapes
+from calibjax._base.sharding import devices_of
+from calibjax._base.struct import is_traced, on_host
+from calibjax._data._checks import (
+    check_dtype_of_targets,
+    check_shapes_of_predictions,
+    check_values_of_rows,
+    too_few_rows,
+)
+from calibjax._data._data import Data, check_none_beside_data
+from calibjax._data._distribution import Distribution
+from calibjax._data._precision import compared_in_one_precision
+
+
+def check_predictions(
+    predictions: Distribution,
+    where: ArrayLike | None = None,
+    name: str = "predictions",
+    at_least: int = 2,
+) -> dict[str, int]:
+    """The size of each axis that the family names; an error says what is wrong with predictions."""
+    sizes = check_shapes_of_predictions(predictions, where, name, at_least)
+    of_batch = "" if name == "predictions" else f" of {name}"
+    check_values_of_rows(predictions, None, where, of_batch=of_batch)
+    return sizes
+
+
+def check_rows(predictions: Distribution | Data, where: ArrayLike | None) -> Data:
+    """Checked predictions without targets, filled up to a bucket; or `Data` as they are."""
+    if isinstance(predictions, Data):
+        check_none_beside_data(where=where)
+        if predictions.n < 2:
+            raise too_few_rows("predictions", predictions.n, 2)
+        return padded(predictions)
+    check_predictions(predictions, where)
+    return padded(Data.unchecked(predictions, where=where))
+
+
+def check_locations(
+    predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
+) -> Data:
+    """The locations of a witness function as `Data`; `predictions` must be checked already."""
+    name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
+    sizes = check_shapes_of_predictions(at_predictions, None, name, at_least=1)
+    if family_name(at_predictions) != family_name(predictions):
+        raise TypeError(
+            f"{name} must be of the family of predictions, {family_name(predictions)}, got "
+            f"{family_name(at_predictions)}."
+        )
+    ours, theirs = (row_shapes(p.without_marks()) for p in (predictions, at_predictions))
+    if ours != theirs:
+        raise ValueError(
+            f"{name} must have the shapes of predictions, but for the leading axis, {ours}, got "
+            f"{theirs}."
+        )
+    check_dtype_of_targets(targets_name, at_targets, predictions)
+    check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
+    samples = compared_in_one_precision(at_predictions, at_targets)
+    check_values_of_rows(*samples, of_batch=f" of {name}", targets_name=targets_name)
+    return Data.unchecked(*samples)
+
+
+def padded(data: Data) -> Data:
+    """The data, filled up by masked rows to the size of a bucket; `where` is an array then.
+
+    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  So are
+    predictions that are known by draws, because default kernels draw from all of their rows.  The
+    rows that are added are copies of the last one.
+    """
+    if (
+        data.n > LARGEST_BUCKET
+        or data.predictions.score_only
+        or is_traced(data)
+        or devices_of(data)
+    ):
+        return data
+    where = np.zeros(bucket(data.n), bool)
+    where[: data.n] = True if data.where is None else data.where
+    mask = jax.device_put(where)
+    if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
+        return data
+
+    def fill(x: jax.Array) -> jax.Array:
+        with np.errstate(over="ignore"):  # Masked rows may hold anything.
+            rows = filled_up(on_host(x))
+        is_placed = isinstance(x, jax.Array) and x.committed
+        return jax.device_put(rows, x.sharding if is_placed else None)
+
+    rows = data.replace(where=None)
+    return jax.tree.map(fill, rows).replace(where=mask)
