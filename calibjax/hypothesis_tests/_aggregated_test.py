@@ -246,7 +246,7 @@ def _test_of_kernels(
         data = pooled(padded(data))
         is_smooth = data.predictions.is_ordered
         data = judged_by_pit(key, data)
-        members = default_kernels_of(data)
+        members = [*default_kernels_of(data)]
         judging = {} if data.covariates is None else judging_kernels(data)
     else:
         if not kernels:
