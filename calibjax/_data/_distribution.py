@@ -34,9 +34,9 @@ class Distribution(ABC):
     `standard_deviation`, and `log_prob` where it has a density.  Every other method and attribute
     has a default.  Inside a kernel or a closed form the same class stands for *one* prediction, and
     its arrays have no batch axis.  Methods are written for a batch: of one prediction they are
-    called with a batch of one.  A direct subclass of Distribution is registered as a pytree, by
-    `jax.tree_util.register_dataclass`; a subclass of a family, such as `Univariate`, is one by
-    itself.
+    called with a batch of one.  A direct subclass of Distribution is decorated with `struct`, since
+    `jax.tree_util.register_dataclass` gives classes with the same names of fields equal structures;
+    a subclass of a family, such as `Univariate`, is one by itself.
 
     A number for a parameter of shape "n" is shared by all predictions, if another parameter says
     how many these are, but in a direct subclass that `register_dataclass` has registered, whose
