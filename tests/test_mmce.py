@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import fast_in_float32
-from messages import check_message
+from messages import calls, check_message
 
 import calibjax as cj
 from calibjax import mmce, one_vs_rest, top_label
@@ -193,63 +193,39 @@ CLASSES = cj.Categorical(PROBS.astype("float32"))
 NORMAL = cj.Normal(jnp.ones(6), jnp.ones(6))
 
 BAD = {
-    "array": (
-        lambda: top_label(CLASSES.probs, TARGETS),
-        TypeError,
-        r"predictions must be .*Bernoulli\(probs\), or a Mixture of these, got an array",
-    ),
-    "family": (lambda: mmce(NORMAL, TARGETS), TypeError, "predictions must be .*got Normal"),
-    "probs": (
-        lambda: one_vs_rest(cj.Bernoulli(np.ones((6, 2))), TARGETS, 0),
-        ValueError,
-        r"probs must have shape \[n\], got shape \[6, 2\]",
-    ),
-    "real labels": (
-        lambda: top_label(CLASSES, TARGETS / 1),
-        TypeError,
-        "targets must hold integer values, got dtype float",
-    ),
-    "fewer labels": (
-        lambda: top_label(CLASSES, TARGETS[1:]),
-        ValueError,
-        r"targets must have shape \[n\] with n = 6 .*got shape \[5\]",
-    ),
-    "class m": (
-        lambda: one_vs_rest(CLASSES, TARGETS, 3),
-        ValueError,
-        "label must be between 0 and m - 1 = 2, got 3",
-    ),
-    "class 2 of Bernoulli": (
-        lambda: one_vs_rest(cj.Bernoulli(np.ones(6)), TARGETS, 2),
-        ValueError,
-        "label must be between 0 and m - 1 = 1, got 2",
-    ),
-    "class of a float": (
-        lambda: one_vs_rest(CLASSES, TARGETS, 1.0),
-        TypeError,
-        "label must be an integer, got float",
-    ),
-    "target": (
-        lambda: mmce(CLASSES, TARGETS + 1),
-        ValueError,
-        "targets must be labels in 0 … 2; row 2 is 3",
-    ),
-    "lengthscale": (
-        lambda: mmce(CLASSES, TARGETS, lengthscale=0.0),
-        ValueError,
-        "lengthscale of DistanceKernel must be positive and finite, got 0.0",
-    ),
-    "where keeps one": (
-        lambda: mmce(CLASSES, TARGETS, where=np.arange(6) < 1),
-        ValueError,
-        "must keep at least 2 rows, got 1",
-    ),
+    TypeError: {
+        r"predictions must be .*Bernoulli\(probs\), or a Mixture of these, got an array": lambda: (
+            top_label(CLASSES.probs, TARGETS)
+        ),
+        "predictions must be .*got Normal": lambda: mmce(NORMAL, TARGETS),
+        "targets must hold integer values, got dtype float": lambda: top_label(
+            CLASSES, TARGETS / 1
+        ),
+        "label must be an integer, got float": lambda: one_vs_rest(CLASSES, TARGETS, 1.0),
+    },
+    ValueError: {
+        r"probs must have shape \[n\], got shape \[6, 2\]": lambda: one_vs_rest(
+            cj.Bernoulli(np.ones((6, 2))), TARGETS, 0
+        ),
+        r"targets must have shape \[n\] with n = 6 .*got shape \[5\]": lambda: top_label(
+            CLASSES, TARGETS[1:]
+        ),
+        "label must be between 0 and m - 1 = 2, got 3": lambda: one_vs_rest(CLASSES, TARGETS, 3),
+        "label must be between 0 and m - 1 = 1, got 2": lambda: one_vs_rest(
+            cj.Bernoulli(np.ones(6)), TARGETS, 2
+        ),
+        "targets must be labels in 0 … 2; row 2 is 3": lambda: mmce(CLASSES, TARGETS + 1),
+        "lengthscale of DistanceKernel must be positive and finite, got 0.0": lambda: mmce(
+            CLASSES, TARGETS, lengthscale=0.0
+        ),
+        "must keep at least 2 rows, got 1": lambda: mmce(CLASSES, TARGETS, where=np.arange(6) < 1),
+    },
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_message(name):
-    check_message(*BAD[name])
+@pytest.mark.parametrize("case", calls(BAD))
+def test_message(case):
+    check_message(*case)
 
 
 @fast_in_float32

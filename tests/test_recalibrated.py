@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from messages import check_message
+from messages import calls, check_message
 from scipy import stats
 from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
@@ -698,123 +698,79 @@ def test_conformal_quantiles_of_counts_hold_their_share():
 
 COUNTS = cj.Poisson(np.ones(5, np.float32))
 ERRORS = {
-    "small max_count": (
-        lambda: cj.fit_recalibrator(
+    ValueError: {
+        "max_count must be so large .* got 64, which row 1 may exceed": lambda: cj.fit_recalibrator(
             cj.Poisson(np.array([1, 30], np.float32), max_count=64), np.ones(2, int), "pit_beta"
         ),
-        ValueError,
-        "max_count must be so large .* got 64, which row 1 may exceed",
-    ),
-    "max_count": (
-        lambda: cj.fit_recalibrator(cj.Poisson(np.full(5, 1e5, np.float32)), np.ones(5, int)),
-        ValueError,
-        "max_count must be given for Poisson predictions that are mended",
-    ),
-    "base": (
-        lambda: cj.Recalibrated(COUNTS, np.ones((5, 2)), (0.1, 0.9)),
-        TypeError,
-        "base must be predictions of one real number.*got Poisson",
-    ),
-    "levels": (
-        lambda: cj.Recalibrated(NORMAL, np.ones((N, 2)), (0.9, 0.1)),
-        ValueError,
-        "levels must be at least 2 increasing numbers",
-    ),
-    "probabilities": (
-        lambda: cj.crps(cj.Recalibrated(NORMAL, np.full((N, 2), 0.5), (0.1, 0.9)), TARGETS),
-        ValueError,
-        "probabilities must be increasing and in",
-    ),
-    "method": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "sms"),
-        ValueError,
-        "method for numbers must be one of auto, nothing, shift_scale.*got 'sms'",
-    ),
-    "weights of conformal": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "conformal", weights=np.ones(N)),
-        ValueError,
-        "weights must be None for method 'conformal'",
-    ),
-    "ranges": (
-        lambda: cj.fit_recalibrator(NORMAL, CENSORED, "conformal"),
-        ValueError,
-        "targets must be known for method 'conformal', got Between",
-    ),
-    "clusters and times": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, clusters=np.ones(N, int), times=np.ones(N)),
-        ValueError,
-        "clusters and times must not both be given",
-    ),
-    "one cluster": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, clusters=np.ones(N, int)),
-        ValueError,
-        "clusters or times must have at least 2 different values",
-    ),
-    "covariates of a global map": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "pit_beta", covariates={"x": LOC}),
-        ValueError,
-        "covariates must be None for method 'pit_beta'",
-    ),
-    "unknown covariates": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, covariates={"x": np.full(N, np.nan)}),
-        ValueError,
-        "covariates must be finite in every row, got .nan. in row 0",
-    ),
-    "covariates of times": (
-        lambda: cj.fit_recalibrator(
-            NORMAL, TARGETS, covariates={"date": np.arange(N).astype("M8[D]")}
+        "max_count must be given for Poisson predictions that are mended": lambda: (
+            cj.fit_recalibrator(cj.Poisson(np.full(5, 1e5, np.float32)), np.ones(5, int))
         ),
-        TypeError,
-        "column date of covariates must hold real values, got dtype datetime64",
-    ),
-    "covariates of durations": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, covariates={"x": LOC.astype("m8[s]")}),
-        TypeError,
-        "column x of covariates must hold real values, got dtype timedelta64",
-    ),
-    "covariates of labels": (
-        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), covariates=LOC),
-        ValueError,
-        "covariates must be None for predictions of labels",
-    ),
-    "groups of conformal": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, "conformal", groups={"x": STATION}),
-        ValueError,
-        "groups must be None for method 'conformal'",
-    ),
-    "bound of densities": (
-        lambda: cj.fit_recalibrator(NORMAL, TARGETS, lower=-9.0),
-        ValueError,
-        "lower must be None for predictions that are no quantiles or samples, got Normal",
-    ),
-    "bound of labels": (
-        lambda: cj.fit_recalibrator(cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), lower=0.0),
-        ValueError,
-        "lower must be None for predictions of labels",
-    ),
-    "bound above targets": (
-        lambda: cj.fit_recalibrator(QUANTILES, TARGETS, lower=1),
-        ValueError,
-        "lower must be a number that no target is below, got 1, and .* in row 0",
-    ),
-    "no bound": (
-        lambda: cj.fit_recalibrator(QUANTILES, TARGETS, lower=np.nan),
-        ValueError,
-        "lower must be a finite number or None, got nan",
-    ),
-    "vectors": (
-        lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))),
-        TypeError,
-        "predictions must be samples of numbers",
-    ),
-    "one sample": (
-        lambda: cj.fit_recalibrator(cj.Empirical(np.ones((5, 1))), np.ones(5)),
-        ValueError,
-        "at least 2 samples",
-    ),
+        "levels must be at least 2 increasing numbers": lambda: cj.Recalibrated(
+            NORMAL, np.ones((N, 2)), (0.9, 0.1)
+        ),
+        "probabilities must be increasing and in": lambda: cj.crps(
+            cj.Recalibrated(NORMAL, np.full((N, 2), 0.5), (0.1, 0.9)), TARGETS
+        ),
+        "method for numbers must be one of auto, nothing, shift_scale.*got 'sms'": lambda: (
+            cj.fit_recalibrator(NORMAL, TARGETS, "sms")
+        ),
+        "weights must be None for method 'conformal'": lambda: cj.fit_recalibrator(
+            NORMAL, TARGETS, "conformal", weights=np.ones(N)
+        ),
+        "targets must be known for method 'conformal', got Between": lambda: cj.fit_recalibrator(
+            NORMAL, CENSORED, "conformal"
+        ),
+        "clusters and times must not both be given": lambda: cj.fit_recalibrator(
+            NORMAL, TARGETS, clusters=np.ones(N, int), times=np.ones(N)
+        ),
+        "clusters or times must have at least 2 different values": lambda: cj.fit_recalibrator(
+            NORMAL, TARGETS, clusters=np.ones(N, int)
+        ),
+        "covariates must be None for method 'pit_beta'": lambda: cj.fit_recalibrator(
+            NORMAL, TARGETS, "pit_beta", covariates={"x": LOC}
+        ),
+        "covariates must be finite in every row, got .nan. in row 0": lambda: cj.fit_recalibrator(
+            NORMAL, TARGETS, covariates={"x": np.full(N, np.nan)}
+        ),
+        "covariates must be None for predictions of labels": lambda: cj.fit_recalibrator(
+            cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), covariates=LOC
+        ),
+        "groups must be None for method 'conformal'": lambda: cj.fit_recalibrator(
+            NORMAL, TARGETS, "conformal", groups={"x": STATION}
+        ),
+        "lower must be None for predictions that are no quantiles or samples, got Normal": lambda: (
+            cj.fit_recalibrator(NORMAL, TARGETS, lower=-9.0)
+        ),
+        "lower must be None for predictions of labels": lambda: cj.fit_recalibrator(
+            cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), lower=0.0
+        ),
+        "lower must be a number that no target is below, got 1, and .* in row 0": lambda: (
+            cj.fit_recalibrator(QUANTILES, TARGETS, lower=1)
+        ),
+        "lower must be a finite number or None, got nan": lambda: cj.fit_recalibrator(
+            QUANTILES, TARGETS, lower=np.nan
+        ),
+        "at least 2 samples": lambda: cj.fit_recalibrator(
+            cj.Empirical(np.ones((5, 1))), np.ones(5)
+        ),
+    },
+    TypeError: {
+        "base must be predictions of one real number.*got Poisson": lambda: cj.Recalibrated(
+            COUNTS, np.ones((5, 2)), (0.1, 0.9)
+        ),
+        "column date of covariates must hold real values, got dtype datetime64": lambda: (
+            cj.fit_recalibrator(NORMAL, TARGETS, covariates={"date": np.arange(N).astype("M8[D]")})
+        ),
+        "column x of covariates must hold real values, got dtype timedelta64": lambda: (
+            cj.fit_recalibrator(NORMAL, TARGETS, covariates={"x": LOC.astype("m8[s]")})
+        ),
+        "predictions must be samples of numbers": lambda: cj.fit_recalibrator(
+            cj.Empirical(np.ones((5, 3, 2))), np.ones((5, 2))
+        ),
+    },
 }
 
 
-@pytest.mark.parametrize("case", ERRORS)
+@pytest.mark.parametrize("case", calls(ERRORS))
 def test_errors(case):
-    check_message(*ERRORS[case])
+    check_message(*case)

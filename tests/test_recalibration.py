@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from marks import slow
-from messages import check_message
+from messages import calls, check_message
 from scipy import stats
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
@@ -247,48 +247,40 @@ UNIT = cj.Normal(jnp.zeros(2), jnp.ones(2))
 FITTED = "Bernoulli, Categorical, Laplace, Mixture, .* to be tempered, got"
 
 BAD = {
-    "temperature is a string": (lambda: temper(UNIT, "hot"), TypeError, "temperature.*got str"),
-    "temperature is a bool": (lambda: temper(UNIT, True), TypeError, "temperature.*dtype bool"),
-    "temperature 0": (lambda: temper(UNIT, 0.0), ValueError, "positive and finite, got 0.0"),
-    "temperature negative": (lambda: temper(UNIT, -2), ValueError, "positive and finite, got -2"),
-    "temperature infinite": (lambda: temper(UNIT, np.inf), ValueError, "finite, got inf"),
-    "several temperatures": (
-        lambda: jax.jit(temper)(UNIT, jnp.ones(2)),
-        ValueError,
-        r"temperature must be a scalar, got shape \[2\]",
-    ),
-    "tempering counts": (
-        lambda: temper(cj.Poisson(jnp.ones(2)), 2.0),
-        TypeError,
-        f"{FITTED} Poisson, of which a power is no Poisson",
-    ),
-    "tempering samples": (
-        lambda: fit_temperature(cj.Empirical(jnp.ones((2, 3))), jnp.ones(2)),
-        TypeError,
-        f"{FITTED} Empirical, which has no density",
-    ),
-    "tempering an array": (lambda: temper(jnp.ones(2), 2.0), TypeError, f"{FITTED} an array"),
-    "objective is a string": (
-        lambda: fit_temperature(UNIT, jnp.ones(2), objective="nll"),
-        TypeError,
-        "objective must be a callable or None, got str",
-    ),
-    "objective of several values": (
-        lambda: fit_temperature(UNIT, jnp.ones(2), objective=lambda p, y: p.scale),
-        ValueError,
-        r"objective must return a scalar, got shape \[2\]",
-    ),
-    "targets to fit to": (
-        lambda: fit_temperature(UNIT, jnp.array([1.0, np.nan])),
-        ValueError,
-        "targets must be finite; row 1 is nan",
-    ),
+    TypeError: {
+        "temperature.*got str": lambda: temper(UNIT, "hot"),
+        "temperature.*dtype bool": lambda: temper(UNIT, True),
+        f"{FITTED} Poisson, of which a power is no Poisson": lambda: temper(
+            cj.Poisson(jnp.ones(2)), 2.0
+        ),
+        f"{FITTED} Empirical, which has no density": lambda: fit_temperature(
+            cj.Empirical(jnp.ones((2, 3))), jnp.ones(2)
+        ),
+        f"{FITTED} an array": lambda: temper(jnp.ones(2), 2.0),
+        "objective must be a callable or None, got str": lambda: fit_temperature(
+            UNIT, jnp.ones(2), objective="nll"
+        ),
+    },
+    ValueError: {
+        "positive and finite, got 0.0": lambda: temper(UNIT, 0.0),
+        "positive and finite, got -2": lambda: temper(UNIT, -2),
+        "finite, got inf": lambda: temper(UNIT, np.inf),
+        r"temperature must be a scalar, got shape \[2\]": lambda: jax.jit(temper)(
+            UNIT, jnp.ones(2)
+        ),
+        r"objective must return a scalar, got shape \[2\]": lambda: fit_temperature(
+            UNIT, jnp.ones(2), objective=lambda p, y: p.scale
+        ),
+        "targets must be finite; row 1 is nan": lambda: fit_temperature(
+            UNIT, jnp.array([1.0, np.nan])
+        ),
+    },
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_message(name):
-    check_message(*BAD[name])
+@pytest.mark.parametrize("case", calls(BAD))
+def test_message(case):
+    check_message(*case)
 
 
 # fit_temperature

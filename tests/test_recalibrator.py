@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from messages import check_message
+from messages import calls, check_message
 from scipy.interpolate import CubicSpline
 from scipy.optimize import isotonic_regression, minimize, minimize_scalar
 from scipy.special import expit, log_softmax, logsumexp, softmax
@@ -533,61 +533,40 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
 
 CATEGORICAL = cj.Categorical(PROBS)
 ERRORS = {
-    "method": (
-        lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "platt"),
-        ValueError,
-        "method must be one of auto, nothing, temperature.*got 'platt'",
-    ),
-    "a class that a row does not have": (
-        lambda: cj.fit_recalibrator(
+    ValueError: {
+        "method must be one of auto, nothing, temperature.*got 'platt'": lambda: (
+            cj.fit_recalibrator(CATEGORICAL, LABELS, "platt")
+        ),
+        "targets must be classes that their rows have.*got 1 in row 2": lambda: cj.fit_recalibrator(
             cj.Categorical(np.eye(3), ragged=True), np.array([0, 1, 1]), "svs"
         ),
-        ValueError,
-        "targets must be classes that their rows have.*got 1 in row 2",
-    ),
-    "two classes": (
-        lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "venn_abers"),
-        ValueError,
-        "method 'venn_abers' is for two classes, got predictions of 3",
-    ),
-    "one class": (
-        lambda: cj.fit_recalibrator(cj.Categorical(np.ones((5, 1))), np.zeros(5, int)),
-        ValueError,
-        "predictions must have at least 2 classes, got 1; one column .* is Bernoulli",
-    ),
-    "array": (
-        lambda: cj.fit_recalibrator(PROBS, LABELS),
-        TypeError,
-        r"predictions must be a distribution of calibjax, .* got an array of shape",
-    ),
-    "method for numbers": (
-        lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "pit_beta"),
-        ValueError,
-        "method for labels must be one of auto, nothing, temperature.*got 'pit_beta'",
-    ),
-    "targets": (
-        lambda: cj.fit_recalibrator(CATEGORICAL, LABELS + 1, "svs"),
-        ValueError,
-        "targets must be labels in 0 … 2",
-    ),
-    "traced": (
-        lambda: jax.jit(lambda p: cj.fit_recalibrator(cj.Categorical(p), LABELS).steps)(PROBS),
-        TypeError,
-        "fit_recalibrator must be called outside of jit",
-    ),
-    "other classes": (
-        lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "svs")(cj.Bernoulli(EVENT_PROBS)),
-        ValueError,
-        "predictions must have the 3 classes of the fit, got 2",
-    ),
-    "other kind": (
-        lambda: cj.fit_recalibrator(CATEGORICAL, LABELS, "svs")(PROBS),
-        TypeError,
-        r"predictions must be a distribution of calibjax, .* got an array of shape",
-    ),
+        "method 'venn_abers' is for two classes, got predictions of 3": lambda: cj.fit_recalibrator(
+            CATEGORICAL, LABELS, "venn_abers"
+        ),
+        "predictions must have at least 2 classes, got 1; one column .* is Bernoulli": lambda: (
+            cj.fit_recalibrator(cj.Categorical(np.ones((5, 1))), np.zeros(5, int))
+        ),
+        "method for labels must be one of auto, nothing, temperature.*got 'pit_beta'": lambda: (
+            cj.fit_recalibrator(CATEGORICAL, LABELS, "pit_beta")
+        ),
+        "targets must be labels in 0 … 2": lambda: cj.fit_recalibrator(
+            CATEGORICAL, LABELS + 1, "svs"
+        ),
+        "predictions must have the 3 classes of the fit, got 2": lambda: cj.fit_recalibrator(
+            CATEGORICAL, LABELS, "svs"
+        )(cj.Bernoulli(EVENT_PROBS)),
+    },
+    TypeError: {
+        r"predictions must be a distribution of calibjax, .* got an array of shape": lambda: (
+            cj.fit_recalibrator(PROBS, LABELS)
+        ),
+        "fit_recalibrator must be called outside of jit": lambda: jax.jit(
+            lambda p: cj.fit_recalibrator(cj.Categorical(p), LABELS).steps
+        )(PROBS),
+    },
 }
 
 
-@pytest.mark.parametrize("case", ERRORS)
+@pytest.mark.parametrize("case", calls(ERRORS))
 def test_errors(case):
-    check_message(*ERRORS[case])
+    check_message(*case)

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from messages import check_message
+from messages import calls, check_message
 from scipy.optimize import brentq
 from scipy.special import expit
 
@@ -179,42 +179,30 @@ def test_segments_pass_a_test_after_the_map(key):
 
 
 ERRORS = {
-    "not given": (
-        lambda: fitted()(PREDICTIONS),
-        ValueError,
-        "groups must be given, since the map was fitted with them: region, age, night",
-    ),
-    "given": (
-        lambda: cj.fit_recalibrator(PREDICTIONS, EVENTS, "beta")(PREDICTIONS, GROUPS),
-        ValueError,
-        "groups must be None for a map that was fitted without groups",
-    ),
-    "column": (
-        lambda: fitted()(PREDICTIONS, {"region": GROUPS["region"]}),
-        ValueError,
-        "groups must have the columns of the fit, region, age, night, got none called age",
-    ),
-    "shape": (
-        lambda: fitted(groups={"region": GROUPS["region"][:5]}),
-        ValueError,
-        r"column region of groups must have shape \[n\] with n = 600",
-    ),
-    "none": (
-        lambda: fitted(groups={}),
-        ValueError,
-        "groups must hold at least one column, got none",
-    ),
-    "texts": (
-        lambda: fitted()(PREDICTIONS[:1], {"region": ["a"], "age": ["old"], "night": [True]}),
-        ValueError,
-        "column age of groups must hold numbers, as at the fit, got 'old'",
-    ),
+    ValueError: {
+        "groups must be given, since the map was fitted with them: region, age, night": lambda: (
+            fitted()(PREDICTIONS)
+        ),
+        "groups must be None for a map that was fitted without groups": lambda: cj.fit_recalibrator(
+            PREDICTIONS, EVENTS, "beta"
+        )(PREDICTIONS, GROUPS),
+        "groups must have the columns of the fit, region, age, .* got none called age": lambda: (
+            fitted()(PREDICTIONS, {"region": GROUPS["region"]})
+        ),
+        r"column region of groups must have shape \[n\] with n = 600": lambda: fitted(
+            groups={"region": GROUPS["region"][:5]}
+        ),
+        "groups must hold at least one column, got none": lambda: fitted(groups={}),
+        "column age of groups must hold numbers, as at the fit, got 'old'": lambda: fitted()(
+            PREDICTIONS[:1], {"region": ["a"], "age": ["old"], "night": [True]}
+        ),
+    },
 }
 
 
-@pytest.mark.parametrize("case", ERRORS)
+@pytest.mark.parametrize("case", calls(ERRORS))
 def test_errors(case):
-    check_message(*ERRORS[case])
+    check_message(*case)
 
 
 @pytest.mark.slow

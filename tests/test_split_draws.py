@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from instances import sample
 from jax.test_util import check_grads
-from messages import check_message
+from messages import calls, check_message
 
 import calibjax as cj
 
@@ -232,31 +232,23 @@ def test_levels():
 # Errors.
 
 BAD = {
-    "one draw": (
-        lambda: cj.skce(KERNEL, cj.Empirical(jnp.ones((6, 1)), split=True), jnp.ones(6)),
-        ValueError,
-        r"samples must hold at least 2 draws .* with split=True, got shape \[6, 1\]",
-    ),
-    "one draw from components": (
-        lambda: cj.default_kernel(
+    ValueError: {
+        r"samples must hold at least 2 draws .* with split=True, got shape \[6, 1\]": lambda: (
+            cj.skce(KERNEL, cj.Empirical(jnp.ones((6, 1)), split=True), jnp.ones(6))
+        ),
+        "samples must hold at least 2 draws": lambda: cj.default_kernel(
             cj.Mixture.ensemble(cj.Empirical(jnp.ones((6, 3, 1)), split=True))
         ),
-        ValueError,
-        "samples must hold at least 2 draws",
-    ),
-    "weights": (
-        lambda: cj.Empirical(jnp.ones((6, 2)), jnp.full((6, 2), 0.5), split=True),
-        ValueError,
-        "weights must be None with split=True.*got ArrayImpl",
-    ),
-    "no flag": (
-        lambda: cj.Empirical(jnp.ones((6, 2)), split=1),
-        TypeError,
-        "split must be a bool, got int",
-    ),
+        "weights must be None with split=True.*got ArrayImpl": lambda: cj.Empirical(
+            jnp.ones((6, 2)), jnp.full((6, 2), 0.5), split=True
+        ),
+    },
+    TypeError: {
+        "split must be a bool, got int": lambda: cj.Empirical(jnp.ones((6, 2)), split=1),
+    },
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", calls(BAD))
 def test_bad_arguments(case):
-    check_message(*BAD[case])
+    check_message(*case)

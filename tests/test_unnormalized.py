@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from instances import SCORED, cast
 from marks import slow
-from messages import check_message
+from messages import calls, check_message
 
 import calibjax as cj
 
@@ -371,101 +371,67 @@ class Network:
 
 
 MISTAKES = {
-    "no function": (lambda: skce_of(3.0), TypeError, "score_function must be .*got float"),
-    "a network": (lambda: skce_of(Network()), TypeError, "score_function.*Network"),
-    "no sampler": (lambda: skce_of(linear, sampler=2), TypeError, "sampler must be .*got int"),
-    "a number for a vector": (
-        lambda: skce_of(lambda loc, y: jnp.sum(loc - y)),
-        ValueError,
-        r"score_function must return .*shape of one target, \[2\], got shape \[\]",
-    ),
-    "a matrix for a vector": (
-        lambda: skce_of(lambda loc, y: jnp.ones((2, 2))),
-        ValueError,
-        r"score_function must return .*\[2\], got shape \[2, 2\]",
-    ),
-    "complex numbers": (
-        lambda: skce_of(lambda loc, y: jax.lax.complex(y, y)),
-        TypeError,
-        "score_function returns must hold real",
-    ),
-    "truth values": (
-        lambda: skce_of(lambda loc, y: y > 0),
-        TypeError,
-        "score_function returns must hold real",
-    ),
-    "no array": (lambda: skce_of(lambda loc, y: None), TypeError, "score_function"),
-    "a pair": (lambda: skce_of(lambda loc, y: (loc, y)), TypeError, "score_function"),
-    "a log density": (
-        lambda: cj.skce(STEIN, cj.Unnormalized.from_log_density(linear, LOC), Y),
-        ValueError,
-        r"log_density must return a number.*\[2\]",
-    ),
-    "no parameters": (lambda: skce_of(linear, {}), ValueError, "parameters must hold arrays"),
-    "parameters of other rows": (
-        lambda: skce_of(lambda p, y: p["a"] - y, {"a": LOC, "b": jnp.ones(4)}),
-        ValueError,
-        r"parameters\['b'\] must have shape \[n, ...\] with n = 3.*\[4\]",
-    ),
-    "a number among the parameters": (
-        lambda: skce_of(lambda p, y: p["a"] - y, {"a": LOC, "b": jnp.array(1.0)}),
-        ValueError,
-        r"parameters\['b'\].*got shape \[\]",
-    ),
-    "parameters that are no arrays": (
-        lambda: skce_of(lambda p, y: p["a"] - y, {"a": LOC, "b": "name"}),
-        TypeError,
-        r"parameters\['b'\].*got str",
-    ),
-    "NaN": (
-        lambda: skce_of(linear, LOC.at[1, 0].set(jnp.nan)),
-        ValueError,
-        "parameters must be finite.*row 1",
-    ),
-    "targets of other rows": (
-        lambda: skce_of(linear, targets=jnp.zeros((4, 2))),
-        ValueError,
-        "targets .*n = 3.*4",
-    ),
-    "matrices": (
-        lambda: skce_of(lambda loc, y: -y, targets=jnp.zeros((3, 2, 2))),
-        ValueError,
-        r"a target must be a number or a vector, got shape \[2, 2\]",
-    ),
-    "another kernel": (
-        lambda: skce_of(linear, kernel=cj.TensorProduct(ALWAYS, cj.GaussianKernel(1.0))),
-        NotImplementedError,
-        "Unnormalized",
-    ),
-    "draws without a sampler": (
-        lambda: cj.aggregated_skce_test(
+    TypeError: {
+        "score_function must be .*got float": lambda: skce_of(3.0),
+        "score_function.*Network": lambda: skce_of(Network()),
+        "sampler must be .*got int": lambda: skce_of(linear, sampler=2),
+        "score_function returns must hold real": lambda: skce_of(
+            lambda loc, y: jax.lax.complex(y, y)
+        ),
+        "score_function": lambda: skce_of(lambda loc, y: None),
+        r"parameters\['b'\].*got str": lambda: skce_of(
+            lambda p, y: p["a"] - y, {"a": LOC, "b": "name"}
+        ),
+        "sampler": lambda: cj.aggregated_skce_test(
             jax.random.key(0), [STEIN], cj.Unnormalized(linear, LOC), Y
         ),
-        TypeError,
-        "sampler",
-    ),
-    "draws of another shape": (
-        lambda: cj.aggregated_skce_test(
-            jax.random.key(0),
-            [STEIN],
-            cj.Unnormalized(linear, LOC, lambda key, loc: jax.random.normal(key)),
-            Y,
+        "what sampler returns must hold real values": lambda: skce_of(
+            linear, sampler=lambda key, loc: jax.random.bernoulli(key, shape=(2,))
         ),
-        ValueError,
-        r"sampler must return .*shape of one target, \[2\], got shape \[\]",
-    ),
-    "draws that are no numbers": (
-        lambda: skce_of(linear, sampler=lambda key, loc: jax.random.bernoulli(key, shape=(2,))),
-        TypeError,
-        "what sampler returns must hold real values",
-    ),
-    "log_prob": (lambda: cj.Unnormalized(linear, LOC).log_prob(Y), TypeError, "no log_prob"),
+        "no log_prob": lambda: cj.Unnormalized(linear, LOC).log_prob(Y),
+    },
+    ValueError: {
+        r"score_function must return .*shape of one target, \[2\], got shape \[\]": lambda: skce_of(
+            lambda loc, y: jnp.sum(loc - y)
+        ),
+        r"score_function must return .*\[2\], got shape \[2, 2\]": lambda: skce_of(
+            lambda loc, y: jnp.ones((2, 2))
+        ),
+        r"log_density must return a number.*\[2\]": lambda: cj.skce(
+            STEIN, cj.Unnormalized.from_log_density(linear, LOC), Y
+        ),
+        "parameters must hold arrays": lambda: skce_of(linear, {}),
+        r"parameters\['b'\] must have shape \[n, ...\] with n = 3.*\[4\]": lambda: skce_of(
+            lambda p, y: p["a"] - y, {"a": LOC, "b": jnp.ones(4)}
+        ),
+        r"parameters\['b'\].*got shape \[\]": lambda: skce_of(
+            lambda p, y: p["a"] - y, {"a": LOC, "b": jnp.array(1.0)}
+        ),
+        "parameters must be finite.*row 1": lambda: skce_of(linear, LOC.at[1, 0].set(jnp.nan)),
+        "targets .*n = 3.*4": lambda: skce_of(linear, targets=jnp.zeros((4, 2))),
+        r"a target must be a number or a vector, got shape \[2, 2\]": lambda: skce_of(
+            lambda loc, y: -y, targets=jnp.zeros((3, 2, 2))
+        ),
+        r"sampler must return .*shape of one target, \[2\], got shape \[\]": lambda: (
+            cj.aggregated_skce_test(
+                jax.random.key(0),
+                [STEIN],
+                cj.Unnormalized(linear, LOC, lambda key, loc: jax.random.normal(key)),
+                Y,
+            )
+        ),
+    },
+    NotImplementedError: {
+        "Unnormalized": lambda: skce_of(
+            linear, kernel=cj.TensorProduct(ALWAYS, cj.GaussianKernel(1.0))
+        ),
+    },
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_named(mistake):
-    check_message(*MISTAKES[mistake])
+@pytest.mark.parametrize("case", calls(MISTAKES))
+def test_mistakes_are_named(case):
+    check_message(*case)
 
 
 def test_a_score_that_is_not_finite_gives_nan_inside_jit():
