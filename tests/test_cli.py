@@ -309,8 +309,8 @@ BAD = {
     ),
     "columns": ("p_a,label\n1,a\n", r"preds.csv: expected at least two columns p_\*, got p_a"),
     "no target": ("p_a,p_b\n1,0\n", "preds.csv: there is no column label, only p_a, p_b"),
-    "ragged": (f"{TEXT}x,1,0,a,a,a\n", "preds.csv, line 2: expected 4 values, .* got 6"),
-    "empty": ("", "preds.csv: this is no .csv file"),
+    "ragged": (f"{TEXT}x,1,0,a,a,a\n", "preds.csv: .*line 2: expected 4 values, .* got 6"),
+    "empty": ("", "preds.csv: this .csv file cannot be read"),
     "one name twice": ("p_a,p_b,p_b,label\n1,0,0,a\n", "preds.csv: .*different.* got p_b twice"),
     "decimal commas": (f'{TEXT}x,"0,5","0,5",a\n', "p_a, row 2: .*after a point, got 0,5"),
     "line breaks before": (
@@ -376,13 +376,13 @@ def test_errors_of_files(tmp_path):
     check_error(run("evaluate", text, *options), "preds.txt: .* ends in .csv, .tsv, .jsonl")
     for ending in (".npz", ".parquet"):
         path = write(tmp_path / f"preds{ending}", "no such format")
-        check_error(run("evaluate", path, *options), f"preds{ending}: this is no {ending} file")
+        check_error(run("evaluate", path, *options), f"preds{ending}: this {ending} file cannot")
     objects = tmp_path / "objects.npz"
     np.savez(objects, p=np.array([0.5, None]), y=np.zeros(2))
-    check_error(run("evaluate", objects, *options), "objects.npz: this is no .npz file")
+    check_error(run("evaluate", objects, *options), "objects.npz: this .npz file cannot")
     uneven = tmp_path / "uneven.npz"
     np.savez(uneven, p=np.ones(3), y=np.zeros(2))
-    check_error(run("evaluate", uneven, *options), "uneven.npz, column y: .* 3 predictions, got 2")
+    check_error(run("evaluate", uneven, *options), "uneven.npz, column y: .* 3 rows, got 2")
     message = "uneven.npz, column rows: expected one number in each row, got 2"
     np.savez(uneven, p=np.ones(3), rows=np.ones((3, 2)), cube=np.ones((3, 2, 2)))
     check_error(run("evaluate", uneven, "--prob", "rows", "--target", "p"), message)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import calibjax as cj
 from calibjax.cli import app
 from calibjax.cli._write_table import with_columns_of
-from calibjax.frames.files._read_files import read_tables
+from calibjax.frames.files import read_files
 
 P = np.array([0.2, 0.8, 0.3, 0.7], np.float32)
 OTHERS = {
@@ -121,7 +121,9 @@ def test_odd_texts(fitted, tmp_path, case):
     header, *found = rows_of(content, separator)
     assert header == rows_of(text.encode(), separator)[0]
     # What has no name is in no pattern.
-    assert read_tables([path]).names == [name.strip() for name in header if name]
+    assert list(read_files([path], on_command_line=True).columns) == [
+        name.strip() for name in header if name
+    ]
     assert content.startswith(b"\xef\xbb\xbf") == text.startswith("\ufeff")
     assert [[row[0], row[2]] for row in found] == (expected or [[x[0], x[2]] for x in ROWS])
     probs = [float(row[1].replace(",", ".")) for row in found]
@@ -223,7 +225,7 @@ def test_options_that_objects_lack(tmp_path, case):
     path = tmp_path / "x.jsonl"
     path.write_text("\n\n".join(map(json.dumps, records)))
     new = {f"q.{x}": NEW[:, k] for k, x in enumerate("abc")} if case == "keys" else {name: NEW}
-    table = read_tables([path])
+    table = read_files([path], on_command_line=True)
     found = list(map(json.loads, with_columns_of(table, table, new).splitlines()))
     assert found == [x | {name: values} for x, values in zip(records, expected, strict=True)]
 
@@ -245,8 +247,8 @@ def test_options_that_rows_lack(tmp_path, name):
     options = "--load", tmp_path / "map.json", "--probs", option, "--apply", path, "--out", out
     done = CliRunner().invoke(app, ["recalibrate", *map(str, options)])
     assert done.exit_code == 0, done.stderr
-    table = read_tables([out])
-    found = table.columns["p"].to_list() if option == "p" else pl.DataFrame(table.columns).rows()
+    table = read_files([out], on_command_line=True)
+    found = table.series["p"].to_list() if option == "p" else pl.DataFrame(table.series).rows()
     assert found[1][0] is None and list(found[0][2:]) in ([], [None])
     expected = recalibrator(cj.Categorical(probs, ragged=True)).probs
     filled = np.array([[*(float(x or 0) for x in row), 0.0][:3] for row in found])
@@ -265,7 +267,7 @@ def test_lists_of_integers(tmp_path, name, kind):
     path, write = tmp_path / f"x.{name}", {"arrow": "ipc"}.get(name, name)
     frame = pl.DataFrame({"p": pl.Series([[0, 1], [1, 0], [0, 1]], dtype=kind), "y": [1, 0, 1]})
     getattr(frame, f"write_{write}")(path)
-    table = read_tables([path])
+    table = read_files([path], on_command_line=True)
     new = np.array([[0.25, 0.75], [np.nan, np.nan], [0.5, 0.5]])
     path.write_bytes(with_columns_of(table, table, {"p": new}))
     found = getattr(pl, f"read_{write}")(path)
@@ -301,9 +303,9 @@ def test_rows_without_a_prediction(fitted, tmp_path, name):
     arguments = "--load", fitted[0], "--prob", "p", "--apply", path, "--out", tmp_path / f"o-{name}"
     done = CliRunner().invoke(app, ["recalibrate", *map(str, arguments)])
     assert done.exit_code == 2 and "p, row" in done.stderr
-    found = read_tables([applied(fitted, path, "--drop-missing")])
-    cells = found.columns["p"].cast(pl.String).to_list()
-    assert found.columns["note"].to_list() == list("abcdef")
+    found = read_files([applied(fitted, path, "--drop-missing")], on_command_line=True)
+    cells = found.series["p"].cast(pl.String).to_list()
+    assert found.columns["note"].tolist() == list("abcdef")
     kept = {"x.csv": [None, "NA"], "commas.csv": [None, "NA"], "x.npz": ["NaN", "NaN"]}
     assert cells[1:3] == kept.get(name, [None, "NaN"])
     probs = np.array(cells[:1] + cells[3:], float)

@@ -56,12 +56,12 @@ MISTAKES = {
     "an unknown class": (
         lambda: cj.evaluate(PROBS, [*NAMES[LABELS][:5], "cow"], classes=NAMES),
         ValueError,
-        r"targets must be labels among classes \['cat', 'dog', 'fox'\]; row 5 is 'cow'",
+        r"targets, row 5: expected labels among classes \['cat', 'dog', 'fox'\], got 'cow'",
     ),
     "columns that are no names": (
         lambda: cj.evaluate(FRAME.add_prefix("p_"), NAMES[LABELS]),
         ValueError,
-        r"targets must be labels among .*'p_dog'.* classes=\['cat', 'dog', 'fox'\]",
+        r"targets, row 0: .*'p_dog'.* classes=\['cat', 'dog', 'fox'\]",
     ),
     "too few classes": (
         lambda: cj.evaluate(PROBS, NAMES[LABELS], classes=["cat", "dog"]),
@@ -101,47 +101,47 @@ MISTAKES = {
     "one-hot targets": (
         lambda: cj.evaluate(PROBS, np.eye(M)[LABELS]),
         ValueError,
-        r"targets must be labels.* one-hot .* numpy.argmax\(targets, axis=1\)",
+        r"targets: expected labels.* one-hot .* numpy.argmax\(targets, axis=1\)",
     ),
     "labels from 1": (
         lambda: cj.evaluate(PROBS, LABELS + 1),
         ValueError,
-        "targets must be labels 0 … 2, got 1 … 3: subtract 1",
+        "targets: expected labels 0 … 2, got 1 … 3: subtract 1",
     ),
     "a label out of range": (
         lambda: cj.evaluate(PROBS, [0, 1, 2, 7, 1, 0]),
         ValueError,
-        "targets must be labels 0 … 2; row 3 is 7",
+        "targets, row 3: expected labels 0 … 2, got 7",
     ),
     "logits as probabilities": (
         lambda: cj.evaluate(3 * PROBS - 1, LABELS),
         ValueError,
-        "predictions must be probabilities .* row 0 .*Categorical.from_logits",
+        "predictions, row 0: expected a probability, got -0.39.*Categorical.from_logits",
     ),
     "logits of an event": (
         lambda: cj.evaluate(np.linspace(-2, 2, N), LABELS > 0),
         ValueError,
-        r"row 0 is -2\.0\. .*Bernoulli.from_logits",
+        r"row 0: .* got -2\.0; .*Bernoulli.from_logits",
     ),
     "percentages": (
         lambda: cj.evaluate(100 * PROBS, LABELS),
         ValueError,
-        "row 0 sums to 100: they look like percentages, divide them by 100",
+        "row 0: expected a sum of 1 .* got 100; they look like percentages, divide them by 100",
     ),
     "percentages of an event": (
         lambda: cj.evaluate(np.linspace(0, 100, N), LABELS > 0),
         ValueError,
-        "If they are percentages, divide them by 100",
+        "row 1: .* got 20.0; of percentages, 0 to 100, divide the column by 100",
     ),
     "two digits": (
         lambda: cj.evaluate(np.tile([0.33, 0.33, 0.33], (N, 1)), LABELS),
         ValueError,
-        "row 0 sums to 0.99. If they are rounded .* normalize=True",
+        "row 0: expected a sum of 1 \\(normalize=True divides by the sum\\), got 0.99",
     ),
     "NaN in predictions": (
         lambda: cj.evaluate(with_nan(PROBS), LABELS),
         ValueError,
-        "predictions must be finite; row 4 is",
+        "predictions, row 4: expected a finite number, got .nan",
     ),
     "a missing label": (
         lambda: cj.evaluate(PROBS, pd.Series(["cat", None] * 3), classes=NAMES),
@@ -211,12 +211,12 @@ MISTAKES = {
     "predicted means": (
         lambda: cj.evaluate(np.linspace(3.0, 9.0, N), np.linspace(3.0, 9.0, N)),
         ValueError,
-        r"row 0 is 3\.",
+        r"row 0: expected a probability, got 3\.",
     ),
     "real targets of probabilities": (
         lambda: cj.evaluate(PROBS, np.linspace(0.5, 2.0, N)),
         ValueError,
-        r"row 0 is 0.5. For real targets .* calibjax.Normal\(mean, sd\)",
+        r"row 0: .* got 0.5. For real targets .* calibjax.Normal\(mean, sd\)",
     ),
     "draws as an array": (
         lambda: cj.evaluate(np.random.default_rng(0).normal(size=(N, 20)), np.zeros(N)),

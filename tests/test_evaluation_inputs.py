@@ -70,7 +70,7 @@ ERRORS = {
     "columns of some table": (
         lambda: (frame([5, 6, 7]), LABELS),
         None,
-        r"among classes \[5, 6, 7\]; row .* if labels count the classes from 0, write the names",
+        r"among classes \[5, 6, 7\], got 0: if labels count the classes from 0, write the names",
     ),
     "a set of classes": (
         lambda: (PROBABILITIES, STRINGS),
@@ -95,17 +95,17 @@ ERRORS = {
     "rounding below zero": (
         lambda: ([-1e-12, 0.2], [0, 1]),
         None,
-        r"row 0 is -1e-12. Rounding errors are mended by numpy.clip",
+        r"row 0: .* got -1e-12; rounding errors are mended by numpy.clip",
     ),
     "rounding above one": (
         lambda: ([1 + 1e-9, 0.2], [0, 1]),
         None,
-        r"row 0 is 1.000000001. Rounding errors are mended by numpy.clip",
+        r"row 0: .* got 1.000000001; rounding errors are mended by numpy.clip",
     ),
     "rounding in a row": (
         lambda: ([[0.5, 0.5], [-1e-12, 1.0]], [0, 1]),
         None,
-        r"row 1 has -1e-12. Rounding errors are mended by numpy.clip",
+        r"row 1: .* got -1e-12; rounding errors are mended by numpy.clip",
     ),
 }
 

@@ -11,7 +11,8 @@ import calibjax as cj
 from calibjax.cli._columns import Columns
 from calibjax.cli._monitor_state import impossible_row
 from calibjax.evaluation._evaluate_columns import evaluate_read
-from calibjax.frames import ColumnNames, PredictionColumns, read_frame
+from calibjax.frames import Columns as FrameColumns
+from calibjax.frames import PredictionColumns, read_table
 from calibjax.frames._arrays import read_inputs
 
 # 1 - p, of which float32 would keep 3, 1 and no digits.
@@ -33,7 +34,7 @@ def in_python(predictions):
 
 
 def in_frame(frame, **names):
-    return lambda _: ColumnNames("y", **names).of(read_frame(frame(FRAME), "y")).predictions
+    return lambda _: FrameColumns("y", **names).of(read_table(frame(FRAME), "y")).predictions
 
 
 def in_file(ending):

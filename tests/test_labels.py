@@ -139,12 +139,12 @@ OF_CLASSES = {
     "numbers of names": (["dog", "cat"], [1, 0, 1], [1, 0, 1]),
     "names that are numbers": ([10, 20, 30], [30, 10, 30], [2, 0, 2]),
     "names that are numerals": (["1", "2", "3"], [1, 2, 2], [0, 1, 1]),
-    "places of numbers": ([10, 20, 30], [0, 1, 2], "row 0 is 0.*count the classes from 0"),
+    "places of numbers": ([10, 20, 30], [0, 1, 2], "row 0: .*0.*count the classes from 0"),
     "names that are truth": ([True, False], [True, False, True], [0, 1, 0]),
     "answers": (["no", "yes"], [True, False, True], [1, 0, 1]),
     "answers backwards": (["yes", "no"], [True, False, True], TWO),
     "truth backwards": (["True", "False"], [True, False, True], [0, 1, 0]),
-    "from 1": (PETS, [1, 2, 3], "targets must be .* 0 … 2, got 1 … 3: subtract 1"),
+    "from 1": (PETS, [1, 2, 3], "targets: expected .* 0 … 2, got 1 … 3: subtract 1"),
     "ids": ([2**53, 2**53 + 1], [2**53 + 1, 2**53, 2**53], [1, 0, 0]),
 }
 

@@ -84,9 +84,9 @@ BAD = {
     "missing": (FRAME, COLUMNS.assign(week=np.nan), "finite times; row 0 of week is nan"),
     "names": (FRAME, COLUMNS.assign(week="late"), "numbers as times, got week"),
     "no times": (PROBS, STRUCTURED, r"got ndarray, .*SurvivalCurve\(times, curves\)"),
-    "array": (FRAME.to_numpy(), COLUMNS, r"of survival curves the times, calibjax.SurvivalCurve\("),
+    "array": (FRAME.to_numpy(), COLUMNS, r"of survival curves calibjax.SurvivalCurve\("),
     "swapped": (STRUCTURED, CURVES["functions"], "predictions come first"),
-    "only times": (FRAME, TIME, "of survival curves targets must be times and events"),
+    "only times": (FRAME, TIME, "with times and events as targets"),
     "classes": (cj.Bernoulli(np.full(4, 0.5)), STRUCTURED, "predictions of numbers"),
 }
 

@@ -1,16 +1,12 @@
 """The warning of `evaluate`: do rows next to each other depend on each other?"""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import polars as pl
 import pytest
 
 import calibjax as cj
 from calibjax._data import as_data, padded
-from calibjax.cli._columns import Columns as ColumnOptions
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import (
     Column,
@@ -22,8 +18,7 @@ from calibjax.evaluation._serial_dependence import (
     neighbours_in_columns,
     remarks_on_order,
 )
-from calibjax.frames import Model, PredictionColumns
-from calibjax.frames.files._table import FileTable
+from calibjax.frames import Model, PredictionColumns, read_table
 
 N = 160
 
@@ -155,26 +150,24 @@ def test_columns_of_dates_and_of_names():
         "gap": ["x", None, "x", "x"],
         "note": ["x"] * 4,
     }
-    table = FileTable(
-        Path("a.csv"), {name: pl.Series(name, values) for name, values in frame.items()}
-    )
+    table = read_table(frame)
     place = PredictionColumns("mean", ["mu", "sd"], "mu")
     model = Model(table, place, "y", normal(np.zeros(4)), np.zeros(4))
-    nurse, day = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
+    nurse, day = columns_of_rows(model, dict(target="y", mean="mu", sd="sd"))
     assert (nurse.name, nurse.is_time, nurse.values.tolist()) == ("nurse_id", False, [0, 0, 1, 1])
     assert day.name == "day" and day.is_time and np.argsort(day.values).tolist() == [1, 2, 0, 3]
-    (day,) = columns_of_rows(model, ColumnOptions(target="ward", probs="nurse_*"))
+    (day,) = columns_of_rows(model, dict(target="ward", probs="nurse_*"))
     assert day.name == "day"
 
 
 def test_questions_come_before_topics():
     """A log names the topic of a question first, whose rows depend less on each other."""
     columns = {"mu": [0.0] * 4, "topic": ["a", "a", "b", "b"], "prompt_id": ["p", "q", "p", "q"]}
-    table = FileTable(Path("a.csv"), {name: pl.Series(x) for name, x in columns.items()})
+    table = read_table(columns)
     model = Model(
         table, PredictionColumns("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(4)), np.zeros(4)
     )
-    (found,) = columns_of_rows(model, ColumnOptions(target="y", mean="mu", sd="sd"))
+    (found,) = columns_of_rows(model, dict(target="y", mean="mu", sd="sd"))
     assert (found.name, found.values.tolist()) == ("prompt_id", [0, 1, 0, 1])
 
 
@@ -185,12 +178,12 @@ def test_days_that_forecasts_are_about_and_their_leads():
     born = np.datetime64("1980-01-01") + np.random.default_rng(0).permutation(9999)[:12]
 
     def found(**days):
-        columns = {name: pl.Series(x.astype(str)) for name, x in days.items()}
-        table = FileTable(Path("a.csv"), {"mu": pl.Series([0.0] * 12)} | columns)
+        columns = {name: x.astype(str).tolist() for name, x in days.items()}
+        table = read_table({"mu": [0.0] * 12} | columns)
         model = Model(
             table, PredictionColumns("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(12)), made
         )
-        (column,) = columns_of_rows(model, ColumnOptions(mean="mu", sd="sd"))
+        (column,) = columns_of_rows(model, dict(mean="mu", sd="sd"))
         return column
 
     for names in (("made", "about"), ("about", "made")):

@@ -9,7 +9,8 @@ import pytest
 
 import calibjax as cj
 from calibjax.cli._columns import Columns
-from calibjax.frames import ColumnNames, read_frame
+from calibjax.frames import Columns as FrameColumns
+from calibjax.frames import read_table
 from calibjax.frames._arrays import read_inputs
 
 NAN = np.nan
@@ -46,17 +47,17 @@ DOORS = {
     "csv of R": in_file("x.csv", lambda path, x: pd.DataFrame(x).to_csv(path, na_rep="NA")),
     "keys": in_file("keys.jsonl", write_keys),
     "parquet": in_file("x.parquet", lambda path, x: pl.DataFrame(x).write_parquet(path)),
-    "pandas": lambda _, order: ColumnNames("y", probs="p_*").of(
-        read_frame(pd.DataFrame(columns(order)), "y")
+    "pandas": lambda _, order: FrameColumns("y", probs="p_*").of(
+        read_table(pd.DataFrame(columns(order)), "y")
     ),
-    "polars": lambda _, order: ColumnNames("y", probs="p_*").of(
-        read_frame(pl.DataFrame(columns(order), nan_to_null=True), "y")
+    "polars": lambda _, order: FrameColumns("y", probs="p_*").of(
+        read_table(pl.DataFrame(columns(order), nan_to_null=True), "y")
     ),
     "array": lambda _, order: read_inputs(PROBS[:, order], np.argsort(order)[LABELS], None, False),
 }
 
 
-@pytest.mark.filterwarnings("ignore:data, p_")
+@pytest.mark.filterwarnings("ignore:data, column p_")
 @pytest.mark.parametrize("order", ([0, 1, 2], [2, 0, 1]))
 @pytest.mark.parametrize("door", DOORS)
 def test_a_column_means_the_same_in_every_order(door, order, tmp_path):
@@ -105,10 +106,10 @@ def test_rounded_probabilities_of_a_rare_class(tmp_path):
 
 def test_a_target_is_an_option_of_its_row():
     with pytest.raises(
-        ValueError, match="targets must be options of their rows; row 1 is 1, with 2 options"
+        ValueError, match="targets, row 1: expected options of their rows, got 1, with 2 options"
     ):
         read_inputs(PROBS, [2, 1, 1, 1], None, False)
-    with pytest.raises(ValueError, match="row 1 is .*nan"):
+    with pytest.raises(ValueError, match="row 1: .* got .*nan"):
         read_inputs(np.where(EXISTS, PROBS, NAN) * 0.5, LABELS, None, False)
 
 

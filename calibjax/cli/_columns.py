@@ -7,16 +7,17 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax import frames
 from calibjax._base.text import listed
 from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Categorical
-from calibjax.frames import ColumnNames, Model
-from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, FileTable, read_tables
+from calibjax.frames import Model, Table
+from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, read_files, rows_where
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns(ColumnNames):
-    """`ColumnNames` with the options of the command line, and how files are read.
+class Columns(frames.Columns):
+    """`frames.Columns` with the options of the command line, and how files are read.
 
     Args:
         separator: what is between columns of text, a character or "tab"; None if the file says it.
@@ -38,7 +39,7 @@ class Columns(ColumnNames):
         """
         table, names = self.table(*paths), self
         if self.where is not None:
-            table = table.where(self.where)
+            table = rows_where(table, self.where)
         if PROBS in table.columns and (not self.are_said or self.probs == PROBS_PER_LETTER):
             probs, target = self.probs or PROBS, self.target or TARGET
             names = dataclasses.replace(self, probs=probs, target=target)
@@ -53,18 +54,9 @@ class Columns(ColumnNames):
             )
         return names.of(table, at_least, others)
 
-    def table(self, *paths: Path) -> FileTable:
+    def table(self, *paths: Path) -> Table:
         """The columns of files, whose rows are joined."""
-        separator = _TAB.get(self.separator or "", self.separator)
-        if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
-            raise ValueError(f"--separator must be one character, or tab, got {separator!r}.")
-        if self.decimal not in (None, ".", ","):
-            raise ValueError(f"--decimal must be . or a comma, got {self.decimal!r}.")
-        return read_tables(paths, separator, self.decimal)
-
-
-# How people write a tab on a command line.
-_TAB = {"tab": "\t", "\\t": "\t"}
+        return read_files(paths, self.separator, self.decimal, on_command_line=True)
 
 
 def in_order(model: Model, classes: list[str] | None) -> Model:

@@ -43,7 +43,7 @@ def compare(
             raise BadInput(f"{files[0]}: expected at least one more file to compare it with.")
         first, *others = (columns.read(file, others=(cluster, time)) for file in files)
         others = [_with_same_targets(first, other) for other in others]
-        dependence = dependence_of(first, cluster, time, horizon)
+        dependence = dependence_of(first.table, cluster, time, horizon)
         with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
             result = compare_calibration(
                 jax.random.key(seed),
@@ -53,7 +53,7 @@ def compare(
                 first.targets,
                 **dependence._asdict(),
             )
-            remarks = remarks_on_independence(first, columns, dependence, seed)
+            remarks = remarks_on_independence(first, vars(columns), dependence, seed)
             interval = result.confidence_interval(1 - level)
         names = list(map(str, files))
         models = [
@@ -89,7 +89,7 @@ def _with_same_targets(first: Model, other: Model) -> Model:
             f"{other.table.source}: expected {len(first.targets)} rows as in "
             f"{first.table.source}, got {len(other.targets)}."
         )
-    if not np.array_equal(other.table.row_numbers, first.table.row_numbers):
+    if not np.array_equal(other.table.rows, first.table.rows):
         raise BadInput(
             f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "
             "by columns that both have, and leave out missing values in both."

@@ -10,7 +10,7 @@ from calibjax.cli._columns import Columns
 from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, check_folder, check_level, one_line_errors, working
 from calibjax.evaluation import evaluate_model
-from calibjax.frames import groups_of
+from calibjax.frames import dependence_of, groups_of, targets_of, weights_of
 
 
 @with_options()
@@ -52,20 +52,19 @@ def evaluate(
             check_folder(html)
         columns = dataclasses.replace(columns, survival=survival)
         model = columns.read(*files, others=(censored, weight, cluster, time))
-        with working(f"Testing {len(model.targets)} rows"):
+        with working(f"Testing {len(model.table)} rows"):
+            of_rows = model.table
             found = evaluate_model(
                 model,
-                columns,
+                vars(columns),
+                targets_of(model, censored),
+                weights_of(of_rows, weight),
+                dependence_of(of_rows, cluster, time, horizon),
+                groups_of(of_rows, names_of_list(segments)) or None,
                 seed=seed,
                 level=level,
-                censored=censored,
-                weights=weight,
-                clusters=cluster,
-                times=time,
-                horizon=horizon,
-                groups=names_of_list(segments),
             )
-            table = None if by is None else found.by(groups_of(model, names_of_list(by)))
+            table = None if by is None else found.by(groups_of(of_rows, names_of_list(by)))
             if html is not None:
                 found.to_html(html, by=table)
         if as_json:

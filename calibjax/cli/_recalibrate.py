@@ -98,7 +98,7 @@ def recalibrate(
             fitted = Fitted(file, model.columns, model.target)
             method = _method_of(model.columns, method, any(names))
             beside = columns_beside(model.table, *names, is_fit=True)
-            dependence = dependence_of(model, cluster, time, horizon)
+            dependence = dependence_of(model.table, cluster, time, horizon)
         else:
             recalibrator, fitted = read_map(load)
             names, said = names_beside(recalibrator), columns

@@ -1,6 +1,7 @@
 """A map of predictions in a file, and the columns that it was fitted to and looks at."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from calibjax._base.files import json_of
 from calibjax._base.text import listed
 from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import BadInput
-from calibjax.frames import PredictionColumns, Table, group_columns
+from calibjax.frames import PredictionColumns, Table, groups_of, stems_of
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
 
@@ -50,7 +51,7 @@ class Fitted:
                     )
             return found
         if "*" in ours.pattern:
-            names = table.names_of(ours.pattern, self.target) or []
+            names = list(stems_of(table, ours.pattern, self.target))
             if sorted(names) != sorted(ours.names):
                 raise BadInput(
                     f"{table.source}: expected the columns {listed(ours.names)} as in "
@@ -63,6 +64,7 @@ def map_as_file(recalibrator: Recalibrator, fitted: Fitted) -> bytes:
     """A file that `read_map` reads, and `load_recalibrator` too."""
     assert fitted.columns is not None
     columns = dataclasses.asdict(fitted.columns) | {"target": fitted.target}
+    columns["digest"] = _digest(columns)
     return json_of(content_of(recalibrator) | {"columns": columns})
 
 
@@ -72,15 +74,14 @@ def read_map(path: Path) -> tuple[Recalibrator, Fitted]:
     node = json.loads(path.read_bytes()).get("columns")
     if node is None:
         return recalibrator, Fitted(path, None, None)
-    try:
-        target = node.pop("target")
-        columns = PredictionColumns(**node)
-        damage = "target is no string" if not isinstance(target, str) else columns.damage()
-    except (AttributeError, KeyError, TypeError) as error:
-        damage = f"{type(error).__name__}: {error}"
-    if damage is not None:
-        raise BadInput(f"{path}: the columns in the file are damaged ({damage}).")
-    return recalibrator, Fitted(path, columns, target)
+    if not isinstance(node, dict) or node.pop("digest", None) != _digest(node):
+        raise BadInput(f"{path}: the columns in the file are damaged, fit the map again.")
+    target = node.pop("target")
+    return recalibrator, Fitted(path, PredictionColumns(**node), target)
+
+
+def _digest(columns: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()
 
 
 def described(recalibrator: Recalibrator) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def columns_beside(
     """
     numbers = {name: table.numbers(name) for name in covariates}
     return {
-        "groups": group_columns(table, groups, read=is_fit) or None,
+        "groups": groups_of(table, groups, read=is_fit) or None,
         "covariates": numbers or None,
     }
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from calibjax.frames.files import FileTable, Text, lines_with
+from calibjax.frames import Table
+from calibjax.frames.files import Text, lines_with
 
 # Of the files that can be read, those that can be written again.
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".npz")
 
 
-def with_columns_of(table: FileTable, rows: FileTable, columns: Mapping[str, np.ndarray]) -> bytes:
+def with_columns_of(table: Table, rows: Table, columns: Mapping[str, np.ndarray]) -> bytes:
     """The content of the file of a table, in which some rows of columns have other numbers.
 
     All other values are kept, and so is the order of rows and columns.
@@ -27,15 +28,15 @@ def with_columns_of(table: FileTable, rows: FileTable, columns: Mapping[str, np.
             of the table; NaN stands for what a row lacks.
     """
     if rows is not table:
-        is_new = np.isin(table.row_numbers, rows.row_numbers)
+        is_new = np.isin(table.rows, rows.rows)
         columns = {name: _spread(x, is_new) for name, x in columns.items()}
-    ending, written, found = table.path.suffix.lower(), table.written, io.BytesIO()
+    ending, written, found = Path(table.source).suffix.lower(), table.written, io.BytesIO()
     if ending == ".npz":
-        return _npz(table.path, columns)
-    new = [_series(table.columns[name], x) for name, x in columns.items()]
+        return _npz(Path(table.source), columns)
+    new = [_series(table.series[name], x) for name, x in columns.items()]
     if isinstance(written, bytes):
         return lines_with(table, new)
-    frame = pl.DataFrame(written.columns if isinstance(written, Text) else table.columns)
+    frame = pl.DataFrame(table.series)
     # Of two types of lists Polars takes the latter, and integers would cut off decimals.
     old = (pl.col(x.name).cast(x.dtype) if x.dtype.is_nested() else pl.col(x.name) for x in new)
     frame = frame.with_columns(pl.coalesce(*pair) for pair in zip(new, old, strict=True))

@@ -1,50 +1,35 @@
 """From predictions, in whatever form people have them, to a verdict."""
 
-import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
+import numpy as np
 
 from calibjax._base.check import check_flag
 from calibjax._base.struct import is_traced
+from calibjax._data import Data, Dependence
 from calibjax.evaluation._evaluate_columns import evaluate_model, evaluate_read
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.frames import (
-    ColumnNames,
+    ColumnOptions,
     read_dependence,
-    read_frame,
     read_inputs,
+    read_model,
+    read_table,
     read_weights,
 )
+
+# What holds values beside arrays, and names of columns beside a frame.
+_BESIDE_ARRAYS = {"classes", "normalize", "weights", "clusters", "times", "horizon", "groups"}
 
 
 def evaluate(
     predictions: Any,
     targets: Any = None,
     *,
-    target: str | None = None,
-    probs: str | Sequence[str] | None = None,
-    prob: str | None = None,
-    event: str | None = None,
-    mean: str | None = None,
-    sd: str | None = None,
-    quantiles: str | Sequence[str] | None = None,
-    levels: Sequence[float] | None = None,
-    sort_quantiles: bool = False,
-    draws: str | Sequence[str] | None = None,
-    survival: str | Sequence[str] | None = None,
-    censored: str | None = None,
-    drop_missing: bool = False,
     seed: int = 0,
-    classes: Sequence[Any] | None = None,
-    normalize: bool = False,
     level: float = 0.05,
-    weights: Any = None,
-    clusters: Any = None,
-    times: Any = None,
-    horizon: Any = None,
-    groups: Any = None,
+    **columns: Unpack[ColumnOptions],
 ) -> Evaluation:
     """Is this model calibrated, how far off is it, and where?
 
@@ -83,47 +68,18 @@ def evaluate(
             exact targets are left out.  Beside survival curves, times and events: a structured
             array of scikit-survival, or two columns, of which one holds 1 or True where there was
             an event.
-        data: instead of both, a frame of pandas, Polars or Arrow, a mapping of names to arrays, or
-            a dataset of xarray, whose rows are the cells of its target; beside an array of a
-            mapping may stand the names of its dimensions, ``(("time", "member"), array)``.
-        target: the column of targets.  One of probs, prob, mean with sd, quantiles, draws, and
-            survival says where the predictions are.
-        probs: the columns of probabilities of classes, a list, or a pattern such as "p_*", where *
-            stands for the names of the classes, or an array ``[n, m]``.
-        prob: the column of the probability of an event.
-        event: the label of this event; None for labels such as "no" and "yes".  With survival, the
-            column that says whether there was an event at the time in the column of targets.
-        mean: the column of means of normal predictions.
-        sd: the column of their standard deviations.
-        quantiles: the columns of quantiles, a list, or a pattern such as "q*", where * stands for
-            the level, as in q0.1 or q10.
-        levels: the levels of the quantiles, if names do not say them.
-        sort_quantiles: whether to sort the quantiles of each row, if they cross.
-        draws: the columns of draws, a list, a pattern such as "draw_*", or an array ``[n, S]``.
-        survival: the columns of survival curves, a list or a pattern such as "S_*", where * stands
-            for the time, as in S_365.
-        censored: for mean and sd, a column of truth values: true if the target is only known to be
-            larger.
-        drop_missing: whether to leave out rows that miss a value of a column that is used; a
-            warning says how many are left.
+        data: instead of both, `Data`, or a frame or a file, with the arguments of `read_data` that
+            say what its columns hold.
         seed: an integer, from which all random numbers come.
-        classes: the names of the classes in the order of the columns of predictions, of an event
-            the name of its absence and its own; None for the names of the columns of a frame.
-        normalize: whether to divide each row of probabilities by its sum, for rounded ones.
         level: the model is called not calibrated if the p-value is at most this, from 0.001 to 0.5;
             intervals hold with the confidence 1 - level.
-        weights: how much each row counts, numbers ``[n]`` that are known before the targets.
-        clusters: ``[n]``, names, numbers or dates: rows of one cluster, such as a hospital or a
-            topic, may depend on each other in any way.
-        times: ``[n]``, numbers, or dates, which count as days: rows of one time may depend on each
-            other in any way.  Not together with clusters.
-        horizon: a number in units of the times, or of days, or a timedelta: rows less than it apart
-            may depend on each other, as forecasts for h steps ahead do that are issued at every
-            step.
-        groups: columns by their names, a dict or a frame, such as region and lead time: for whom is
-            the model wrong?  `segment_test` tests all segments of one or two columns at once, in
-            the time of some tests more.  Of data, weights, clusters and times are names of columns,
-            and groups is a list of names.
+        columns: of a frame or a file, what `read_data` documents.  Beside arrays they hold values:
+            `classes`, the names of the classes in the order of the columns of predictions, of an
+            event the name of its absence and its own, None for the names of the columns of a frame;
+            `normalize`, whether to divide each row of probabilities by its sum; `weights` ``[n]``,
+            `clusters` ``[n]``, `times` ``[n]`` and `horizon`; and `groups`, a dict or a frame.
+            `segment_test` tests the segments of one or two columns of groups, in the time of some
+            tests more.
 
     Returns:
         Evaluation: print it, or see its fields.
@@ -151,89 +107,79 @@ def evaluate(
             "evaluate must be called outside of jit, grad and vmap; calibration_test, "
             "skce_confidence_interval and others that it calls work inside."
         )
-    normalize = check_flag("normalize", normalize)
-    names = ColumnNames(
-        target=target,
-        probs=probs,
-        prob=prob,
-        event=event,
-        mean=mean,
-        sd=sd,
-        quantiles=quantiles,
-        levels=levels,
-        sort_quantiles=check_flag("sort_quantiles", sort_quantiles),
-        draws=draws,
-        survival=survival,
-        normalize=normalize,
-        drop_missing=check_flag("drop_missing", drop_missing),
-        classes=classes,
+    for name in columns.keys() - ColumnOptions.__annotations__.keys():
+        raise TypeError(f"{name} is no argument of evaluate, nor of read_data.")
+    given: Any = {x: y for x, y in columns.items() if not (y is None or y is False)}
+    if isinstance(predictions, Data):
+        if targets is not None or given:
+            raise TypeError(
+                f"targets and {[*given]} must not be given beside Data, which has them."
+            )
+        return _evaluate_data(predictions, seed, level)
+    if _name_columns(targets, given):
+        table = read_table(predictions, given.get("target"))
+        model, beside = read_model(table, given)
+        return evaluate_model(model, given, seed=seed, level=level, **beside)
+    classes, normalize = (
+        given.get("classes"),
+        check_flag("normalize", given.get("normalize", False)),
     )
-    if _are_columns(targets, names, censored):
-        others = {"censored": censored, "weights": weights, "clusters": clusters, "times": times}
-        for argument, name in others.items():
-            if not (name is None or isinstance(name, str)):
-                raise TypeError(
-                    f"{argument} must be the name of a column of data, got {type(name).__name__}."
-                )
-        return evaluate_model(
-            names.of(read_frame(predictions, target), others=list(others.values())),
-            names,
-            seed=seed,
-            level=level,
-            horizon=horizon,
-            groups=_names_of_groups(groups),
-            **others,
-        )
     family, observed, of_classes = read_inputs(predictions, targets, classes, normalize)
+    dependence = read_dependence(*(given.get(x) for x in ("clusters", "times", "horizon")))
     return evaluate_read(
         family,
         observed,
         seed=seed,
-        classes=of_classes,
+        classes=classes,
         level=level,
-        weights=read_weights(weights),
-        dependence=read_dependence(clusters, times, horizon),
-        groups=groups,
+        weights=read_weights(given.get("weights")),
+        dependence=dependence,
+        groups=given.get("groups"),
     )
 
 
-def _are_columns(targets: Any, names: ColumnNames, censored: str | None) -> bool:
+def _evaluate_data(data: Data, seed: int, level: float) -> Evaluation:
+    if data.where is not None or data.targets is None:
+        raise ValueError("where of Data must be None: leave out the rows that are masked.")
+    horizon = None if data.times is None else 1.0  # times are in units of the horizon
+    return evaluate_read(
+        data.predictions,
+        data.targets,
+        seed=seed,
+        classes=data.classes,
+        level=level,
+        weights=data.weights,
+        dependence=Dependence(data.clusters, data.times, horizon),
+        groups=data.groups,
+        row_names=None if data.row_names is None else np.asarray(data.row_names),
+    )
+
+
+def _name_columns(targets: Any, given: dict[str, Any]) -> bool:
     """Whether arguments name columns of a frame, and do not hold predictions and targets.
 
     Raises:
         TypeError: neither targets nor names of columns are given, or both are.
     """
-    known = ColumnNames(classes=names.classes, normalize=names.normalize)
-    if names == known and censored is None:
+    names = given.keys() - _BESIDE_ARRAYS
+    example = "evaluate(frame, target='label', probs='p_*')"
+    if not names:
         if targets is None or isinstance(targets, str):
             got = "nothing" if targets is None else f"the text {targets!r}"
             raise TypeError(
                 f"targets must hold what was observed, got {got}; of a frame target and others "
-                f"name columns, as in evaluate(frame, target={targets or 'label'!r}, probs='p_*')."
+                f"name columns, as in {example.replace('label', targets or 'label')}."
             )
         return False
-    if targets is not None and names == dataclasses.replace(known, drop_missing=True):
+    if targets is not None and names == {"drop_missing"}:
         raise TypeError(
             "drop_missing must be False for arrays, whose rows you drop: known = "
             "~numpy.isnan(targets), evaluate(predictions[known], targets[known]); it is for names "
-            "of columns, as in evaluate(frame, target='label', probs='p_*', drop_missing=True)."
+            f"of columns, as in {example.replace(')', ', drop_missing=True)')}."
         )
     if targets is not None:
         raise TypeError(
-            "targets must not be given where arguments name columns: in "
-            "evaluate(frame, target='label', probs='p_*') target names the column of targets."
+            f"targets must not be given where arguments name columns: in {example} target names "
+            "the column of targets."
         )
     return True
-
-
-def _names_of_groups(groups: Any) -> Sequence[str]:
-    """The names of columns of groups; a TypeError if these are no names."""
-    if groups is None or isinstance(groups, str):
-        return [] if groups is None else [groups]
-    is_list = isinstance(groups, Sequence)
-    if not is_list or not all(isinstance(name, str) for name in groups):
-        raise TypeError(
-            f"groups must be a list of names of columns of data, such as ['region'], got "
-            f"{type(groups).__name__}."
-        )
-    return groups

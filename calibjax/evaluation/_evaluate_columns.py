@@ -1,6 +1,6 @@
 """From predictions and targets that were read to a verdict."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,14 +22,7 @@ from calibjax.evaluation._serial_dependence import (
     neighbours_in_columns,
     remarks_on_order,
 )
-from calibjax.frames import (
-    ColumnNames,
-    Model,
-    dependence_of,
-    groups_of,
-    targets_of,
-    weights_of,
-)
+from calibjax.frames import Model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.segments import Groups, read_segments
 
@@ -43,61 +36,57 @@ _LARGEST_LEVEL = 0.5
 
 def evaluate_model(
     model: Model,
-    names: ColumnNames,
+    columns: Mapping[str, Any],
+    targets: Any,
+    weights: np.ndarray | None,
+    dependence: Dependence,
+    groups: Groups | None,
     *,
     seed: int,
     level: float,
-    censored: str | None,
-    weights: str | None,
-    clusters: str | None,
-    times: str | None,
-    horizon: Any,
-    groups: Sequence[str],
 ) -> Evaluation:
-    """`evaluate` of the columns of a table, whose predictions and targets are read.
+    """`evaluate` of the columns of a table that were read.
 
     Args:
         model: the table, predictions and targets.
-        names: which columns hold what; others may say which rows depend on each other.
+        columns: which columns hold what; others may say which rows depend on each other.
+        targets: what was observed, of which some may be censored.
+        weights: as in `evaluate_read`, as all that follow.
+        dependence: which rows are known to depend on each other.
+        groups: columns whose segments are tested, or None.
         seed: as in `evaluate`.
         level: as in `evaluate`.
-        censored: a column, or None, as for all that follow.
-        weights: a column.
-        clusters: a column.
-        times: a column.
-        horizon: as in `evaluate`.
-        groups: columns whose segments are tested.
     """
     return evaluate_read(
         model.predictions,
-        targets_of(model, censored),
+        targets,
         seed=seed,
         classes=model.classes,
         level=level,
-        weights=weights_of(model, weights),
-        dependence=dependence_of(model, clusters, times, horizon),
-        columns=columns_of_rows(model, names),
+        weights=weights,
+        dependence=dependence,
+        columns=columns_of_rows(model, columns),
         row_names=model.row_names,
-        groups=groups_of(model, groups) or None,
+        groups=groups,
     )
 
 
 def remarks_on_independence(
-    model: Model, names: ColumnNames, dependence: Dependence, seed: int
+    model: Model, columns: Mapping[str, Any], dependence: Dependence, seed: int
 ) -> list[str]:
     """Warnings as those of `evaluate`: rows that depend on each other; few clusters or horizons.
 
     Args:
         model: the table, predictions and targets.
-        names: which columns hold what; others may say which rows depend on each other.
+        columns: which columns hold what; others may say which rows depend on each other.
         dependence: which rows are known to depend on each other.
         seed: what random numbers come from.
     """
     if rows_in_words(dependence) is not None:
         return remarks_on_few_units(dependence)
     key, data = keys_of(seed).neighbours, padded(as_data(model.predictions, model.targets))
-    columns = neighbours_in_columns(key, data, columns_of_rows(model, names))
-    return remarks_on_order(neighbour_dependence_test(key, data), columns)
+    found = neighbours_in_columns(key, data, columns_of_rows(model, columns))
+    return remarks_on_order(neighbour_dependence_test(key, data), found)
 
 
 def evaluate_read(

@@ -1,23 +1,23 @@
 """Columns of a table that hold no predictions, and may say which rows depend on each other."""
 
 import fnmatch
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from calibjax._data import different
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import (
-    ColumnNames,
     Model,
     as_floats,
     cluster_numbers,
     is_missing,
     read_times,
-    typed,
 )
 
 
-def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
+def columns_of_rows(model: Model, used: Mapping[str, Any]) -> list[Column]:
     """The first other column of dates, and one of names that come again and again.
 
     Names are texts, or integers of a column whose name ends with id.  Such a column comes before
@@ -26,22 +26,22 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
     or the prediction are none: rows of one outcome are alike whatever they depend on.
     """
     table = model.table
-    values = [x for x in vars(used).values() if x is not None]
+    values = [x for x in used.values() if x is not None]
     patterns = [x for value in values for x in ([value] if isinstance(value, str) else [])]
     listed = {x for value in values if isinstance(value, (list, tuple)) for x in value}
     listed |= {model.target, *model.columns.names}
     found: dict[bool, Column] = {}
-    for name in sorted(table.names, key=lambda name: not name.lower().endswith("id")):
+    for name in sorted(table.columns, key=lambda name: not name.lower().endswith("id")):
         if name in listed or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
             continue
-        cells = table.cells(name)
-        if cells.ndim > 1 or len(cells) != len(model.targets):
+        cells = table.columns[name]
+        if cells.ndim > 1 or len(cells) != len(table):
             continue
         is_id = cells.dtype.kind in "iu" and name.lower().endswith("id")
         is_text = cells.dtype == object and all(_is_name(x) for x in cells)
         if not (is_text or is_id or cells.dtype.kind == "M") or is_missing(cells).any():
             continue
-        column = typed(model, name)
+        column = table.typed(name)
         n_names = different(column.values).size
         if n_names < 2:
             continue
@@ -61,7 +61,10 @@ def columns_of_rows(model: Model, used: ColumnNames) -> list[Column]:
 def _say_outcome(model: Model, codes: np.ndarray) -> bool:
     """Whether names follow from the target and what was predicted, as a copy or a band does."""
     names = model.columns.names
-    keys = [model.targets, as_floats(model.table.cells(names[(len(names) - 1) // 2]))]
+    keys = [
+        getattr(model.targets, "low", model.targets),
+        as_floats(model.table.cells(names[(len(names) - 1) // 2])),
+    ]
     if model.predictions.has_labels:
         probs = np.asarray(model.predictions.label_probabilities())
         keys.append(probs.shape[1] * probs.argmax(axis=1) + model.targets)

@@ -1,8 +1,8 @@
 """Data sets as people have them: frames, files, and arrays of any kind."""
 
-from calibjax.frames._array_conversion import as_floats, as_numpy
+from calibjax.frames._array_conversion import as_floats, as_numpy, is_missing
 from calibjax.frames._arrays import Inputs, read_inputs
-from calibjax.frames._columns import ColumnNames, Model
+from calibjax.frames._columns import Columns, Model, stems_of
 from calibjax.frames._dependence import (
     as_iso,
     cluster_numbers,
@@ -10,15 +10,8 @@ from calibjax.frames._dependence import (
     read_times,
     read_weights,
 )
-from calibjax.frames._frame import cells_of, read_frame
 from calibjax.frames._prediction_columns import PredictionColumns
-from calibjax.frames._read_data import ColumnOptions, names_of_groups, read_data, read_table
-from calibjax.frames._row_columns import (
-    dependence_of,
-    group_columns,
-    groups_of,
-    targets_of,
-    typed,
-    weights_of,
-)
-from calibjax.frames._table import Table, are_empty, is_missing
+from calibjax.frames._read_data import ColumnOptions, read_data, read_model
+from calibjax.frames._read_table import read_table
+from calibjax.frames._row_columns import dependence_of, groups_of, targets_of, weights_of
+from calibjax.frames._table import Table

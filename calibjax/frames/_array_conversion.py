@@ -2,15 +2,10 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
-from calibjax._base.struct import on_host
-from calibjax._data import is_missing, read_array
-from calibjax.distributions import LEAST_OF_CLASS, Categorical
-
-# Of probabilities that were rounded to two digits, whose sums may be so far from 1 for each.
-_ROUNDING = 0.005
+from calibjax._data import is_missing as is_missing_item
+from calibjax._data import read_array
 
 
 def as_numpy(name: str, value: Any) -> np.ndarray:
@@ -63,27 +58,19 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def absent_options(probs: np.ndarray, is_empty: np.ndarray) -> np.ndarray:
-    """Which options the rows do not have: empty cells where the other numbers sum to 1, ``[n, m]``.
-
-    In other rows what is empty is missing.
-    """
-    sums, sizes = np.where(is_empty, 0.0, probs).sum(axis=1), np.sum(~is_empty, axis=1)
-    return is_empty & (np.abs(sums - 1) <= _ROUNDING * sizes + 1e-6)[:, None]
-
-
-def with_options(probs: np.ndarray, absent: np.ndarray, normalize: bool = False) -> Categorical:
-    """Predictions of the options that rows have; of the others the number is 0."""
-    probs, is_ragged = on_host(probs), bool(absent.any())
-    if is_ragged:
-        probs = np.where(absent, 0, np.maximum(probs, LEAST_OF_CLASS / 2))
-    return Categorical(jax.device_put(probs), is_ragged, normalize=normalize)
+def is_missing(cells: np.ndarray) -> np.ndarray:
+    """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, also one in a list."""
+    if cells.dtype == object:
+        found = np.array([_is_none(x) for x in cells.flat], bool).reshape(cells.shape)
+    else:
+        found = cells != cells
+    return np.asarray(found.any(axis=tuple(range(1, found.ndim))))
 
 
-def column_names(value: Any) -> list[Any] | None:
-    """The names of the columns of a frame, None for anything else."""
-    columns = getattr(value, "columns", None)
-    return None if columns is None or callable(columns) else list(columns)
+def _is_none(value: object) -> bool:
+    if isinstance(value, (list, np.ndarray)):
+        return any(map(_is_none, value))
+    return not isinstance(value, (str, dict)) and is_missing_item(value)
 
 
 def as_floats(cells: np.ndarray) -> np.ndarray:
@@ -112,7 +99,7 @@ def _from_objects(name: str, array: np.ndarray) -> np.ndarray:
                 f"{name} must hold either numbers or strings; {_where(index)} is "
                 f"{_described(item)}: numpy.stack(list({name})) makes one array of all rows."
             )
-        if is_missing(item):
+        if is_missing_item(item):
             raise ValueError(f"{name} must not have missing values; {_where(index)} is {item}.")
     if all(isinstance(item, str) for item in array.flat):
         return np.array(array.tolist())

@@ -3,30 +3,32 @@
 import dataclasses
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data import Distribution
-from calibjax.distributions import Bernoulli, Categorical
+from calibjax._data import Between, Distribution
+from calibjax.distributions import Bernoulli
 from calibjax.frames._labels import (
     LabelError,
     Labels,
     checked_classes,
+    key_of,
     read_events,
     read_labels,
+    shortened,
 )
 from calibjax.frames._prediction_columns import PredictionColumns
-from calibjax.frames._table import Table, has_lists, stems
+from calibjax.frames._table import Table, has_lists
 
 # A level in the name of a column, such as q0.1, q10 and 10%.
 _NUMBER = r"\d+\.?\d*|\.\d+"
-
-
 # The options that name columns of predictions.
 _KINDS = "probs", "prob", "mean", "quantiles", "draws", "survival"
+# What can be used only together with another option.
+_TOGETHER = {"sd": "mean", "levels": "quantiles", "sort_quantiles": "quantiles"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,25 +40,22 @@ class Model:
         columns: which of them hold the predictions.
         target: the name of the column of what was observed.
         predictions: n predictions.
-        targets: what was observed ``[n]``; labels are ``0 … m-1``.
+        targets: what was observed ``[n]``; labels are ``0 … m-1``, and beside survival curves it is
+            `Between`.
         classes: the names of the m classes; None if they are numbers, or there are none.
-        events: beside survival curves, whether there was an event at the target, ``[n]``.
     """
 
     table: Table
     columns: PredictionColumns
     target: str
     predictions: Distribution
-    targets: np.ndarray
+    targets: Any
     classes: list[Any] | None = None
-    events: np.ndarray | None = None
 
     @property
     def row_names(self) -> np.ndarray:
         """What each row is called in the table."""
-        names = self.table.row_names
-        # Other arrays of an npz file may have other lengths, from which no rows are chosen.
-        return names if len(names) == len(self.targets) else np.arange(len(self.targets))
+        return self.table.row_names
 
     @property
     def levels(self) -> list[float] | None:
@@ -65,27 +64,10 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class ColumnNames:
-    """Which columns hold what; a pattern has one ``*``, and a list names each of several columns.
+class Columns:
+    """Which columns hold what, as `read_data` documents it.
 
-    Args:
-        target: the column of what was observed; None where nothing was observed yet.
-        probs: the columns of class probabilities, a pattern or a list.
-        prob: the column of the probability of an event.
-        event: the label of this event; None if labels say it, such as yes and no.  Of survival it
-            is the column that says whether there was an event.
-        mean: the column of means of normal predictions.
-        sd: the column of their standard deviations.
-        quantiles: the columns of quantiles, a pattern or a list.
-        levels: the levels of the quantiles, a list, or a text with commas; None if column names
-            hold them.
-        sort_quantiles: whether to sort the quantiles of each row, which may cross.
-        draws: the columns of draws, a pattern or a list.
-        survival: the columns of survival at some times, which their names hold.
-        normalize: whether to divide each row of class probabilities by its sum.
-        drop_missing: whether to leave out rows that miss a value of a column that is used.
-        classes: the names of the classes in the order of the columns of probs; None if names of
-            columns hold them.
+    A pattern has one ``*``, and a list names each of several columns.
     """
 
     target: str | None = None
@@ -111,57 +93,45 @@ class ColumnNames:
             at_least: how many rows there must be.
             others: columns of which `drop_missing` leaves out missing values, too.
         """
-        if self.target is None:
-            raise ValueError(
-                f"{table.option('target')} must say which column holds what was observed."
-            )
-        source, target = table.source, self.target
-        table.check_name(target)
+        target = self.target
+        if target is None:
+            option = table.option("target")
+            raise ValueError(f"{option} must say which column holds what was observed.")
+        table.cells(target)
         columns = self.prediction_columns(table)
         if target in columns.names:
-            raise ValueError(
-                f"{source}, column {target}: it cannot hold predictions and the targets."
-            )
-        if self.survival is not None:
-            others = [*others, self.event]
+            table.refuse(target, "it cannot hold predictions and the targets")
+        events = self.event if self.survival is not None else None
         if self.drop_missing:
-            used = [*columns.names, target, *(name for name in others if name is not None)]
+            used = [*columns.names, target, *others, events]
+            names = dict.fromkeys(name for name in used if name is not None)
             absent = columns.absent_by_column(table)
-            table = table.without_missing(dict.fromkeys(used), columns.classes or [], absent)
-        predictions = columns.read(table)
-        n, classes, events = len(predictions), None, None
-        if isinstance(predictions, Categorical):
-            names, said = columns.classes, self.classes
-            if said is None and names is None:
+            table = table.without_missing(names, columns.classes or [], absent)
+        predictions, classes = columns.read(table), None
+        targets: Any = None
+        if predictions.has_labels:
+            said = self.classes
+            if said is None and columns.classes is None:
                 said = _letters_of_options(table, columns, target)
-            is_said = said is not None
-            if is_said:
-                names = checked_classes("classes", said, predictions.probs.shape[1])
-            targets, classes = _labels(
-                table, target, lambda x: read_labels(x, names, predictions, is_said)
+            targets, classes = labels_of(
+                table, target, predictions, said, columns.classes, self.event
             )
-        elif isinstance(predictions, Bernoulli):
-            targets, classes = _labels(table, target, lambda x: read_events(x, self.event))
             if self.event is not None and not targets.any():
                 # It may be rare, or have another name.
-                table.say(f"{source}, column {target}: no row is {self.event}.")
+                table.say(f"{table.called(target)}: no row is {self.event}.")
         else:
             targets = table.numbers(target)
-        if self.survival is not None and self.event is not None:
-            events = table.truths(self.event)
-        if len(targets) != n:
+        if events is not None:
+            targets = Between(targets, np.where(table.truths(events), targets, np.inf))
+        if len(table) < at_least:
             raise ValueError(
-                f"{source}, column {target}: expected one target for each of {n} predictions, got "
-                f"{len(targets)}."
+                f"{table.source}: expected at least {at_least} rows, got {len(table)}."
             )
-        if n < at_least:
-            raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
-        return Model(table, columns, target, predictions, targets, classes, events)
+        return Model(table, columns, target, predictions, targets, classes)
 
     def _kinds(self) -> dict[str, Any]:
         """What says which columns hold the predictions, by the kind of these."""
-        kinds = {kind: getattr(self, kind) for kind in _KINDS}
-        return {kind: pattern for kind, pattern in kinds.items() if pattern is not None}
+        return {kind: getattr(self, kind) for kind in _KINDS if getattr(self, kind) is not None}
 
     @property
     def are_said(self) -> bool:
@@ -170,45 +140,35 @@ class ColumnNames:
 
     def prediction_columns(self, table: Table) -> PredictionColumns:
         """Which columns of a table hold the predictions."""
-        given = self._kinds()
+        given, option = self._kinds(), table.option
         if len(given) != 1:
             # Only some commands take survival curves.
-            options = ", ".join(table.option(kind) for kind in _KINDS if kind != "survival")
+            options = ", ".join(option(kind) for kind in _KINDS if kind != "survival")
             raise ValueError(
                 f"One of the options {options} must say which columns hold the predictions, got "
                 f"{len(given)} of them."
             )
-        for option, value, needed in (
-            ("sd", self.sd, "mean"),
-            ("event", self.event, "survival" if self.survival is not None else "prob"),
-            ("levels", self.levels, "quantiles"),
-            ("sort_quantiles", self.sort_quantiles or None, "quantiles"),
-            ("normalize", self.normalize or None, "probs"),
-            ("classes", self.classes, "probs"),
-        ):
-            if value is not None and needed not in given:
-                raise ValueError(
-                    f"{table.option(option)} can be used only together with {table.option(needed)}."
-                )
         ((kind, pattern),) = given.items()
+        together = _TOGETHER | {"normalize": "probs", "classes": "probs", "event": "prob"}
+        if kind in ("prob", "survival"):
+            together |= {"event": kind, "classes": "prob"}
+        for name, needed in together.items():
+            is_given = getattr(self, name) is not None and getattr(self, name) is not False
+            if is_given and needed != kind:
+                raise ValueError(f"{option(name)} can be used only together with {option(needed)}.")
         if kind in ("prob", "mean"):
             if not isinstance(pattern, str):
-                raise ValueError(f"{table.option(kind)} must be the name of a column.")
-            if kind == "prob":
-                return PredictionColumns(kind, [pattern], pattern)
-            if self.sd is None:
-                raise ValueError(
-                    f"{table.option('mean')} needs {table.option('sd')}, the column of the "
-                    "standard deviations."
-                )
-            return PredictionColumns(kind, [pattern, self.sd], pattern)
+                raise ValueError(f"{option(kind)} must be the name of a column.")
+            if kind == "mean" and self.sd is None:
+                words = "the column of the standard deviations"
+                raise ValueError(f"{option('mean')} needs {option('sd')}, {words}.")
+            beside = [] if self.sd is None else [self.sd]
+            return PredictionColumns(kind, [pattern, *beside], pattern)
         columns, names = self._several(table, kind, pattern)
         if kind == "survival":
             if self.event is None:
-                raise ValueError(
-                    f"{table.option('survival')} needs {table.option('event')}, the column that "
-                    "says whether there was an event."
-                )
+                words = "the column that says whether there was an event"
+                raise ValueError(f"{option(kind)} needs {option('event')}, {words}.")
             return dataclasses.replace(columns, times=_times(names or []))
         if kind == "probs":
             return dataclasses.replace(columns, classes=names, normalize=self.normalize)
@@ -231,33 +191,30 @@ class ColumnNames:
             if len(set(names)) < len(names):
                 raise ValueError(f"{table.option(kind)} must be different columns.")
             return PredictionColumns(kind, names, f"{names[0]} … {names[-1]}"), names
-        found = table.names_of(pattern, self.target)
-        if found is None:
-            within = table.names_within(pattern)
-            return PredictionColumns(kind, [pattern], pattern), within
-        return PredictionColumns(kind, found, pattern), stems(pattern, found)
+        if "*" not in pattern:
+            return PredictionColumns(kind, [pattern], pattern), table.within.get(pattern)
+        stems = stems_of(table, pattern, self.target)
+        return PredictionColumns(kind, list(stems), pattern), list(stems.values())
 
     def _levels(self, table: Table, names: Sequence[str] | None) -> list[float]:
         """The levels of all columns, as given, or as their names say them; some are percentages."""
+        option = table.option
         if self.levels is not None:
             given = self.levels
             texts = given.split(",") if isinstance(given, str) else list(map(str, given))
         elif names is not None:
-            numbers = [re.findall(_NUMBER, str(name)) for name in names]
-            texts = [
-                x[0] if len(x) == 1 else str(name) for x, name in zip(numbers, names, strict=True)
-            ]
+            texts = [_number_in(name) or str(name) for name in names]
         else:
+            example = option("levels", "0.1,0.5,0.9")
             raise ValueError(
-                f"{table.option('quantiles')} needs {table.option('levels')} for an array, such "
-                f"as {table.option('levels', '0.1,0.5,0.9')}."
+                f"{option('quantiles')} needs {option('levels')} for an array, such as {example}."
             )
         try:
             levels = [float(text) for text in texts]
         except ValueError:
             raise ValueError(
-                f"Levels of quantiles must be numbers, got {listed(texts)}; "
-                f"{table.option('levels')} names them in the order of the columns."
+                f"Levels of quantiles must be numbers, got {listed(texts)}; {option('levels')} "
+                "names them in the order of the columns."
             ) from None
         if max(levels) > 100:
             raise ValueError(
@@ -267,15 +224,40 @@ class ColumnNames:
         return [level / 100 for level in levels] if max(levels) >= 1 else levels
 
 
+def stems_of(table: Table, pattern: str, target: str | None) -> dict[str, str]:
+    """The names of several columns, the target no one of them, and what * stands for in each."""
+    start, _, end = pattern.partition("*")
+    if "*" in end:
+        raise ValueError(f"A pattern of columns must have one *, got {pattern}.")
+    found = {
+        name: name.removeprefix(start).removesuffix(end)
+        for name in table.columns
+        if name.startswith(start) and name.endswith(end) and len(name) > len(start + end)
+    }
+    found.pop(target or "", None)
+    if len(found) < 2:
+        raise ValueError(
+            f"{table.source}: expected at least two columns {pattern}, got "
+            f"{listed(list(found)) or 'none'}; the columns are {listed(list(table.columns))}."
+        )
+    return found
+
+
+def _number_in(name: str) -> str | None:
+    """The number in the name of a column, if there is one alone."""
+    found = re.findall(_NUMBER, str(name))
+    return found[0] if len(found) == 1 else None
+
+
 def _times(names: Sequence[str]) -> list[float]:
     """The times in names of columns, such as 365 of S_365."""
-    numbers = [re.findall(_NUMBER, str(name)) for name in names]
-    if not names or any(len(found) != 1 for found in numbers):
+    numbers = [_number_in(name) for name in names]
+    if not names or None in numbers:
         raise ValueError(
             "Columns of survival curves must have one number in each name, the time, such as "
             f"S_365, got {listed(names) or 'an array'}."
         )
-    return [float(found[0]) for found in numbers]
+    return [float(number or 0) for number in numbers]
 
 
 def _letters_of_options(table: Table, columns: PredictionColumns, target: str) -> list[str] | None:
@@ -286,30 +268,86 @@ def _letters_of_options(table: Table, columns: PredictionColumns, target: str) -
     letters = list(string.ascii_uppercase[: max(map(len, cells))])
     if not all(isinstance(x, str) and x.strip() in letters for x in table.cells(target)):
         return None
-    table.say(f"{table.source}, column {target}: A is the first of {columns.pattern}, and so on.")
+    table.say(f"{table.called(target)}: A is the first of {columns.pattern}, and so on.")
     return letters
 
 
-def _labels(table: Table, name: str, read: Callable[[np.ndarray], Labels]) -> Labels:
-    """Labels of a column; errors name the table, the column and the row."""
+def labels_of(
+    table: Table,
+    name: str,
+    predictions: Distribution,
+    said: Sequence[Any] | None,
+    called: Sequence[Any] | None,
+    event: str | None = None,
+) -> Labels:
+    """Labels in a column; errors name the column and the row, and say what to do.
+
+    Args:
+        table: the columns.
+        name: the column.
+        predictions: predictions of m classes, or of an event.
+        said: the names of the classes in the order of predictions; None if people gave none.
+        called: what the columns of predictions are called, or None.
+        event: the label of the event, or None.
+    """
+    n_classes, names = predictions.n_labels or 0, called
+    if said is not None:
+        names = checked_classes("classes", said, n_classes)
+        ours, theirs = ([key_of(x) for x in some] for some in (names, called or names))
+        if ours != theirs and set(ours) == set(theirs):
+            raise ValueError(
+                f"classes must be in the order of the columns of predictions, got "
+                f"{shortened(names)} for columns {shortened(called or [])}."
+            )
+    elif called is not None:
+        names = checked_classes("columns of predictions", called, n_classes)
+    labels = table.labels(name)
     try:
-        return read(table.labels(name))
+        if isinstance(predictions, Bernoulli) and names is None:
+            return read_events(labels, event)
+        return read_labels(labels, names, predictions, ordered=said is not None)
     except LabelError as error:
-        option = table.option
-        advice = {
+        advice = _advice(error, table, labels, names)
+        message = f"expected {error.expected}, got {error.got}{advice}."
+        if error.row is None:
+            table.refuse(name, message[:-1])
+        if error.got.strip("'").startswith("-1"):
+            message = f"{message[:-1]}; if -1 stands for no label, leave out its rows."
+        if not error.got.split(":")[0].strip("' "):
+            dropping = table.option("drop_missing", True)
+            message = f"expected a label, got an empty text; {dropping} leaves out its row."
+        table.fail(name, error.row, message)
+
+
+def _advice(
+    error: LabelError, table: Table, labels: np.ndarray, names: Sequence[Any] | None
+) -> str:
+    """What to do about labels that are no classes."""
+    option, found = table.option, np.unique(labels).tolist()
+    if table.source:
+        return {
             None: "",
             "classes": ": name the columns by the classes, such as p_cat and p_dog with "
             f"{option('probs', 'p_*')}; of lists write the indices of options, from 0, or A, B, …",
             "event": f": {option('event')} must say which of them is the event",
             "distribution": f"; for real targets take {option('mean')} and {option('sd')}, "
             f"{option('quantiles')} or {option('draws')}",
-        }
-        message = f"expected {error.expected}, got {error.got}{advice[error.needs]}."
-        if error.row is not None:
-            if error.got.strip("'").startswith("-1"):
-                message = f"{message[:-1]}; if -1 stands for no label, leave out its rows."
-            if not error.got.split(":")[0].strip("' "):
-                dropping = table.option("drop_missing", True)
-                message = f"expected a label, got an empty text; {dropping} leaves out its row."
-            table.fail(name, error.row, message)
-        raise ValueError(f"{table.source}, column {name}: {message}") from None
+        }[error.needs]
+    if error.needs == "distribution":
+        return (
+            ". For real targets predictions must be distributions, such as calibjax.Normal(mean, "
+            "sd) or draws, calibjax.Empirical(draws)"
+        )
+    if error.needs == "event":
+        example = found if len(found) == 2 else ["no", "yes"]
+        if str(example[1]).endswith(str(example[0])):
+            example.reverse()  # "not_churn" is the absence of "churn"
+        return f": classes must name them, the event last, as classes={example!r} does"
+    if error.needs != "classes":
+        return ""
+    said = ": classes must name the classes in the order of the columns of predictions, "
+    if names is None:
+        return f"{said}if these are sorted classes={shortened(found)}"
+    ends = [[label for label in found if str(name).endswith(str(label))] for name in names]
+    known = all(len(labels) == 1 for labels in ends)
+    return f"{said}classes={shortened([labels[0] for labels in ends]) if known else '[…]'}"

@@ -1,5 +1,7 @@
-"""Labels of any kind as the integers that predictions count, and what to do about others."""
+"""Labels of any kind as the integers that predictions count, and names of classes."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -7,8 +9,100 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from calibjax._data import Distribution
-from calibjax.distributions import Bernoulli
-from calibjax.frames._class_names import EVENTS, Names, event_key, key_of, number_of, text_of
+
+# What equal names have in common: a text, or a number however it is written.
+Key = str | Decimal
+
+_NUMERAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+_TRUTHS = ("false", "true")
+
+# Pairs of labels of which everybody takes the second one for the event.
+EVENTS: list[tuple[Key, Key]] = [
+    (Decimal(0), Decimal(1)),
+    (Decimal(-1), Decimal(1)),
+    _TRUTHS,
+    ("f", "t"),
+    ("no", "yes"),
+    ("n", "y"),
+    ("off", "on"),
+    ("negative", "positive"),
+    ("neg", "pos"),
+]
+
+
+def key_of(name: Any) -> Key:
+    """What equal names share: 1, 1.0 and "1" are one name, and so are True and "TRUE".
+
+    Numbers are exact, however long they are.
+    """
+    text = str(name).strip()
+    if text.casefold() in _TRUTHS:
+        return text.casefold()
+    return Decimal(text) if _NUMERAL.fullmatch(text) else text
+
+
+def event_key(name: Any) -> Key:
+    """The key of a name of `EVENTS`, whose capital letters mean nothing."""
+    key = key_of(name)
+    return key.casefold() if isinstance(key, str) else key
+
+
+def number_of(label: Any) -> int | None:
+    """The whole number that a label is, None if it is none; False is 0, and True is 1."""
+    key = key_of(label)
+    if key in _TRUTHS:
+        return _TRUTHS.index(str(key))
+    is_whole = isinstance(key, Decimal) and key == key.to_integral_value()
+    return int(key) if is_whole else None
+
+
+class Names:
+    """The names of classes in their order.
+
+    Args:
+        names: different strings, numbers or truth values.
+    """
+
+    def __init__(self, names: Sequence[Any]) -> None:
+        self._texts = [str(name).strip() for name in names]
+        keys = [key_of(name) for name in names]
+        self._indices = {text: k for k, text in enumerate(self._texts)}
+        count = Counter(keys)
+        self._of_keys = {key: k for k, key in enumerate(keys) if count[key] == 1}
+        self.have_numbers = any(isinstance(key, Decimal) for key in keys)
+
+    def index(self, label: Any) -> int | None:
+        """The index of the name that a label is; None if it is none, or may be two of them."""
+        key = key_of(label)
+        index = self._indices.get(str(label).strip(), self._of_keys.get(key))
+        if index is None and key in _TRUTHS and {Decimal(0), Decimal(1)} <= self._of_keys.keys():
+            return self._of_keys[Decimal(_TRUTHS.index(str(key)))]
+        return index
+
+    def other_readings(self, counts: Sequence[int], ordered: bool) -> dict[int, tuple[int, str]]:
+        """What numbers mean if they do not count the classes: the index of a class, and why.
+
+        Args:
+            counts: numbers 0 … m-1.
+            ordered: whether people have said the order of the classes; columns may have any order.
+        """
+        for ending in "[0-9]+$", r"-?[0-9]+(\.[0-9]*)?$":
+            found = [re.search(ending, text) for text in self._texts]
+            numbers = [Decimal(end.group()) for end in found if end is not None]
+            if len(set(numbers)) == len(self._texts) and set(numbers).issuperset(counts):
+                why = "by the number in its name"
+                return {x: (numbers.index(Decimal(x)), why) for x in counts}
+        if len(self._texts) != 2:
+            return {}
+        keys = [event_key(text) for text in self._texts]
+        for pair in EVENTS:
+            if set(keys) == set(pair):
+                return {x: (keys.index(pair[x]), f"since {x} means {pair[x]}") for x in counts}
+        if ordered:
+            return {}
+        by_alphabet = sorted(range(2), key=lambda index: self._texts[index].casefold())
+        return {x: (by_alphabet[x], "by the alphabet") for x in counts}
+
 
 Needs = Literal["classes", "event", "distribution"]
 
@@ -209,75 +303,6 @@ def shortened(names: Sequence[Any]) -> str:
     return repr(list(names[:5]))[:-1] + f", … {len(names)} in all]"
 
 
-def labels_in_python(
-    targets: np.ndarray,
-    classes: Sequence[Any] | None,
-    columns: list[Any] | None,
-    predictions: Distribution,
-) -> Labels:
-    """The indices of labels, and the names of the classes.
-
-    Args:
-        targets: labels of any kind.
-        classes: the names of the classes in the order of predictions; None if people gave none.
-        columns: the names of the columns if predictions are a frame.
-        predictions: predictions of m classes, or of an event.
-
-    Raises:
-        TypeError: classes are no list of strings or numbers.
-        ValueError: classes are not m different names, or have another order than columns; or labels
-            are none of them, or may be two of them.
-    """
-    n_classes, names = predictions.n_labels or 0, None
-    if classes is not None:
-        names = checked_classes("classes", classes, n_classes)
-        if columns is not None:
-            _check_order(names, columns)
-    elif columns is not None and len(columns) == n_classes and all(map(_is_name, columns)):
-        names = checked_classes("columns of predictions", columns, n_classes)
-    try:
-        if isinstance(predictions, Bernoulli) and names is None:
-            return read_events(targets)
-        return read_labels(targets, names, predictions, ordered=classes is not None)
-    except LabelError as error:
-        where = ", got" if error.row is None else f"; row {error.row} is"
-        advice = _advice(error, targets, names)
-        raise ValueError(f"targets must be {error.expected}{where} {error.got}{advice}.") from None
-
-
-def _advice(error: LabelError, targets: np.ndarray, names: list[Any] | None) -> str:
-    """What to do about an error."""
-    if error.needs == "distribution":
-        return (
-            ". For real targets predictions must be distributions, such as calibjax.Normal(mean, "
-            "sd) or draws, calibjax.Empirical(draws)"
-        )
-    found = np.unique(targets).tolist()
-    if error.needs == "event":
-        example = found if len(found) == 2 else ["no", "yes"]
-        if text_of(example[1]).endswith(text_of(example[0])):
-            example.reverse()  # "not_churn" is the absence of "churn"
-        return f": classes must name them, the event last, as classes={example!r} does"
-    if error.needs != "classes":
-        return ""
-    said = ": classes must name the classes in the order of the columns of predictions, "
-    if names is None:
-        return f"{said}if these are sorted classes={shortened(found)}"
-    ends = [[label for label in found if text_of(name).endswith(text_of(label))] for name in names]
-    known = all(len(labels) == 1 for labels in ends)
-    return f"{said}classes={shortened([labels[0] for labels in ends]) if known else '[…]'}"
-
-
-def _check_order(names: list[Any], columns: list[Any]) -> None:
-    """An error if classes are the columns of a frame in another order."""
-    ours, theirs = ([key_of(name) for name in some] for some in (names, columns))
-    if ours != theirs and set(ours) == set(theirs):
-        raise ValueError(
-            f"classes must be in the order of the columns of predictions, got {shortened(names)} "
-            f"for columns {shortened(columns)}."
-        )
-
-
 def _is_name(value: Any) -> bool:
     value = _scalar(value)
     return isinstance(value, (str, int, float)) and value == value
@@ -302,6 +327,6 @@ def checked_classes(argument: str, classes: Any, n_classes: int) -> list[Any]:
         raise ValueError(
             f"{argument} must be {n_classes} names, {order} of predictions, got {len(names)}."
         )
-    if len(set(map(text_of, names))) != len(names):
+    if len({str(name).strip() for name in names}) != len(names):
         raise ValueError(f"{argument} must be different names, got {shortened(names)}.")
     return names

@@ -1,6 +1,7 @@
 """The columns of a table that hold predictions: what they mean, and how they are written."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from calibjax._base.struct import on_host
 from calibjax._data import Distribution
 from calibjax._numbers import TOLERANCE
 from calibjax.distributions import (
+    LEAST_OF_CLASS,
     Bernoulli,
     Categorical,
     Empirical,
@@ -18,13 +20,12 @@ from calibjax.distributions import (
     Quantiles,
     SurvivalCurve,
 )
-from calibjax.frames._array_conversion import absent_options, as_floats, with_options
-from calibjax.frames._table import (
-    Table,
-    are_empty,
-    has_lists,
-    padded_lists,
-)
+from calibjax.frames._array_conversion import as_floats
+from calibjax.frames._table import Table, are_empty, has_lists, padded_lists
+
+# Of probabilities that were rounded to two digits, whose sums may be so far from 1 for each.
+_ROUNDING = 0.005
+_ROUNDED = "; rounding errors are mended by numpy.clip(predictions, 0, 1)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,8 @@ class PredictionColumns:
             arrays = predictions.mean(), predictions.spread()
             return dict(zip(self.names, map(np.asarray, arrays), strict=True))
         if self.kind == "quantiles":
-            values = np.asarray(predictions.values)[:, np.argsort(self._order())]
+            order = np.argsort(self.levels or [], kind="stable")
+            values = np.asarray(predictions.values)[:, np.argsort(order)]
         else:
             name = "samples" if self.kind == "draws" else "probs"
             values = np.asarray(getattr(predictions, name))
@@ -85,28 +87,17 @@ class PredictionColumns:
         """The columns in a few words."""
         return self.names if self.kind == "mean" else [self.pattern]
 
-    def damage(self) -> str | None:
-        """What is wrong with columns that come from a file; None if nothing is."""
-        lists = {"names": str, "classes": str, "levels": float, "times": float}
-        kinds = lists | {"kind": str, "pattern": str, "normalize": bool, "sort": bool}
-        for name, kind in kinds.items():
-            value, is_list = getattr(self, name), name in lists
-            items = (value or []) if is_list and isinstance(value, list | None) else [value]
-            if not all(isinstance(x, kind) for x in items):
-                return f"{name} is no {'list of ' if is_list else ''}{kind.__name__}"
-        n_columns = {"prob": 1, "mean": 2}.get(self.kind, max(len(self.names), 1))
-        if not hasattr(self, f"_read_{self.kind}") or len(self.names) != n_columns:
-            return f"kind {self.kind} with {len(self.names)} columns"
-        if (self.kind == "quantiles") != (self.levels is not None):
-            return "levels are of quantiles"
-        if self.kind == "survival" or self.times is not None:
-            return "survival curves have no map"
-        return None
-
     def _values(self, table: Table, absent: np.ndarray | None = None) -> Any:
-        """The numbers of all columns, or of the array, ``[n, m]``, in NumPy; 0 if absent."""
+        """The numbers of all columns, or of the array, ``[n, m]``, in float64; 0 if absent."""
         if len(self.names) == 1:
-            return table.array(self.names[0], absent)
+            values = table.array(self.names[0], absent)
+            if values.ndim == 1:
+                table.refuse(
+                    self.names[0],
+                    f"expected a pattern with one *, such as '{self.names[0]}_*', or an array of "
+                    "two dimensions; pivot a table with a row for each member or class first",
+                )
+            return values
         columns = [None] * len(self.names) if absent is None else absent.T
         pairs = zip(self.names, columns, strict=True)
         return np.stack([table.numbers(name, column) for name, column in pairs], axis=1)
@@ -117,9 +108,9 @@ class PredictionColumns:
         They are beyond the end of a list, or empty in a row whose other numbers sum to 1.  In other
         rows what is empty is missing.
         """
-        columns = [table.cells(name) for name in self.names] if self.kind == "probs" else []
-        if len({len(x) for x in columns}) != 1:
+        if self.kind != "probs":
             return None
+        columns = [table.cells(name) for name in self.names]
         cells = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         is_beyond = np.zeros(cells.shape, bool)
         if has_lists(cells):
@@ -129,8 +120,10 @@ class PredictionColumns:
         is_empty = are_empty(cells)
         if not is_empty.any():
             return is_empty
+        sums, sizes = np.where(is_empty, 0.0, as_floats(cells)).sum(axis=1), (~is_empty).sum(axis=1)
+        sum_to_one = np.abs(sums - 1) <= _ROUNDING * sizes + 1e-6
         is_whole = np.all(is_beyond | ~is_empty, axis=1, keepdims=True)
-        return (is_beyond & is_whole) | absent_options(as_floats(cells), is_empty)
+        return (is_beyond & is_whole) | (is_empty & sum_to_one[:, None])
 
     def absent_by_column(self, table: Table) -> dict[str, np.ndarray]:
         """For each column the rows ``[n]`` that miss nothing, though something is empty."""
@@ -142,75 +135,88 @@ class PredictionColumns:
 
     def _read_probs(self, table: Table) -> Categorical:
         absent = self.absent(table)
-        probs = on_host(self._values(table, absent))
+        probs = self._values(table, absent)
+        sums, is_negative = probs.sum(axis=1), probs < 0
+        other = ""
+        if probs.max(initial=0) > 1 or is_negative.any():
+            other = _hint("Categorical", table)
+        if np.allclose(sums, 100, atol=2):
+            other = "; they look like percentages, divide them by 100"
+        elif is_negative.any() and probs.min() > -TOLERANCE:
+            other = _ROUNDED
         names = self.names if len(self.names) > 1 else self.names * probs.shape[1]
         for name, column in zip(names, probs.T, strict=True):
-            table.check(name, column >= 0, "a probability", column)
-        sums = probs.sum(axis=1, dtype=float)
+            table.check(name, column >= 0, "a probability", column, other)
         if self.normalize:
             table.check(self.pattern, sums > 0, "a positive sum", sums)
+            probs = probs / sums[:, None]
         else:
             words = f"a sum of 1 ({table.option('normalize', True)} divides by the sum)"
             got = [f"{x:.5g}" for x in sums]
-            table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got)
-        absent = np.zeros(probs.shape, bool) if absent is None else absent
-        if absent.any():
+            table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got, other)
+        if absent is not None and absent.any():
             sizes = (~absent).sum(axis=1)
-            table.say(
-                f"{table.source}, {self.pattern}: rows have {sizes.min()} to {sizes.max()} "
-                "options; what a row lacks is no class of it."
-            )
-        return with_options(probs, absent, self.normalize)
+            if table.source:
+                table.say(
+                    f"{table.called(self.pattern)}: rows have {sizes.min()} to {sizes.max()} "
+                    "options; what a row lacks is no class of it."
+                )
+            probs = np.where(absent, 0, np.maximum(probs, LEAST_OF_CLASS / 2))
+            return Categorical(jnp.asarray(probs), ragged=True)
+        return Categorical(jnp.asarray(probs))
 
     def _read_prob(self, table: Table) -> Bernoulli:
-        exact: Any = table.numbers(self.names[0])
-        probs = on_host(exact)
-        words = "a probability"
-        if np.all((probs >= 0) & (probs <= 100)) and np.sum(probs > 1) > len(probs) / 2:
-            words += " (the column holds percentages, 0 to 100: divide it by 100)"
-        table.check(self.names[0], (probs >= 0) & (probs <= 1), words)
-        return jax.tree.map(jnp.asarray, Bernoulli(exact).keeping_digits())
+        (name,) = self.names
+        probs: Any = table.numbers(name)
+        other = _hint("Bernoulli", table)
+        if np.all((probs > -TOLERANCE) & (probs < 1 + TOLERANCE)):
+            other = _ROUNDED
+        elif np.all((probs >= 0) & (probs <= 100)):
+            is_most = np.sum(probs > 1) > len(probs) / 2
+            other = "; of percentages, 0 to 100, divide the column by 100" if is_most else ""
+        table.check(name, (probs >= 0) & (probs <= 1), "a probability", hint=other)
+        return jax.tree.map(jnp.asarray, Bernoulli(probs).keeping_digits())
 
     def _read_mean(self, table: Table) -> Normal:
         mean, sd = self._values(table).T
         table.check(self.names[1], sd > 0, "a positive standard deviation")
         return Normal(mean, sd)
 
-    def _order(self) -> np.ndarray:
-        assert self.levels is not None
-        return np.argsort(self.levels, kind="stable")
-
     def _read_quantiles(self, table: Table) -> Quantiles:
         values: Any = self._values(table)
-        order = self._order()
         assert self.levels is not None
+        order = np.argsort(self.levels, kind="stable")
         if len(order) != values.shape[1]:
-            raise ValueError(
-                f"{table.source}, column {self.pattern}: expected quantiles at {len(order)} "
-                f"levels, got {values.shape[1]}."
-            )
-        levels = [self.levels[k] for k in order]
+            words = f"expected quantiles at {len(order)} levels, got {values.shape[1]}"
+            table.refuse(self.pattern, words)
         values = np.sort(values[:, order], axis=1) if self.sort else values[:, order]
-        predictions = Quantiles(values, levels)
-        values = on_host(values)
-        for k, (low, high) in enumerate(zip(values.T[:-1], values.T[1:], strict=True)):
-            name = self.names[0] if len(self.names) == 1 else self.names[order[k + 1]]
-            sort = table.option("sort_quantiles", True)
-            words = f"at least the quantile at the level below ({sort} sorts each row)"
+        predictions = Quantiles(values, [self.levels[k] for k in order])
+        sort = table.option("sort_quantiles", True)
+        words = f"at least the quantile at the level below ({sort} sorts each row)"
+        for k, (low, high) in enumerate(itertools.pairwise(on_host(values).T), 1):
+            name = self.names[0] if len(self.names) == 1 else self.names[order[k]]
             table.check(name, high >= low, words, high)
         return predictions
 
     def _read_survival(self, table: Table) -> SurvivalCurve:
         assert self.times is not None
         order = np.argsort(self.times, kind="stable")
-        times, probs = np.asarray(self.times)[order], on_host(self._values(table))[:, order]
-        above = np.ones(len(probs))
+        probs = self._values(table)[:, order]
+        words, above = "a probability, at most that of the time before", np.ones(len(probs))
         for k, column in zip(order, probs.T, strict=True):
-            words = "a probability, at most that of the time before"
             is_valid = (column >= 0) & (column <= above + TOLERANCE)
             table.check(self.names[k], is_valid, words, column)
             above = column
-        return SurvivalCurve(jnp.asarray(times), jnp.asarray(probs))
+        return SurvivalCurve(jnp.asarray(self.times)[order], jnp.asarray(probs))
 
     def _read_draws(self, table: Table) -> Empirical:
         return Empirical(self._values(table))
+
+
+def _hint(family: str, table: Table) -> str:
+    if table.on_command_line:
+        return ""
+    return (
+        f"; if they are logits, pass calibjax.{family}.from_logits(predictions), if draws, "
+        "calibjax.Empirical(predictions), and of means calibjax.Normal(mean, sd)"
+    )

@@ -1,13 +1,12 @@
 """One data set of a frame or a file."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from calibjax._base.check import check_flag
 from calibjax._data import Data
-from calibjax.frames._columns import ColumnNames
-from calibjax.frames._frame import read_frame
+from calibjax.frames._columns import Columns, Model
+from calibjax.frames._read_table import read_table
 from calibjax.frames._row_columns import dependence_of, groups_of, targets_of, weights_of
 from calibjax.frames._table import Table
 
@@ -104,20 +103,22 @@ def read_data(source: Any, **columns: Unpack[ColumnOptions]) -> Data:
         >>> float(cj.calibration_test(jax.random.key(0), data).pvalue)
         0.001
     """
-    return as_data_of_table(read_table(source, columns.get("target")), columns)
+    model, beside = read_model(read_table(source, columns.get("target")), columns)
+    data = Data(
+        model.predictions,
+        beside["targets"],
+        weights=beside["weights"],
+        **beside["dependence"]._asdict(),
+    )
+    names = {"classes": model.classes, "row_names": model.row_names}
+    return data.replace(groups=beside["groups"], **names)
 
 
-def read_table(source: Any, target: Name) -> Table:
-    """The columns of a frame or a file."""
-    if isinstance(source, (str, Path)):
-        from calibjax.frames.files import read_tables  # needs Polars
+def read_model(table: Table, columns: ColumnOptions) -> tuple[Model, dict[str, Any]]:
+    """Predictions and targets of a table, and what else columns say of its rows.
 
-        return read_tables([Path(source)])
-    return read_frame(source, target)
-
-
-def as_data_of_table(table: Table, columns: ColumnOptions) -> Data:
-    """The data set in the columns of a table."""
+    This is the targets, of which some may be censored, weights, `Dependence`, and groups.
+    """
     beside: Any = {name: columns.get(name) for name in ("censored", "weights", "clusters", "times")}
     for argument, name in beside.items():
         if not (name is None or isinstance(name, str)):
@@ -126,28 +127,19 @@ def as_data_of_table(table: Table, columns: ColumnOptions) -> Data:
             )
     for flag in ("sort_quantiles", "normalize", "drop_missing"):
         check_flag(flag, columns.get(flag, False))
-    horizon, groups = columns.get("horizon"), names_of_groups(columns.get("groups"))
-    used: Any = {x: y for x, y in columns.items() if x not in (*beside, "horizon", "groups")}
-    model = ColumnNames(**used).of(table, others=list(beside.values()))
-    dependence = dependence_of(model, beside["clusters"], beside["times"], horizon)
-    data = Data(
-        model.predictions,
-        targets_of(model, beside["censored"]),
-        weights=weights_of(model, beside["weights"]),
-        **dependence._asdict(),
-    )
-    found = groups_of(model, groups) or None
-    return data.replace(groups=found, classes=model.classes, row_names=model.row_names)
-
-
-def names_of_groups(groups: Any) -> Sequence[str]:
-    """The names of columns of groups; a TypeError if these are no names."""
-    if groups is None or isinstance(groups, str):
-        return [] if groups is None else [groups]
-    is_list = isinstance(groups, Sequence)
-    if not is_list or not all(isinstance(name, str) for name in groups):
+    groups: Any = columns.get("groups")
+    groups = [groups] if isinstance(groups, str) else [] if groups is None else groups
+    if not isinstance(groups, Sequence) or not all(isinstance(name, str) for name in groups):
         raise TypeError(
-            f"groups must be a list of names of columns of data, such as ['region'], got "
+            "groups must be a list of names of columns of data, such as ['region'], got "
             f"{type(groups).__name__}."
         )
-    return groups
+    used: Any = {x: y for x, y in columns.items() if x not in (*beside, "horizon", "groups")}
+    model = Columns(**used).of(table, others=list(beside.values()))
+    table, horizon = model.table, columns.get("horizon")
+    return model, {
+        "targets": targets_of(model, beside["censored"]),
+        "weights": weights_of(table, beside["weights"]),
+        "dependence": dependence_of(table, beside["clusters"], beside["times"], horizon),
+        "groups": groups_of(table, groups) or None,
+    }

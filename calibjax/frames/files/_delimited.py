@@ -3,17 +3,14 @@
 import csv
 import io
 import itertools
-import sys
 from codecs import BOM_UTF8
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from calibjax.frames._table import are_empty
-from calibjax.frames.files._table import FileTable
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Lines that say which separator a file has.
@@ -25,17 +22,17 @@ class Text(NamedTuple):
 
     Args:
         header: the names of all columns, of which some may be empty.
-        columns: all of them; those without a name are called by their numbers, behind a blank.
         separator: what is between columns.
         with_commas: the columns of numbers that have commas before decimals.
         has_bom: whether a byte order mark is before it, without which spreadsheets garble accents.
+        said: what users should know of how it was read.
     """
 
     header: tuple[str | None, ...]
-    columns: dict[str, pl.Series]
     separator: str
     with_commas: list[str]
     has_bom: bool
+    said: str
 
     def content_of(self, frame: pl.DataFrame, new: list[str]) -> bytes:
         """The frame as such a text; some of its columns are new numbers."""
@@ -49,12 +46,13 @@ class Text(NamedTuple):
 
 
 def read_delimited(
-    path: Path, content: bytes, separator: str | None = None, decimal: str | None = None
-) -> FileTable:
-    """The columns of a text, whose header is its first line that is not blank.
+    content: bytes, separator: str | None = None, decimal: str | None = None
+) -> tuple[dict[str, pl.Series], np.ndarray, Text]:
+    """The columns of a text, whose header is its first line that is not blank, and their lines.
+
+    Columns without a name are called by their numbers, behind a blank.
 
     Args:
-        path: what errors call the file.
         content: its bytes.
         separator: the character between columns; None if the file should say it.
         decimal: the character before decimals, a point or a comma; None for a point, or for a comma
@@ -62,29 +60,23 @@ def read_delimited(
     """
     text = content.removeprefix(BOM_UTF8)
     found = separator or _separator_of(text)
-    if not any(map(any, _reader(text, found, strict=False))):
+    cells, lines = _cells(text, found)
+    is_used = cells.select(~pl.all_horizontal(pl.all().is_null())).to_series()
+    if not is_used.any():
         raise ValueError("it is empty")
-    cells = _cells(path, text, found)
-    n_lines = 1 + pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))
-    lines = cells.select(1 + n_lines.cum_sum() - n_lines).to_series()
-    is_blank = cells.select(pl.all_horizontal(pl.all().is_null())).to_series()
-    lines, cells = lines.filter(~is_blank), cells.filter(~is_blank)
+    cells, lines = cells.filter(is_used), lines[is_used.to_numpy()]
     header = cells.row(0)
     names = [(name or "").strip() or f" {k}" for k, name in enumerate(header, 1)]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{path}: expected different names of columns, got {name} twice.")
+            raise ValueError(f"expected different names of columns, got {name} twice")
     frame = cells[1:].rename(dict(zip(cells.columns, names, strict=True)))
-    commas = [] if found == "," and decimal is None else _with_commas(path, frame, decimal)
+    commas = [] if found == "," and decimal is None else _with_commas(frame, decimal)
     frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
-    seen = [f"{_SEPARATORS[found]} between columns"] if separator is None and found != "," else []
-    seen += ["commas before decimals"] if commas and decimal is None else []
-    if seen:
-        print(f"{path}: read with {' and '.join(seen)}.", file=sys.stderr)
-    columns = frame.to_dict()
-    written = Text(header, columns, found, commas, content.startswith(BOM_UTF8))
-    named = {name: column for name, column in columns.items() if name.strip() == name}
-    return FileTable(path, named, lines[1:].to_numpy(), written=written)
+    said = [f"{_SEPARATORS[found]} between columns"] if separator is None and found != "," else []
+    said += ["commas before decimals"] if commas and decimal is None else []
+    has_bom = content.startswith(BOM_UTF8)
+    return frame.to_dict(), lines[1:], Text(header, found, commas, has_bom, " and ".join(said))
 
 
 def _reader(text: bytes, separator: str, strict: bool) -> Any:
@@ -103,51 +95,40 @@ def _separator_of(text: bytes) -> str:
     return ","
 
 
-def _cells(path: Path, text: bytes, separator: str) -> pl.DataFrame:
-    """All cells as texts, so that an error can quote what is there, with null for empty ones.
+def _cells(text: bytes, separator: str) -> tuple[pl.DataFrame, np.ndarray]:
+    """All cells as texts, so that an error can quote what is there, and the line of each row.
 
-    Polars toggles at each quotation mark between what is inside of quotes and what is not: one that
-    stands for inches would join rows.  What is no standard text, or what it refuses, is for csv.
+    Empty cells are null.  Polars toggles at each quotation mark between what is inside of quotes
+    and what is not: one that stands for inches would join rows.  Texts with such marks, and what
+    Polars refuses, are for csv.
     """
-    if _is_standard(text, separator):
+    plain = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    n_blank = len(plain) - len(plain.lstrip(b"\n"))
+    if b'"' not in text and n_blank < len(plain):
         with suppress(pl.exceptions.ComputeError):
-            return pl.read_csv(text, has_header=False, infer_schema=False, separator=separator)
-    reader, line, rows = _reader(text, separator, strict=True), 1, []
-    n_columns = 0
+            options: Any = {"has_header": False, "infer_schema": False, "separator": separator}
+            frame = pl.read_csv(plain[n_blank:], quote_char=None, **options)
+            return frame, np.arange(n_blank, n_blank + len(frame)) + 1
+    reader, rows, lines, line, n_columns = _reader(text, separator, strict=True), [], [], 1, 0
     try:
         for row in reader:
             rows.append(row)
+            lines.append(line)
             n_columns = n_columns or len(row)
             if len(row) > n_columns:
                 raise csv.Error(f"expected {n_columns} values, as in the header, got {len(row)}")
             line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{path}, line {line}: {error}; --separator says what is between columns, and "
-            "quotation marks are around a whole value, and doubled inside of it."
+            f"line {line}: {error}; --separator says what is between columns, and quotation marks "
+            "are around a whole value, and doubled inside of it"
         ) from None
     columns = itertools.zip_longest(*rows)
     frame = pl.DataFrame([pl.Series(str(k), x, pl.String) for k, x in enumerate(columns)])
-    return frame.with_columns(pl.all().replace("", None))
+    return frame.with_columns(pl.all().replace("", None)), np.array(lines, int)
 
 
-def _is_standard(text: bytes, separator: str) -> bool:
-    r"""Whether line ends of the first line and all quotation marks are where Polars expects them.
-
-    Lines end in \n or \r\n, and the first one is not blank.  Every other mark opens a quoted part,
-    behind the end of a cell or behind a mark that it doubles, and the next one closes it, before
-    the end of the cell or before its double.
-    """
-    characters = np.frombuffer(text, np.uint8)
-    marks = np.flatnonzero(characters == ord('"')) if b'"' in text else np.zeros(0, int)
-    # The first and the last mark of a text have themselves beside them.
-    beside = np.concatenate([marks[::2] - 1, marks[1::2] + 1]).clip(0, len(text) - 1)
-    are_around_cells = np.isin(characters[beside], [*f'"\r\n{separator}'.encode()]).all()
-    first = text[: text.find(b"\n")].removesuffix(b"\r")
-    return bool(are_around_cells) and len(marks) % 2 == 0 and b"\r" not in first and bool(first)
-
-
-def _with_commas(path: Path, frame: pl.DataFrame, decimal: str | None) -> list[str]:
+def _with_commas(frame: pl.DataFrame, decimal: str | None) -> list[str]:
     """The columns of numbers that have commas before decimals."""
     found, cells = [], [pl.Series([], dtype=pl.String)]
     for column in frame if decimal != "." else ():
@@ -165,7 +146,7 @@ def _with_commas(path: Path, frame: pl.DataFrame, decimal: str | None) -> list[s
     is_of_thousands = shown.str.tail(4).str.starts_with(",") & ~shown.str.starts_with("0")
     if decimal is None and found and is_of_thousands.all():
         raise ValueError(
-            f"{path}: a number such as {shown[0]} has two readings; --decimal , says that a comma "
-            "is before decimals, and --decimal . that it is not."
+            f"a number such as {shown[0]} has two readings; --decimal , says that a comma is "
+            "before decimals, and --decimal . that it is not"
         )
     return found

@@ -11,13 +11,12 @@ options without their question.
 import json
 from codecs import BOM_UTF8
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from calibjax.frames.files._table import FileTable
+from calibjax.frames._table import Table
 
 # The columns that stand for what such a log says.
 PROBS, TARGET = "option_probabilities", "target"
@@ -26,13 +25,13 @@ ANSWERS = "filtered_resps"
 _KEYS = {"doc_id", ANSWERS, TARGET}
 
 
-def lines_with(table: FileTable, new: Sequence[pl.Series]) -> bytes:
+def lines_with(table: Table, new: Sequence[pl.Series]) -> bytes:
     """The objects of a file of lines with new columns; where these are null, nothing is new.
 
     Columns that are in no object, such as those of a log, are new keys.
     """
     texts = (line for line in table.written.splitlines() if line.strip())
-    rows = zip(table.row_numbers, texts, *(column.to_list() for column in new), strict=True)
+    rows = zip(table.rows, texts, *(column.to_list() for column in new), strict=True)
     found = []
     for number, text, *values in rows:
         record = json.loads(text)
@@ -42,41 +41,40 @@ def lines_with(table: FileTable, new: Sequence[pl.Series]) -> bytes:
         found.append(json.dumps(record, ensure_ascii=False))
         if found[-1].count("Infinity") > text.count(b"Infinity"):
             raise ValueError(
-                f"{table.path}, line {number}: a number is too large for 64 bits; write a text."
+                f"{table.source}, line {number}: a number is too large for 64 bits; write a text."
             )
     return "\n".join([*found, ""]).encode()
 
 
-def read_json(path: Path, content: bytes) -> FileTable:
-    """A list of objects, whose rows are counted from 0, or lines, by which objects are called."""
-    rows, content = {}, content.removeprefix(BOM_UTF8)
+def read_json(content: bytes) -> tuple[dict[str, pl.Series], np.ndarray]:
+    """The columns of a list of objects, whose rows are counted from 0, or of lines, and these."""
+    content = content.removeprefix(BOM_UTF8)
     if content.lstrip().startswith(b"["):
-        for k, value in enumerate(_loaded(str(path), content)):
-            rows[k] = _record(f"{path}, row {k}", value)
+        found = {f"row {k}": (k, x) for k, x in enumerate(_loaded("", content))}
     else:
-        for k, line in enumerate(content.splitlines(), 1):
-            if line.strip():
-                rows[k] = _record(f"{path}, line {k}", _loaded(f"{path}, line {k}", line))
-    if not rows:
-        raise ValueError(f"{path}: expected an object on each line, got an empty file.")
-    records = list(rows.values())
+        lines = enumerate(content.splitlines(), 1)
+        found = {
+            f"line {k}": (k, _loaded(f"line {k}: ", line)) for k, line in lines if line.strip()
+        }
+    if not found:
+        raise ValueError("expected an object on each line, got an empty file")
+    for where, (_, value) in found.items():
+        if not isinstance(value, dict):
+            came = "a list" if isinstance(value, list) else json.dumps(value)
+            raise ValueError(
+                f"{where}: expected an object, such as {{'p': 0.3, 'y': 1}}, got {came}"
+            )
+    records = [_with_probabilities(_flat(value)) for _, value in found.values()]
     names = dict.fromkeys(name for record in records for name in record)
     columns = {name: _column(name, [record.get(name) for record in records]) for name in names}
-    return FileTable(path, columns, np.array(list(rows), int), written=content)
+    return columns, np.array([k for k, _ in found.values()], int)
 
 
-def _loaded(source: str, text: bytes) -> Any:
+def _loaded(where: str, text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # also a text that is not UTF-8
-        raise ValueError(f"{source}: this JSON cannot be read: {error}.") from None
-
-
-def _record(source: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        came = "a list" if isinstance(value, list) else json.dumps(value)
-        raise ValueError(f"{source}: expected an object, such as {{'p': 0.3, 'y': 1}}, got {came}.")
-    return _with_probabilities(_flat(value))
+        raise ValueError(f"{where}this JSON cannot be read: {error}") from None
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
