@@ -8,9 +8,13 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax.evaluation._curves import worst_cell, worst_level
-from calibjax.evaluation._direction import clear_directions, directions_in_words
-from calibjax.evaluation._direction_of_labels import directions_of_labels
-from calibjax.evaluation._direction_of_numbers import directions_of_numbers, directions_of_vectors
+from calibjax.evaluation._directions import (
+    clear_directions,
+    directions_in_words,
+    directions_of_labels,
+    directions_of_numbers,
+    directions_of_vectors,
+)
 from calibjax.intervals import Sampling
 
 N = 1000

@@ -22,19 +22,20 @@ import calibjax as cj
 import calibjax.plot
 from calibjax._data import as_data, padded
 from calibjax.evaluation._curves import worst_level
-from calibjax.evaluation._direction import Direction
-from calibjax.evaluation._effect import Effect
-from calibjax.evaluation._metrics import Measure, _ratios_to_variance, measures
-from calibjax.evaluation._remarks import Impossible, impossible_rows, in_words, remarks
+from calibjax.evaluation._directions import Direction
+from calibjax.evaluation._measures import (
+    Effect,
+    Impossible,
+    Measure,
+    impossible_rows,
+    measures,
+    ratios_to_variance,
+)
 from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
 from calibjax.evaluation._report._page import rows_of_page
-from calibjax.evaluation._summary import (
-    _skce_in_words,
-    interval_text,
-    value_text,
-    verdict,
-)
-from calibjax.evaluation._wording import class_name, number, shown_names
+from calibjax.evaluation._sentences import impossible_in_words, remarks, skce_in_words, verdict
+from calibjax.evaluation._summary import value_text
+from calibjax.evaluation._wording import class_name, interval_text, number, shown_names
 from calibjax.frames._arrays import read_inputs
 from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
 
@@ -246,7 +247,8 @@ def test_which_targets_are_impossible():
     # Before a curve falls, and after it has reached 0.
     curves = cj.SurvivalCurve(jnp.array([1.0, 2.0, 3.0]), jnp.array([[1.0, 0.5, 0.0]] * 3))
     assert impossible(curves, jnp.array([0.5, 1.5, 4.0])) == [0, 2]
-    words = in_words(Impossible(np.array([0])), curves)
+    found = SimpleNamespace(impossible=Impossible(np.array([0])), predictions=curves)
+    words = impossible_in_words(found)
     assert "the probability 0, before the curve falls or after it has reached 0 (row 0)" in words
     known = cj.Between.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
     data = padded(as_data(curves, known, intervals=True))
@@ -332,7 +334,7 @@ def test_when_an_error_is_told_as_a_temperature():
 
 def test_the_size_of_an_error_in_a_sentence():
     def words(value, *interval):
-        return _skce_in_words(value, interval, 95.0)
+        return skce_in_words(value, interval, 95.0)
 
     assert words(0.00404, 0.00171, 0.00747) == "0.0040 (95 % CI 0.0017 to 0.0075)"
     assert words(4.4e-5, 0.0, 0.00142) == "4.4e-05 (95 % CI 0 to 0.0014)"
@@ -641,7 +643,7 @@ def test_the_squared_error_of_an_ensemble():
     draws = deviations[:, None] * rng.normal(size=(20_000, 5))
     squares = (deviations * rng.normal(size=20_000) - draws.mean(axis=1)) ** 2
     variances, sampling = draws.var(axis=1), Sampling(20_000)
-    found = _ratios_to_variance(cj.Empirical(draws), squares, variances, sampling)
+    found = ratios_to_variance(cj.Empirical(draws), squares, variances, sampling)
     by_hand = squares.mean() / (draws.var(axis=1, ddof=1) * (1 + 1 / 5)).mean()
     assert np.mean(found) == pytest.approx(by_hand)
     assert np.mean(found) == pytest.approx(1, abs=0.03) and np.mean(squares / variances) > 2.5
@@ -653,7 +655,7 @@ def test_the_squared_error_of_an_ensemble():
     # Draws with weights are the law itself.
     law = cj.Empirical(draws, np.full((20_000, 5), 0.2))
     np.testing.assert_allclose(
-        _ratios_to_variance(law, squares, variances, sampling), squares / variances
+        ratios_to_variance(law, squares, variances, sampling), squares / variances
     )
 
 

@@ -4,6 +4,7 @@ import copy
 import datetime
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -14,15 +15,10 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data import Dependence, as_data, padded
 from calibjax.evaluation._dependence import remarks_on_few_units
-from calibjax.evaluation._expected_events import (
-    events_of,
-    remark_on_censoring,
-    shift_in_words,
-    target_in_words,
-)
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._metric_intervals import Measure
-from calibjax.evaluation._redrawn_statistics import label_statistics
+from calibjax.evaluation._measures import Measure, label_statistics, measures
+from calibjax.evaluation._sentences import remark_on_censoring, shift_in_words
+from calibjax.evaluation._wording import target_in_words
 from calibjax.frames import read_dependence, read_weights
 from calibjax.frames._arrays import read_inputs
 from calibjax.intervals import Sampling, mean_interval, wilson_interval
@@ -131,7 +127,8 @@ def test_rows_that_are_censored_between_few_times_of_curves_are_said():
 
 
 def _events(curves, low, high):
-    return events_of(padded(as_data(curves, cj.Between(low, high), intervals=True)), 0.95)
+    data = padded(as_data(curves, cj.Between(low, high), intervals=True))
+    return measures(jax.random.key(0), data, 0.95, 9).get("events")
 
 
 def test_of_which_targets_events_are_counted():

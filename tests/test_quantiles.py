@@ -12,7 +12,7 @@ from compiled import call
 import calibjax as cj
 from calibjax._data import as_data
 from calibjax.evaluation._curves import worst_level
-from calibjax.evaluation._metrics import measures
+from calibjax.evaluation._measures import measures
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 VALUES = (0.0, 0.0, 1.0, 2.0, 3.0)

@@ -9,8 +9,7 @@ import numpy as np
 from calibjax import curves
 from calibjax._data import Data
 from calibjax.distributions import Quantiles
-from calibjax.evaluation._metrics import shares_of_levels
-from calibjax.evaluation._redrawn_statistics import judged
+from calibjax.evaluation._measures import judged, shares_of_levels
 from calibjax.evaluation._wording import class_name, event_name, interval_text
 
 

@@ -17,18 +17,23 @@ from calibjax._data import Between, Data, Dependence, Distribution, padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
-from calibjax.evaluation._direction import Direction
-from calibjax.evaluation._directions_by_family import directions_of
-from calibjax.evaluation._effect import Effect, effect_of
+from calibjax.evaluation._directions import Direction, directions_of
 from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
 from calibjax.evaluation._keys import Keys, keys_of
-from calibjax.evaluation._metrics import Measure, measures
+from calibjax.evaluation._measures import (
+    Effect,
+    Impossible,
+    Measure,
+    effect_of,
+    impossible_rows,
+    measures,
+)
 from calibjax.evaluation._recalibration_check import (
     RecalibrationCheck,
     recalibration_check,
     recalibration_checks,
 )
-from calibjax.evaluation._remarks import Impossible, impossible_rows, remarks
+from calibjax.evaluation._sentences import remarks, sentence, verdict
 from calibjax.evaluation._serial_dependence import (
     Column,
     Neighbours,
@@ -36,7 +41,7 @@ from calibjax.evaluation._serial_dependence import (
     neighbours_in_columns,
     remarks_on_order,
 )
-from calibjax.evaluation._summary import saved, sentence, summary, verdict
+from calibjax.evaluation._summary import saved, summary
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.intervals import Sampling

@@ -22,20 +22,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 
 from calibjax._data import Between, Data, Distribution, known_point
 from calibjax.distributions import SurvivalCurve
-from calibjax.evaluation._metric_intervals import Measure
-from calibjax.evaluation._wording import interval_text, number
-from calibjax.intervals import Sampling
+
+# The p-value may be too small if a larger share of rows is censored between two times of a curve
+# that falls by more than this between them.
+MOST_INSIDE, LARGE_CELL = 0.05, 0.1
 
 
-def events_of(data: Data, confidence_level: float) -> Measure | None:
-    """How many events happened, and the range for it until rows were last seen.
+def expected_events(data: Data) -> tuple[float, float] | None:
+    """How many events happened, and how many a calibrated model has until rows were last seen.
 
-    For rows that depend on each other only the mean is known.  None unless some rows are censored
-    on the right and all others are known, for counts, for weights, and if the sum is infinite.
+    None unless some rows are censored on the right and all others are known, for counts, for
+    weights, and if the sum is infinite.
     """
     targets, n = data.targets, data.n_kept()
     low, high = (np.asarray(x)[:n] for x in (targets.low, targets.high))
@@ -44,16 +44,10 @@ def events_of(data: Data, confidence_level: float) -> Measure | None:
     is_right = is_censored.any() and (is_seen | is_censored).all()
     if not (is_right and is_real) or data.weights is not None:
         return None
-    found = (np.asarray(x)[:n] for x in _hazards(data.predictions, targets))
-    times, hazards, is_before_end = found
+    times, hazards, is_before_end = (np.asarray(x)[:n] for x in _hazards(data.predictions, targets))
     is_event = is_seen & is_before_end
     expected = _expected(data.predictions[:n], times, hazards.astype(np.float64), is_event)
-    if not math.isfinite(expected):
-        return None
-    half = 0.0
-    if not Sampling.of_data(data).is_dependent:
-        half = float(ndtri((1 + confidence_level) / 2)) * math.sqrt(expected)
-    return Measure(float(np.sum(is_event)), None, (max(expected - half, 0.0), expected + half))
+    return (float(np.sum(is_event)), expected) if math.isfinite(expected) else None
 
 
 @jax.jit
@@ -100,48 +94,7 @@ def _cells(curves: SurvivalCurve, times: np.ndarray) -> np.ndarray:
     return np.sum(np.asarray(curves.times) < times[:, None], axis=1)
 
 
-def events_in_words(events: Measure | None) -> str:
-    """How many events happened and were expected, as the end of a sentence."""
-    if events is None or events.if_calibrated is None:
-        return ""
-    low, high = events.if_calibrated
-    expected = number(low) if low == high else f"{low:.0f} to {high:.0f}"
-    return f", with {events.value:.0f} events where {expected} were expected"
-
-
-# The p-value may be too small if a larger share of rows is censored between two times of a curve
-# that falls by more than this between them.
-_MOST_INSIDE, _LARGE_CELL = 0.05, 0.1
-
-
-def n_unknown(targets: Any) -> int:
-    """How many targets are not known exactly."""
-    if not isinstance(targets, Between):
-        return 0
-    return int(np.sum(np.asarray(targets.low) != np.asarray(targets.high)))
-
-
-def remark_on_censoring(data: Data) -> str:
-    """What an evaluation lacks because only intervals of targets are known."""
-    targets, share = data.targets, _share_in_large_cells(data)
-    if targets.censored_at is not None:
-        said = "The p-value draws targets and hides them as their rows would be hidden."
-    elif share <= _MOST_INSIDE:
-        said = "The p-value needs no law of what hides them, and is right for many rows."
-    else:
-        said = (
-            f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
-            f"a curve with a probability above {_LARGE_CELL:g} between them, where S is taken to "
-            "be linear. Give curves at more times, or censored_at of all rows."
-        )
-    return (
-        f"Hidden targets: of {n_unknown(targets)} of {len(targets.low)} only an interval is known. "
-        f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
-        "targets and are left out."
-    )
-
-
-def _share_in_large_cells(data: Data) -> float:
+def share_in_large_cells(data: Data) -> float:
     """The share of rows that are censored between two times of a curve that falls much there."""
     curves, targets = data.samples
     if not isinstance(curves, SurvivalCurve):
@@ -151,27 +104,11 @@ def _share_in_large_cells(data: Data) -> float:
     ends = np.pad(np.asarray(curves.times), ((0, 0), (0, 1)), constant_values=np.inf)
     cells = _cells(curves, at)
     is_inside = np.isposinf(targets.high) & (at > 0) & (at < ends[rows, cells])
-    return float(np.mean(is_inside & (falls[rows, cells] > _LARGE_CELL)))
+    return float(np.mean(is_inside & (falls[rows, cells] > LARGE_CELL)))
 
 
-def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | None:
-    """Whether targets are higher or lower than predicted, by their mean PIT; None if not clear.
-
-    What is known of events is said, too.
-    """
-    interval = mean_pit.interval
-    if interval is None or interval[0] <= 0.5 <= interval[1]:
-        return None
-    towards = "higher" if mean_pit.value > 0.5 else "lower"
-    return (
-        f"targets are {towards} than predicted, as far as is known on average at "
-        f"{100 * mean_pit.value:.3g} % of the predicted probability, where 50 % is right"
-        f"{events_in_words(events)}"
-    )
-
-
-def target_in_words(low: float, high: float) -> str:
-    """An interval low < y <= high, or the target itself."""
-    if low < high == np.inf:
-        return f"> {number(low)}"
-    return f"≤ {number(high)}" if low == -np.inf < high else interval_text((low, high))
+def n_unknown(targets: Any) -> int:
+    """How many targets are not known exactly."""
+    if not isinstance(targets, Between):
+        return 0
+    return int(np.sum(np.asarray(targets.low) != np.asarray(targets.high)))

@@ -7,8 +7,7 @@ import numpy as np
 
 from calibjax._data import Data, Distribution, padded
 from calibjax.distributions import Empirical, Normal, Quantiles
-from calibjax.evaluation._summary import temperature_text
-from calibjax.evaluation._wording import number
+from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import has_temperature
 from calibjax.recalibration import (

@@ -26,14 +26,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.compile import quick_jit
 from calibjax._data import Between, Data, clean
-from calibjax.evaluation._redrawn_statistics import (
+from calibjax.evaluation._measures import (
     drawn_labels,
-    drawn_pits,
     label_probabilities,
     under_model_on_host,
 )
-from calibjax.resampling import host_pvalue
+from calibjax.resampling import draw_pits, host_pvalue
 from calibjax.scores import pit, pit_interval
 
 _N_RESAMPLES = 299
@@ -190,7 +190,7 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
         return np.sqrt(np.float32(2)) * np.stack(cosines)
 
     rows = jnp.arange(min(data.n, _MOST_ROWS), dtype=jnp.int32)
-    draw = functools.partial(drawn_pits, jax.random.fold_in(key, 3), rows)
+    draw = functools.partial(_drawn_pits, jax.random.fold_in(key, 3), rows)
     return pits, draw, features, basis[None]
 
 
@@ -208,6 +208,12 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     draw = functools.partial(drawn_labels, key, data)
     basis = np.stack([_cosines(row, ties) for row in expected])
     return np.asarray(data.targets)[:n], draw, features, basis
+
+
+@functools.partial(quick_jit, simple_loops=True)
+def _drawn_pits(key: jax.Array, rows: jax.Array, group: jax.Array) -> jax.Array:
+    """A group of draws of the PIT of each row, ``[DRAWS_PER_GROUP, n]``."""
+    return draw_pits(key, rows, group[None], jnp.float32)[0].T
 
 
 @jax.jit

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax.recalibration import is_end_of_range
 from calibjax.segments import first_of
 
 # Below it whole numbers have all their digits, instead of a power of ten.
@@ -32,6 +33,21 @@ def interval_text(interval: tuple[float, float] | None, between: str = " … ") 
         return ""
     low, high = map(number, interval)
     return low if low == high else f"{low}{between}{high}"
+
+
+def temperature_text(best_temperature: float) -> str:
+    """The temperature that suits a model best; it may be the end of the range that was searched."""
+    words = ""
+    if is_end_of_range(best_temperature):
+        words = "at least " if best_temperature > 1 else "at most "
+    return f"{words}{best_temperature:.3g}"
+
+
+def target_in_words(low: float, high: float) -> str:
+    """An interval low < y <= high, or the target itself."""
+    if low < high == np.inf:
+        return f"> {number(low)}"
+    return f"≤ {number(high)}" if low == -np.inf < high else interval_text((low, high))
 
 
 def named_rows(rows: np.ndarray) -> str:

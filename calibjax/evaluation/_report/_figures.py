@@ -16,8 +16,8 @@ from calibjax._data import Between, Data, padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._groups import worst_segment
 from calibjax.evaluation._keys import keys_of
-from calibjax.evaluation._redrawn_statistics import judged
-from calibjax.evaluation._remarks import in_words
+from calibjax.evaluation._measures import judged
+from calibjax.evaluation._sentences import impossible_in_words
 from calibjax.evaluation._wording import event_name, shown_names
 from calibjax.plot import NotebookFigure, SettledLayout
 from calibjax.segments import Segment, SegmentTestResult
@@ -181,7 +181,7 @@ def _judged_event(n_labels: int, classes: list[Any] | None) -> str:
 
 def _seen(evaluation: Any, worst: str | None) -> str:
     """Where the maps show an error, and rows that no cell shows; the verdict says the same."""
-    impossible = in_words(evaluation.impossible, evaluation.predictions)
+    impossible = impossible_in_words(evaluation)
     said = [] if impossible is None else [f"{impossible}."]
     if worst is not None and not evaluation.impossible.is_all(evaluation.level):
         said.append(f"{worst[0].upper()}{worst[1:]}.")

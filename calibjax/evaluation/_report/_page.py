@@ -9,12 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._data import Between
-from calibjax.evaluation._expected_events import target_in_words
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
 from calibjax.evaluation._report._figures import figures_of, figures_of_groups
 from calibjax.evaluation._report._kernels import lines_of_kernels
 from calibjax.evaluation._summary import rows_of_summary, value_text
-from calibjax.evaluation._wording import class_name, interval_text, named_rows, number, shown_names
+from calibjax.evaluation._wording import (
+    class_name,
+    interval_text,
+    named_rows,
+    number,
+    shown_names,
+    target_in_words,
+)
 from calibjax.segments import SegmentTestResult
 
 # So many lines of rows, of which some stand for several equal ones, but not for more than these.

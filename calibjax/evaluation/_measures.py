@@ -1,0 +1,481 @@
+"""The numbers of an evaluation, each with an interval, or with what a calibrated model would show.
+
+Statistics of labels are in NumPy: a program that computes all of them takes longer to compile than
+they take to compute.  What is drawn, and p-values, are those of `resampling`.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax import intervals
+from calibjax._base.compile import quick_jit
+from calibjax._data import Between, Data, Distribution, clean
+from calibjax.discrepancy import normal_form
+from calibjax.distributions import Empirical, Quantiles, SurvivalCurve, Univariate
+from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
+from calibjax.evaluation._expected_events import expected_events
+from calibjax.evaluation._wording import named_rows
+from calibjax.expectations import default_kernel, has_log_prob
+from calibjax.hypothesis_tests import aggregated_skce_test
+from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
+from calibjax.recalibration import fit_temperature
+from calibjax.resampling import DRAWS_PER_GROUP, draw_targets, host_pvalue
+from calibjax.scores import crps, log_score, pit, pit_interval
+
+# The central interval whose coverage is counted, and the bins of an ECE.
+COVERAGE, _BINNING = 0.9, UniformBinning(10)
+# The first words of calibration errors that, with more than two classes, see the top label alone.
+TOP_LABEL = "top-label "
+# Rounding in an ECE: data sets without any event are the same data sets, and must tie.
+_ROUNDING = 1e-9
+# The mean of U = F(y), or of what is known of it; how many events came, and should have.
+MEAN_PIT, EVENTS = "mean place of targets", "events"
+# The largest number of levels of quantiles that are shown.
+_MOST_LEVELS = 9
+# The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for
+# rows that have weights or depend on each other.
+_MAX_ALL_PAIRS = 2**13
+# So many draws for one beyond the ends of an interval from landmarks, which the test of calibration
+# does not share: more draws move its ends by less than their own uncertainty.
+_DRAWS_BEYOND = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number that says how good predictions are.
+
+    Args:
+        value: the number.
+        interval: a confidence interval for it, from the rows; or None.
+        if_calibrated: where it would lie, with the same probability, if targets were drawn from the
+            predictions, or twice its mean; or None.
+        pvalue: for a measure of calibration, how often such targets show at least as much; or None.
+        note: words instead of all but the value, such as which rows have no number; or None.
+    """
+
+    value: float
+    interval: Interval | None = None
+    if_calibrated: Interval | None = None
+    pvalue: float | None = None
+    note: str | None = None
+
+
+class _Rows:
+    """The n kept rows, which come first, and what is known of means over them.
+
+    Args:
+        data: n predictions and targets.
+        confidence_level: of the intervals.
+        names: what rows are called; None for their numbers, from 0.
+    """
+
+    def __init__(self, data: Data, confidence_level: float, names: np.ndarray | None) -> None:
+        self.data, self.level, self.n = data, confidence_level, data.n_kept()
+        self.sampling = Sampling.of_data(data)
+        self.names = np.arange(self.n) if names is None else names
+
+    def kept(self, *columns: Any) -> list[np.ndarray]:
+        """The columns in float64 ``[n]``."""
+        return [np.asarray(x, np.float64)[: self.n] for x in columns]
+
+    def unknown(self, values: np.ndarray) -> Measure | None:
+        """No number, if a row is NaN: what is computed has no digits left there."""
+        lost = np.flatnonzero(np.isnan(values))
+        note = f"NaN in {named_rows(self.names[lost])}"
+        return Measure(math.nan, note=note) if len(lost) else None
+
+    def mean(
+        self, values: Any, least: float, most: float = math.inf, expected: float | None = None
+    ) -> Measure:
+        """The mean of scores that are at least `least` and at most `most`."""
+        (values,) = self.kept(values)
+        if_calibrated = None if expected is None else (expected, expected)
+        return self.unknown(values) or Measure(
+            float(self.sampling.shares() @ values),
+            mean_interval(values, self.level, (least, most), self.sampling),
+            if_calibrated,
+        )
+
+    def share(
+        self, hits: np.ndarray, probability: float, least: bool = True, most: bool = True
+    ) -> Measure:
+        """The share of hits, and where it lies if each row hits with a probability.
+
+        Of rows with weights, or that depend on each other, only the mean is known.  Without a
+        least or a most, the probability is a bound, and so is that end.
+        """
+        from scipy.special import bdtr
+
+        value, ends = float(self.sampling.shares() @ hits), (probability, probability)
+        if self.sampling.is_plain:
+            value, tail, n = float(hits.mean()), (1 - self.level) / 2, len(hits)
+            cdf = bdtr(np.arange(n + 1), n, probability)
+            low, high = np.searchsorted(cdf, [tail, 1 - tail]) / n
+            ends = float(low), float(high)
+        ends = ends[0] if least else 0.0, ends[1] if most else 1.0
+        return Measure(value, wilson_interval(hits, self.level, self.sampling), ends)
+
+
+def measures(
+    key: jax.Array,
+    data: Data,
+    confidence_level: float,
+    n_resamples: int,
+    row_names: np.ndarray | None = None,
+) -> dict[str, Measure]:
+    """The classical numbers that exist for predictions of this family, by their names.
+
+    Notes call a row by its name, or by its number from 0.
+    """
+    rows, predictions = _Rows(data, confidence_level, row_names), data.predictions
+    if isinstance(data.targets, Between):
+        return _of_intervals(rows)
+    if predictions.has_labels:
+        return _of_labels(key, rows, n_resamples)
+    if isinstance(predictions, Quantiles):
+        return _of_quantiles(rows)
+    return _log_score(rows) | (_of_numbers(key, rows) if predictions.target_shape == "n" else {})
+
+
+def log_scores(data: Data) -> np.ndarray | None:
+    """The log scores of the n kept rows, which come first, ``[n]``; None without a density."""
+    if not has_log_prob(data.predictions):
+        return None
+    return np.asarray(log_score(data))[: data.n_kept()]
+
+
+def _log_score(rows: _Rows) -> dict[str, Measure]:
+    scores = log_scores(rows.data)
+    if scores is None:
+        return {}
+    lost = np.flatnonzero(np.isposinf(scores))
+    if isinstance(rows.data.predictions, SurvivalCurve) and len(lost):
+        curves = "an event where its curve is" if len(lost) == 1 else "events where curves are"
+        count = "" if len(lost) == 1 else f"{len(lost)} "
+        note = f"{count}{curves} flat: {named_rows(rows.names[lost])}"
+        return {"log score": Measure(math.inf, note=note)}
+    # No probability is above 1; a density may be.
+    least = 0.0 if rows.data.predictions.target_kind == "integer" else -math.inf
+    return {"log score": rows.mean(scores, least)}
+
+
+def _of_intervals(rows: _Rows) -> dict[str, Measure]:
+    """What does not need to know the targets; what readers of survival times know belongs here.
+
+    If U = F(y) is uniform, so it is in the interval that is known, and the middle of this interval
+    has the mean 1/2, whatever hides the target.  For events of rows that depend on each other only
+    the mean is known.
+    """
+    low, high = rows.kept(*pit_interval(rows.data))
+    found = _log_score(rows) | {MEAN_PIT: rows.mean((low + high) / 2, 0.0, 1.0, 0.5)}
+    events = expected_events(rows.data)
+    if events is None:
+        return found
+    count, expected = events
+    half = 0.0
+    if not rows.sampling.is_dependent:
+        half = float(jax.scipy.special.ndtri((1 + rows.level) / 2)) * math.sqrt(expected)
+    ends = max(expected - half, 0.0), expected + half
+    return found | {EVENTS: Measure(count, None, ends)}
+
+
+def _of_labels(key: jax.Array, rows: _Rows, n_resamples: int) -> dict[str, Measure]:
+    scores, values = label_statistics(key, rows.data, n_resamples)
+    tail, sampling, predictions = (1 - rows.level) / 2, rows.sampling, rows.data.predictions
+
+    def measure(name: str, interval: Interval | None, pvalue: float | None = None) -> Measure:
+        low, high = np.quantile(values[name][:-1], [tail, 1 - tail], method="nearest")
+        if sampling.is_dependent:  # The mean of draws does not need independent rows.
+            low = high = values[name][:-1].mean()
+        return Measure(float(values[name][-1]), interval, (float(low), float(high)), pvalue)
+
+    def mean(name: str, most: float) -> Measure:
+        return measure(name, mean_interval(scores[name], rows.level, (0.0, most), sampling))
+
+    n_classes = predictions.n_labels
+    assert n_classes is not None
+    is_event = n_classes == 2
+    of_event = "" if is_event else TOP_LABEL
+    ece = measure("ECE", None, host_pvalue(values["ECE"], _ROUNDING))
+    if sampling.is_dependent:
+        ece = Measure(ece.value, note="its p would assume independent rows")
+    accuracy = wilson_interval(scores["accuracy"], rows.level, sampling)
+    return {
+        "accuracy at 1/2" if is_event else "accuracy": measure("accuracy", accuracy),
+        "log score": mean("log score", math.inf),
+        "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
+        **({"RPS": mean("RPS", n_classes - 1.0)} if predictions.is_ordered else {}),
+        f"{of_event}ECE": ece,
+        f"{of_event}smooth ECE": Measure(float(_smooth_ece(rows.data))),
+    }
+
+
+def _of_numbers(key: jax.Array, rows: _Rows) -> dict[str, Measure]:
+    predictions = rows.data.predictions
+    found = {"CRPS": rows.mean(crps(rows.data), 0.0)}
+    restricted = predictions.restricted(rows.data.targets)
+    targets, means, deviations = rows.kept(restricted, *moments(predictions))
+    squares = np.square(targets - means)
+    ratios = ratios_to_variance(predictions, squares, np.square(deviations), rows.sampling)
+    if np.isfinite(ratios).all() and np.isfinite(deviations).all():
+        found["squared error / variance"] = rows.mean(ratios, 0.0, expected=1.0)
+    pits = np.asarray(pit(key, rows.data))[: rows.n]
+    covered = rows.unknown(pits) or rows.share(np.abs(2 * pits - 1) <= COVERAGE, COVERAGE)
+    return found | {_coverage_name(COVERAGE): covered}
+
+
+def ratios_to_variance(
+    predictions: Distribution, squares: np.ndarray, variances: np.ndarray, sampling: Sampling
+) -> np.ndarray:
+    """Numbers of rows whose mean is 1 on average if the squared errors are as predicted.
+
+    The variance v of S draws from a distribution with the variance s^2 is s^2 (1 - 1/S) on average,
+    and the squared error of their mean s^2 (1 + 1/S).  The mean of their ratios is larger than that
+    of the distributions, as a small v is in the denominator; so the mean of the squares is divided
+    by that of v (S + 1) / (S - 1), and the numbers of rows are those of its linear expansion.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if not isinstance(predictions, Empirical) or predictions.weights is not None:
+            return squares / variances
+        n_draws = predictions.samples.shape[1]
+        expected = variances * np.divide(n_draws + 1, n_draws - 1)
+        shares = sampling.shares()
+        mean = shares @ expected
+        ratio = shares @ squares / mean
+        return ratio + (squares - ratio * expected) / mean
+
+
+@jax.jit
+def moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+    """Means and standard deviations."""
+    return predictions.mean(), predictions.standard_deviation()
+
+
+def _coverage_name(coverage: float) -> str:
+    return f"coverage of {100 * coverage:.3g} % intervals"
+
+
+def _of_quantiles(rows: _Rows) -> dict[str, Measure]:
+    """What was predicted and no more: at each level the share of targets that lie below.
+
+    Where targets are equal to quantiles, the share below may be smaller than the level, and the
+    share up to the quantile may be larger.
+    """
+    found = {"CRPS": rows.mean(crps(rows.data), 0.0)}
+    levels, below, up_to = shares_of_levels(*rows.data.samples)
+    below, up_to = below[: rows.n], up_to[: rows.n]
+    is_hit = np.any(below != up_to, axis=0)
+    if np.isclose(levels[0] + levels[-1], 1):
+        covered, coverage = up_to[:, -1] & ~below[:, 0], levels[-1] - levels[0]
+        ends_are_hit = is_hit[0] or is_hit[-1]
+        found[_coverage_name(coverage)] = rows.share(covered, coverage, most=not ends_are_hit)
+    n_shown = min(len(levels), _MOST_LEVELS)
+    for k in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
+        name = f"level {levels[k]:.4g}"
+        found[f"share below {name}"] = rows.share(below[:, k], levels[k], least=not is_hit[k])
+        if is_hit[k]:
+            found[f"share up to {name}"] = rows.share(up_to[:, k], levels[k], most=False)
+    return found
+
+
+def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, ...]:
+    """The K levels, and whether each target is below the quantile of each, or at most that.
+
+    The shapes are ``[K]``, ``[n, K]`` and ``[n, K]``.
+    """
+    levels, values = np.asarray(predictions.levels), np.asarray(predictions.values)
+    targets = np.asarray(targets)[:, None]
+    return levels, targets < values, targets <= values
+
+
+def under_model_on_host(
+    statistic: Callable[[np.ndarray], Any],
+    draw: Callable[[np.int32], jax.Array],
+    observed: np.ndarray,
+    n_resamples: int,
+) -> Any:
+    """``statistic(targets)`` of R draws from the model, and last of the observed targets.
+
+    Args:
+        statistic: a function of the targets of D data sets ``[D, n]``, a tree of arrays ``[D, …]``.
+        draw: the targets of a group of data sets, ``[DRAWS_PER_GROUP, ≥ n]``, by its number.
+        observed: the targets, ``[n]``.
+        n_resamples: the number of draws, R.
+
+    Returns:
+        The tree with arrays ``[R + 1, …]``.
+    """
+    groups = range(-(-n_resamples // DRAWS_PER_GROUP))
+    drawn = (np.asarray(draw(np.int32(k)))[:, : observed.size] for k in groups)
+    *of_draws, last = map(statistic, itertools.chain(drawn, [observed[None]]))
+    return jax.tree.map(
+        lambda value, *draws: np.concatenate([np.concatenate(draws)[:n_resamples], value]),
+        last,
+        *of_draws,
+    )
+
+
+def label_statistics(
+    key: jax.Array, data: Data, n_resamples: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Scores of the n kept rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
+
+    Means have the weights of the rows.  With them comes the ECE of `judged`.  Draw r of a row
+    depends only on (key, row, r).
+    """
+    shares, n = Sampling.of_data(data).shares(), data.n_kept()
+    observed, held = np.asarray(data.targets)[:n], np.asarray(label_probabilities(data))[:n]
+    probabilities = held.astype(np.float64)
+    n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
+    squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        tables = {
+            "log score": -np.log(probabilities),
+            # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
+            "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
+        }
+    if data.predictions.is_ordered:
+        tables["RPS"] = _ranked_scores(probabilities)
+    first_of_row = n_classes * np.arange(n)
+    event = np.ones(n, int) if n_classes == 2 else most_likely
+    confidences = np.minimum(held[np.arange(n), event], 1)
+    ends = _BINNING.ends(np.arange(1, _BINNING.n_bins, dtype=confidences.dtype))
+    bins = np.searchsorted(ends, confidences)
+    expected = np.bincount(bins, shares * confidences, _BINNING.n_bins)
+    is_in_bin = shares[:, None] * (bins[:, None] == np.arange(expected.size))
+
+    def row_scores(targets: np.ndarray) -> dict[str, np.ndarray]:
+        cells = first_of_row + targets
+        return {"accuracy": (targets == most_likely).astype(float)} | {
+            name: table.ravel().take(cells) for name, table in tables.items()
+        }
+
+    def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
+        events = (targets == event).astype(float) @ is_in_bin
+        errors = np.abs(events - expected).sum(axis=1)
+        return {name: x @ shares for name, x in row_scores(targets).items()} | {"ECE": errors}
+
+    draw = functools.partial(drawn_labels, key, data)
+    return row_scores(observed), under_model_on_host(statistics, draw, observed, n_resamples)
+
+
+def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
+    """The ranked probability score of each row, if its label is c, ``[n, m]``.
+
+    It is the sum of P(Y <= k)^2 over the k below c, and of P(Y > k)^2 over the others.
+    """
+    up_to = np.square(np.cumsum(probabilities, axis=1)[:, :-1])
+    above = np.square(np.cumsum(probabilities[:, :0:-1], axis=1)[:, ::-1])
+    none = np.zeros((len(probabilities), 1))
+    of_lower = np.concatenate([none, np.cumsum(up_to, axis=1)], axis=1)
+    return of_lower + np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], none], axis=1)
+
+
+@functools.partial(quick_jit, simple_loops=True)
+def label_probabilities(data: Data) -> jax.Array:
+    """The probabilities of all labels ``[n, m]``."""
+    return clean(data).predictions.label_probabilities()
+
+
+@functools.partial(quick_jit, simple_loops=True)
+def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> jax.Array:
+    """A group of draws of the label of each row, ``[DRAWS_PER_GROUP, n]``."""
+    rows = jnp.arange(data.n, dtype=jnp.int32)
+    return draw_targets(key, clean(data).predictions, rows, group).T
+
+
+@functools.partial(quick_jit, simple_loops=True)
+def _smooth_ece(data: Data) -> jax.Array:
+    return smooth_ece(judged(data).replace(weights=data.weights))
+
+
+def judged(data: Data) -> Data:
+    """The probabilities that ECE and reliability diagrams look at, and whether the event came.
+
+    Of two labels it is the probability of 1, and of more the probability of the most likely one.
+    """
+    if data.predictions.n_labels == 2:
+        return one_vs_rest(data, None, 1)
+    return top_label(data)
+
+
+@dataclasses.dataclass(frozen=True)
+class Impossible:
+    """The rows whose targets the model called impossible; one of them may decide a test.
+
+    Args:
+        rows: what they are called: their numbers in what was given, from 0, or in a file.
+        pvalue_without: the p-value of `calibration_test` without them; None if all rows were not
+            rejected, or too few are left.
+    """
+
+    rows: np.ndarray
+    pvalue_without: float | None = None
+
+    def is_all(self, level: float) -> bool:
+        """Whether nothing else is wrong: a model is rejected with these rows and not without."""
+        return self.pvalue_without is not None and self.pvalue_without > level
+
+
+def impossible_rows(data: Data) -> np.ndarray:
+    """The kept rows with an infinite log score: of probability 0, or of less than can be held.
+
+    Quantiles say nothing about densities beyond the last of them.  An estimated survival curve
+    falls at the times of its own data: a target between two of them does not refute it, but one
+    does that comes before the curve falls at all, or after it has reached 0.
+    """
+    scores = None if data.predictions.pit_distribution() is not None else log_scores(data)
+    if scores is None:
+        return np.empty(0, int)
+    is_impossible = np.isposinf(scores)
+    if isinstance(data.predictions, SurvivalCurve):
+        low, high = (np.asarray(x)[: data.n_kept()] for x in pit_interval(data))
+        is_impossible &= (high <= 0) | (low >= 1)
+    return np.flatnonzero(is_impossible)
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """The size of an error, and its direction.
+
+    Args:
+        skce: the unbiased SKCE with the default kernel, and its confidence interval.
+        equivalent: the temperature that shows as large an error; None for a family that has no
+            temperature, or for which it takes minutes, for weighted rows, and for targets that are
+            not known exactly.
+        best_temperature: what `fit_temperature` finds: above 1 the model is too sure; or None.
+    """
+
+    skce: Measure
+    equivalent: intervals.EquivalentTemperature | None
+    best_temperature: float | None
+
+
+def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:
+    """The SKCE of the default kernel, and what it is as a temperature."""
+    predictions, kernel = data.predictions, default_kernel(data)
+    terms = normal_form(kernel)
+    if Sampling.of_data(data).is_plain and data.n_kept() <= _MAX_ALL_PAIRS:
+        estimate, interval = intervals.skce_and_interval(
+            (key, terms, confidence_level), data, n_resamples
+        )
+    else:
+        n_draws = min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
+        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws)
+        estimate, interval = test.estimate, test.confidence_interval(confidence_level)
+    found = Measure(float(estimate), (float(interval.low), float(interval.high)))
+    is_adapted = data.weights is None and not isinstance(data.targets, Between)
+    if not is_adapted or not intervals.has_temperature(predictions):
+        return Effect(found, None, None)
+    best = float(fit_temperature(data))
+    if isinstance(predictions, Univariate):
+        return Effect(found, None, best)
+    return Effect(found, intervals.temperature_of_errors((terms, estimate, interval), data), best)

@@ -1,0 +1,257 @@
+"""What an evaluation says, in sentences: the verdict, what a paper reports, and what to know."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax import intervals
+from calibjax._base.struct import widest_dtype
+from calibjax._data import Between, Data, Dependence, Distribution, padded
+from calibjax.distributions import SurvivalCurve
+from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
+from calibjax.evaluation._directions import directions_in_words
+from calibjax.evaluation._expected_events import (
+    LARGE_CELL,
+    MOST_INSIDE,
+    n_unknown,
+    share_in_large_cells,
+)
+from calibjax.evaluation._groups import segments_in_words
+from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure
+from calibjax.evaluation._wording import named_rows, number, temperature_text
+from calibjax.intervals import FEW_EVENTS, expected_rare_events
+from calibjax.recalibration import is_end_of_range
+
+# With fewer rows intervals of means, and of the SKCE, miss more often than they say.
+_FEW_ROWS = 50
+
+
+def verdict(evaluation: Any) -> str:
+    """Whether the model is calibrated, which way it is wrong, how far off, and where most of all.
+
+    If the rows without impossible targets are not rejected, nothing else is said to be wrong.
+    """
+    level, effect, predictions = evaluation.level, evaluation.effect, evaluation.predictions
+    certain, towards = impossible_in_words(evaluation), None
+    segments = segments_in_words(evaluation.segments, level)
+    rows = f"{evaluation.n} rows" + ("" if evaluation.units is None else f", {evaluation.units}")
+    if isinstance(evaluation.targets, Between):
+        rows += f", {n_unknown(evaluation.targets)} of hidden targets"
+        towards = shift_in_words(evaluation.measures[MEAN_PIT], evaluation.measures.get(EVENTS))
+    found = f"(p = {evaluation.pvalue:.3g}, {rows})"
+    if evaluation.rejected:
+        details = [certain]
+        if not evaluation.impossible.is_all(level):
+            details += [towards or _how_far_off(evaluation), segments, evaluation.worst]
+        said = "; ".join(detail for detail in details if detail)
+        check = evaluation.recalibration
+        then = "" if check is None else check.in_words(level, segments is not None)
+        return f"Not calibrated {found}{': ' if said else ''}{said}.{' ' if then else ''}{then}"
+    if segments is not None:
+        said = "" if certain is None else f"{certain}; "
+        return f"{said}No sign of miscalibration on the whole {found}, but {segments}."
+    certificate = ""
+    if effect.equivalent is not None:
+        upper = _too_sure(predictions, float(effect.equivalent.confidence_interval.high))
+        if upper:
+            confidence = f"{100 * (1 - level):.3g} % confidence"
+            certificate = f"; at most as far off as if {upper}, with {confidence}"
+    start = "No sign"
+    if certain is not None:
+        start = f"{certain}, which never happens to a calibrated model; no other sign"
+    return f"{start} of miscalibration {found}{certificate}."
+
+
+def _how_far_off(evaluation: Any) -> str:
+    """The direction and the size of an error.
+
+    A temperature is named if it is the main error.  One that is close to 1, or that leaves most of
+    the error, is not.  The temperature that shows as large an error is left out where nobody knows
+    how large that is, and where it would say something else than the best one.
+    """
+    predictions, effect, directions = (
+        evaluation.predictions,
+        evaluation.effect,
+        evaluation.directions,
+    )
+    said, best = directions_in_words(directions), effect.best_temperature
+    if best is not None and directions and directions[0].is_main and directions[0].is_sureness:
+        if best < 1:
+            return f"{said}, {_not_sure_enough(predictions, best)}"
+        if is_end_of_range(best):
+            said += f", its best temperature is {temperature_text(best)}"
+    if effect.equivalent is None:
+        return said
+    temperature = float(effect.equivalent.temperature)
+    if temperature == math.inf:
+        return f"{said}, farther off than any temperature shows"
+    # An error may be told as a temperature that is too low, if the best one does not say otherwise.
+    low, high = map(float, effect.equivalent.confidence_interval)
+    has_other = any(x.is_main and not x.is_sureness for x in directions)
+    suits = math.isfinite(high) and (best is None or best >= 1)
+    suits = suits and (not has_other or best is None or low <= best <= high)
+    size = _too_sure(predictions, temperature) if suits else None
+    return f"{said}, about as far off as if {size}" if size else said
+
+
+def _too_sure(predictions: Distribution, temperature: float) -> str | None:
+    """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
+    if not 1 < temperature < math.inf:
+        return None
+    if predictions.has_labels:
+        return f"its logits were {temperature:.3g} times too large"
+    ratio = _deviation_ratio(predictions, temperature)
+    return f"its standard deviations were {ratio:.2g} of the right ones"
+
+
+def _not_sure_enough(predictions: Distribution, temperature: float) -> str:
+    least = "at least " if is_end_of_range(temperature) else ""
+    if predictions.has_labels:
+        return f"its logits should be {least}{1 / temperature:.3g} times as large"
+    ratio = _deviation_ratio(predictions, temperature)
+    return f"its standard deviations are {least}{ratio:.3g} times too large"
+
+
+def _deviation_ratio(predictions: Distribution, temperature: float) -> float:
+    """The standard deviation of a prediction over the one at a temperature; the median of rows."""
+    if not math.isfinite(temperature):
+        return 0.0
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    rows = padded(Data.unchecked(predictions))
+    return float(intervals.deviation_ratio(rows, jnp.asarray(temperature, dtype)))
+
+
+def impossible_in_words(evaluation: Any) -> str | None:
+    """How many rows there are, which, and what the p-value is without them; None if none."""
+    rows, predictions = evaluation.impossible.rows, evaluation.predictions
+    pvalue, n = evaluation.impossible.pvalue_without, len(rows)
+    if n == 0:
+        return None
+    zero = "probability 0"
+    if isinstance(predictions, SurvivalCurve):
+        zero += ", before the curve falls or after it has reached 0"
+    elif not predictions.has_labels:
+        least = float(jnp.finfo(widest_dtype(*jax.tree.leaves(predictions))).tiny)
+        kind = "probability" if predictions.target_kind == "integer" else "density"
+        zero = f"{kind} 0 or less than {least:.2g}"
+    target, it = ("target", "it") if n == 1 else ("targets", "them")
+    without = "" if pvalue is None else f"; without {it} p = {pvalue:.3g}"
+    return f"{n} {target} came to which the model gave the {zero} ({named_rows(rows)}){without}"
+
+
+def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | None:
+    """Whether targets are higher or lower than predicted, by their mean PIT; None if not clear.
+
+    What is known of events is said, too.
+    """
+    interval, said = mean_pit.interval, ""
+    if interval is None or interval[0] <= 0.5 <= interval[1]:
+        return None
+    if events is not None and events.if_calibrated is not None:
+        low, high = events.if_calibrated
+        expected = number(low) if low == high else f"{low:.0f} to {high:.0f}"
+        said = f", with {events.value:.0f} events where {expected} were expected"
+    return (
+        f"targets are {'higher' if mean_pit.value > 0.5 else 'lower'} than predicted, as far as is "
+        f"known on average at {100 * mean_pit.value:.3g} % of the predicted probability, where "
+        f"50 % is right{said}"
+    )
+
+
+def sentence(evaluation: Any) -> str:
+    """The size of the error with its interval, and the test, as a paper reports them."""
+    effect, confidence = evaluation.effect, 100 * (1 - evaluation.level)
+    said = (
+        "The squared kernel calibration error (SKCE) with the default kernel was "
+        f"{skce_in_words(effect.skce.value, effect.skce.interval, confidence)}"
+    )
+    if effect.equivalent is not None:
+        ends = effect.equivalent.confidence_interval
+        numbers = [float(x) for x in (effect.equivalent.temperature, ends.low, ends.high)]
+        what, than = "logits were", "times too large"
+        if not evaluation.predictions.has_labels:
+            # A large temperature is a small deviation.
+            of_value, *of_ends = (_deviation_ratio(evaluation.predictions, x) for x in numbers)
+            numbers = [of_value, *of_ends[::-1]]
+            what, than = "standard deviations were", "of the right ones"
+        shown = list(map(number, numbers))
+        said += f", as large as if {what} {shown[0]} {than} ({shown[1]} to {shown[2]})"
+    test, n_sets = "aggregated kernel test", evaluation.test.null_distribution.shape[0]
+    test = f"exact {test}, {n_sets} redraws" if evaluation.is_redrawn else f"{test}, multipliers"
+    units = "" if evaluation.units is None else f" in {evaluation.units}"
+    rejected = "rejected" if evaluation.rejected else "not rejected"
+    return (
+        f"{said}; calibration was {rejected} ({test}, p = {evaluation.pvalue:.3g}, "
+        f"n = {evaluation.n}{units})."
+    )
+
+
+def skce_in_words(value: float, interval: tuple[float, float], confidence: float) -> str:
+    """The size of an error with its interval; an estimate without bias may be negative.
+
+    Numbers have as many decimals as the largest one needs for two digits, or two digits.
+    """
+    numbers = value, *interval
+    size = max((abs(x) for x in numbers if math.isfinite(x)), default=0.0)
+    n_decimals = min(max(1 - math.floor(math.log10(size)), 0), 12) if size > 0 else 0
+    texts = [f"{x:.{n_decimals}f}" for x in numbers]
+    shown, low, high = (
+        text if math.isnan(x) or float(text) != 0 else f"{x + 0.0:.2g}"
+        for x, text in zip(numbers, texts, strict=True)
+    )
+    ends = f"{confidence:.3g} % CI {low} to {high}"
+    return (
+        f"{shown} ({ends})" if value >= 0 else f"0 ({ends}; the unbiased estimate is {value:.2g})"
+    )
+
+
+def remarks(data: Data, dependence: Dependence = INDEPENDENT) -> list[str]:
+    """Sentences about what is missing, and intervals that may be too narrow; mostly none."""
+    found = []
+    if data.n < _FEW_ROWS:
+        found.append(
+            f"Few rows: with fewer than {_FEW_ROWS}, intervals of the SKCE and of means may be too "
+            "narrow."
+        )
+    found += remarks_on_rows(data, dependence)
+    if isinstance(data.targets, Between):
+        return [*found, remark_on_censoring(data)]
+    # Data that happen to lack a rare event look as if there were none: the model counts, too.
+    rows = padded(Data.unchecked(data.predictions))
+    expected = float(expected_rare_events(None, (rows.predictions, rows.where)))
+    # Where no number has a positive probability, nothing is a rare event.
+    observed = math.inf
+    if math.isfinite(expected):
+        # All but the most common target.
+        observed = data.n - int(np.unique(np.asarray(data.targets), return_counts=True)[1].max())
+    if min(expected, observed) < FEW_EVENTS:
+        differ = "target differs" if observed == 1 else "targets differ"
+        found.append(
+            f"Few events: {observed} {differ} from the most common one, and {expected:.2g} are "
+            "expected not to be the most probable one; intervals may be too narrow, above all "
+            "where none came."
+        )
+    return found
+
+
+def remark_on_censoring(data: Data) -> str:
+    """What an evaluation lacks because only intervals of targets are known."""
+    targets, share = data.targets, share_in_large_cells(data)
+    if targets.censored_at is not None:
+        said = "The p-value draws targets and hides them as their rows would be hidden."
+    elif share <= MOST_INSIDE:
+        said = "The p-value needs no law of what hides them, and is right for many rows."
+    else:
+        said = (
+            f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
+            f"a curve with a probability above {LARGE_CELL:g} between them, where S is taken to "
+            "be linear. Give curves at more times, or censored_at of all rows."
+        )
+    return (
+        f"Hidden targets: of {n_unknown(targets)} of {len(targets.low)} only an interval is known. "
+        f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
+        "targets and are left out."
+    )
