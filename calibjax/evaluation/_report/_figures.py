@@ -3,7 +3,7 @@
 import functools
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -18,29 +18,70 @@ from calibjax.evaluation._groups import worst_segment
 from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import judged
 from calibjax.evaluation._sentences import impossible_in_words
-from calibjax.evaluation._wording import event_name, shown_names
+from calibjax.evaluation._wording import shown_names
 from calibjax.plot import NotebookFigure, SettledLayout
 from calibjax.segments import Segment, SegmentTestResult
 
-
-class FigureOfPage(NamedTuple):
-    """A picture, what it shows, and what can be seen in it."""
-
-    svg: str
-    caption: str
-    alternative: str
-
-
-def figures_of(evaluation: Any) -> list[FigureOfPage]:
-    """A figure for each curve that the evaluation has."""
-    return [
-        FigureOfPage(svg_of(draw(ax=None).figure, name), caption, alternative)
-        for name, draw, caption, alternative in _pictures(evaluation)
-    ]
+# The name of a picture and of its curve, the function that draws, and the field of values with the
+# prefix of the fields of their band.
+_CURVES: list[tuple[str, str, Callable[..., Any], str, str]] = [
+    ("reliability", "reliability", plot.reliability, "frequency", "simultaneous_"),
+    ("corp", "corp", plot.reliability, "recalibrated", "simultaneous_"),
+    ("pit", "pit", plot.pit, "density", "density_"),
+    ("ecdf", "pit", plot.pit_difference, "difference", "difference_"),
+    ("coverage", "coverage", plot.coverage, "coverage", ""),
+    ("witness", "witness", plot.witness, "", ""),
+    ("location", "residuals", plot.residual_location, "", ""),
+    ("spread", "residuals", plot.residual_spread, "", ""),
+]
 
 
-def figures_of_groups(evaluation: Any) -> list[FigureOfPage]:
-    """A figure for each level of the column of the worst segment, or of the first column.
+class Picture(NamedTuple):
+    """A picture, of which the page says what it shows.
+
+    Args:
+        name: what the page knows it by.
+        draw: draws it on axes of matplotlib.
+        shown: the curve, or the segment.
+        outside: how many values lie outside of a band, "2 of 10"; or empty.
+    """
+
+    name: str
+    draw: Callable[..., Axes]
+    shown: Any = None
+    outside: str = ""
+
+    def svg(self) -> str:
+        """The figure as an SVG element."""
+        figure = self.draw(ax=None).get_figure(root=True)
+        assert figure is not None
+        return svg_of(figure, self.name)
+
+
+def known_curves(evaluation: Any) -> dict[str, Any]:
+    """The curves; one is NaN if a row has no cdf, which the table of numbers says."""
+    found = evaluation.curves.items()
+    return {name: curve for name, curve in found if not np.isnan(curve.confidence_level)}
+
+
+def pictures_of(evaluation: Any) -> list[Picture]:
+    """A picture of each curve that the evaluation has, of segments, and of the test."""
+    known, segments, found = known_curves(evaluation), evaluation.segments, []
+    for name, of_curve, function, field, prefix in _CURVES:
+        if of_curve in known:
+            curve = known[of_curve]
+            draw = functools.partial(function, curve)
+            if name == "witness":
+                draw = functools.partial(draw, classes=shown_names(evaluation.classes))
+            found.append(Picture(name, draw, curve, _outside(curve, field, prefix)))
+    if segments is not None and segments.n_segments:
+        found.append(Picture("segments", functools.partial(plot.segments, segments)))
+    draw = functools.partial(plot.null_distribution, evaluation.test)
+    return [*found, Picture("null", draw)]
+
+
+def pictures_of_groups(evaluation: Any) -> list[Picture]:
+    """A picture of each level of the column of the worst segment, or of the first column.
 
     They run the programs of the pictures of all rows.  Bands hold for all of them at once, by
     Bonferroni, and axes are the same.
@@ -51,151 +92,47 @@ def figures_of_groups(evaluation: Any) -> list[FigureOfPage]:
     groups, data = _groups_of_a_column(result, evaluation.level), padded(evaluation.data)
     drawn = [_drawn(evaluation, data, result.rows(group), len(groups)) for group in groups]
     top = max((ax.get_ylim()[1] for ax in drawn), default=1.0)
-    found = []
-    for number, (group, ax) in enumerate(zip(groups, drawn, strict=True)):
+    for group, ax in zip(groups, drawn, strict=True):
         ax.set_title(f"{group.name}, n = {group.n:,}", fontsize=9, loc="left", parse_math=False)
         ax.set_ylim(0.0, top)
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        caption = f"{group.words}; p = {group.pvalue:.3g}, adjusted for all segments."
-        alternative = f"The rows of {group.name}: {group.words}."
-        found.append(FigureOfPage(svg_of(figure, f"group{number}"), caption, alternative))
-    return found
+    return [
+        Picture(f"group{number}", lambda ax, drawn=of_group: drawn, group)
+        for number, (group, of_group) in enumerate(zip(groups, drawn, strict=True))
+    ]
 
 
 def overview(evaluation: Any) -> Figure:
     """All pictures of an evaluation in one figure, two in a row."""
-    pictures = list(_pictures(evaluation))
+    pictures = pictures_of(evaluation)
     n_rows = (len(pictures) + 1) // 2
     figure = NotebookFigure(figsize=(8, 4 * n_rows), layout=SettledLayout())
-    for number, (_, draw, _, _) in enumerate(pictures):
-        draw(ax=figure.add_subplot(n_rows, 2, number + 1))
+    for number, picture in enumerate(pictures):
+        picture.draw(ax=figure.add_subplot(n_rows, 2, number + 1))
     return figure
 
 
-def _pictures(evaluation: Any) -> Iterator[tuple[str, Callable[..., Any], str, str]]:
-    """The name, the function that draws, the caption and the text alternative of each picture."""
-    classes = evaluation.classes
-    # A curve is NaN if a row has no cdf; the table says which.
-    curves = {
-        name: curve
-        for name, curve in evaluation.curves.items()
-        if not np.isnan(curve.confidence_level)
-    }
-    band = f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%"
-    if "reliability" in curves:
-        curve = curves["reliability"]
-        event = _judged_event(evaluation.predictions.n_labels, classes)
-        yield (
-            "reliability",
-            functools.partial(plot.reliability, curve),
-            f"How often {event} against how often that was predicted. The band holds {band} of "
-            "calibrated models, for all bins at once.",
-            "Reliability diagram. " + _outside(curve.frequency, curve, "simultaneous", "bins"),
-        )
-    if "corp" in curves:
-        corp = curves["corp"]
-        grid = np.isin(np.asarray(corp.forecasts), np.asarray(corp.grid))
-        yield (
-            "corp",
-            functools.partial(plot.reliability, corp),
-            "The same without bins, by isotonic regression. Brier score of this event "
-            f"{corp.score:.3g} = "
-            f"miscalibration {corp.miscalibration:.3g} − discrimination "
-            f"{corp.discrimination:.3g} + uncertainty {corp.uncertainty:.3g}.",
-            "Isotonic reliability diagram. "
-            + _outside(np.asarray(corp.recalibrated)[grid], corp, "simultaneous", "forecasts"),
-        )
-    if "pit" in curves:
-        pit = curves["pit"]
-        yield (
-            "pit",
-            functools.partial(plot.pit, pit),
-            "Where targets lie in their predicted distributions. Flat: calibrated; U: too sure; "
-            f"hump: not sure enough; slope: biased. Of calibrated models {band} stay in the band.",
-            "Histogram of the probability integral transform. "
-            + _outside(pit.density, pit, "density", "bars"),
-        )
-        yield (
-            "ecdf",
-            functools.partial(plot.pit_difference, pit),
-            "The same as the difference of distribution functions, which needs no bins.",
-            "Difference of the distribution function of the transform from the uniform one. "
-            + _outside(pit.difference, pit, "difference", "points"),
-        )
-    if "coverage" in curves:
-        coverage = curves["coverage"]
-        yield (
-            "coverage",
-            functools.partial(plot.coverage, coverage),
-            "How often targets lie in central intervals, against what these promise.",
-            "Coverage of central intervals. " + _outside(coverage.coverage, coverage, "", "levels"),
-        )
-    seen = _seen(evaluation, worst_cell(curves, classes))
-    chance = (
-        "What chance explains is grey: a calibrated model has any colour with a probability of "
-        f"{evaluation.level:.3g}."
-    )
-    if "witness" in curves:
-        yield (
-            "witness",
-            functools.partial(plot.witness, curves["witness"], classes=shown_names(classes)),
-            f"Which classes come more or less often than predicted, and at which probabilities. "
-            f"{chance} {seen}",
-            f"Map of classes and probabilities. {seen}",
-        )
-    if "residuals" in curves:
-        yield (
-            "location",
-            functools.partial(plot.residual_location, curves["residuals"]),
-            f"Where targets are higher or lower than predicted. {chance} {seen}",
-            f"Map of predicted means and deviations, of the sign of errors. {seen}",
-        )
-        yield (
-            "spread",
-            functools.partial(plot.residual_spread, curves["residuals"]),
-            f"Where targets vary more or less than predicted. {chance}",
-            f"Map of predicted means and deviations, of the size of errors. {seen}",
-        )
-    if evaluation.segments is not None and evaluation.segments.n_segments:
-        yield (
-            "segments",
-            functools.partial(plot.segments, evaluation.segments),
-            "For whom it is wrong: what was observed in segments, with intervals, and in grey "
-            "where it would lie if the model were calibrated; all hold at once.",
-            f"Segments. {evaluation.segments.sentence(evaluation.level)}",
-        )
-    yield (
-        "null",
-        functools.partial(plot.null_distribution, evaluation.test),
-        f"The statistic of the test, and where it lies for {evaluation.data_sets_under_h0}.",
-        f"Histogram of the statistic of {evaluation.data_sets_under_h0}; "
-        f"p = {evaluation.pvalue:.3g}.",
-    )
-
-
-def _judged_event(n_labels: int, classes: list[Any] | None) -> str:
-    """The event of which a reliability diagram of label predictions shows the probability."""
-    return f"{event_name(classes)} came" if n_labels == 2 else "the most likely class came"
-
-
-def _seen(evaluation: Any, worst: str | None) -> str:
+def where_seen(evaluation: Any) -> str:
     """Where the maps show an error, and rows that no cell shows; the verdict says the same."""
     impossible = impossible_in_words(evaluation)
+    worst = worst_cell(known_curves(evaluation), evaluation.classes)
     said = [] if impossible is None else [f"{impossible}."]
     if worst is not None and not evaluation.impossible.is_all(evaluation.level):
         said.append(f"{worst[0].upper()}{worst[1:]}.")
     return " ".join(said) or "Nothing differs by more than chance."
 
 
-def _outside(values: Any, curve: Any, prefix: str, things: str) -> str:
-    """How many values lie outside of a band."""
-    ends = (f"{prefix}_{end}" if prefix else end for end in ("low", "high"))
-    low, high = (np.asarray(getattr(curve, end)) for end in ends)
-    values = np.asarray(values)
+def _outside(curve: Any, field: str, prefix: str) -> str:
+    """How many values lie outside of a band; of the CORP curve, where the band is known."""
+    if not field:
+        return ""
+    values, low, high = (
+        np.asarray(getattr(curve, name)) for name in (field, f"{prefix}low", f"{prefix}high")
+    )
+    if field == "recalibrated":
+        values = values[np.isin(np.asarray(curve.forecasts), np.asarray(curve.grid))]
     known = np.isfinite(values)
     outside = known & ((values < low) | (values > high))
-    return f"{outside.sum()} of {known.sum()} {things} lie outside of the band."
+    return f"{outside.sum()} of {known.sum()}"
 
 
 def svg_of(figure: Figure, name: str) -> str:

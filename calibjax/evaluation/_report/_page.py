@@ -10,11 +10,12 @@ import numpy as np
 
 from calibjax._data import Between
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
-from calibjax.evaluation._report._figures import figures_of, figures_of_groups
+from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
 from calibjax.evaluation._report._kernels import lines_of_kernels
 from calibjax.evaluation._summary import rows_of_summary, value_text
 from calibjax.evaluation._wording import (
     class_name,
+    event_name,
     interval_text,
     named_rows,
     number,
@@ -25,34 +26,6 @@ from calibjax.segments import SegmentTestResult
 
 # So many lines of rows, of which some stand for several equal ones, but not for more than these.
 _N_ROWS, _MOST_EQUAL_ROWS = 10, 100
-# What the page says about each number of the summary.
-_MEANINGS = {
-    "p-value": "of the test that it is calibrated",
-    "effective rows": "so many rows of equal weight would say as much",
-    "SKCE": "squared kernel calibration error, unbiased: 0 on average if calibrated",
-    "equivalent temperature": "logits too large by this factor would make as large an error; it "
-    "does not say which way the model is wrong",
-    "best temperature": "the temperature between 0.01 and 100 that suits these rows best; above "
-    "1: too sure",
-    "accuracy": "how often the most likely class is the target",
-    "accuracy at 1/2": "how often what had a probability above 1/2 is the target, be it that an "
-    "event comes or that none does",
-    "log score": "mean of −log p(target), in nats; smaller is better",
-    "Brier score": "mean squared distance of probabilities and outcome, of two classes one half of "
-    "it; smaller is better",
-    "RPS": "ranked probability score, the sum of squared errors of the probabilities up to each "
-    "class; smaller is better",
-    "ECE": "expected calibration error of the second class, ten bins; biased upwards",
-    "smooth ECE": "the same without bins",
-    "top-label ECE": "expected calibration error of the most likely class, ten bins; biased "
-    "upwards",
-    "top-label smooth ECE": "the same without bins",
-    "events": "how many came, and how many a calibrated model has until rows were last seen",
-    "mean place of targets": "mean share of the predicted probability below the target, or of what "
-    "is known of it; above 1/2: targets are higher than predicted",
-    "CRPS": "continuous ranked probability score, in units of the target; smaller is better",
-    "squared error / variance": "1 if the standard deviations are right",
-}
 
 
 def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
@@ -89,16 +62,24 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
         classes=shown_names(evaluation.classes),
         numbers=numbers,
         has_pvalues=any(line["pvalue"] for line in numbers),
-        figures=figures_of(evaluation),
+        figures=pictures_of(evaluation),
+        event=_judged_event(evaluation),
+        seen=where_seen(evaluation),
         kernels=lines_of_kernels(evaluation.test, evaluation.level),
         recalibrations=evaluation.recalibrations,
         segments=_segments(evaluation.segments),
-        groups=figures_of_groups(evaluation),
+        groups=pictures_of_groups(evaluation),
         by=by,
         rows=rows_of_page(evaluation),
         fingerprint=fingerprint(evaluation),
         versions={name: metadata.version(name) for name in ("calibjax", "jax", "numpy")},
     )
+
+
+def _judged_event(evaluation: Any) -> str:
+    """The event of which a reliability diagram of label predictions shows the probability."""
+    is_event = evaluation.predictions.n_labels == 2
+    return event_name(evaluation.classes) if is_event else "the most likely class"
 
 
 def fingerprint(evaluation: Any) -> str:
@@ -115,7 +96,6 @@ def _numbers(evaluation: Any) -> list[dict[str, str]]:
     return [
         {
             "name": name,
-            "meaning": _MEANINGS.get(name, ""),
             "value": value_text(name, measure),
             "interval": measure.note or interval_text(measure.interval),
             "if_calibrated": interval_text(measure.if_calibrated),
