@@ -11,6 +11,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax.evaluation import ParameterCheck
 from calibjax.evaluation._posterior import _check_posterior
+from calibjax.evaluation._posterior._draw_remarks import dependence, effective_draws
 from calibjax.evaluation._posterior._ranks import (
     chance_in_column,
     chance_of,
@@ -18,7 +19,6 @@ from calibjax.evaluation._posterior._ranks import (
     normal_scores,
     shift_and_spread,
 )
-from calibjax.evaluation._posterior._simulations import dependence, effective_draws
 from calibjax.evaluation._wording import plain
 
 N, S = 250, 20

@@ -8,9 +8,12 @@ import pytest
 import xarray
 
 import calibjax as cj
-from calibjax.evaluation._posterior._datasets import read_datasets
-from calibjax.evaluation._posterior._inputs import read_arrays, read_observations
-from calibjax.evaluation._posterior._simulations import matched, shared, stuck, swapped
+from calibjax.evaluation._posterior._draw_remarks import shared, stuck, swapped
+from calibjax.evaluation._posterior._read_simulations import (
+    matched,
+    read_observations,
+    read_parameters,
+)
 
 BAD = {
     "a mapping and an array": ({"a": np.zeros(9)}, np.zeros((9, 2)), "must both be arrays"),
@@ -63,7 +66,7 @@ def test_columns_of_frames_are_names():
     rng = np.random.default_rng(0)
     theta, draws = pd.DataFrame({"a": [0.0, 1.0], "b": [2.0, 3.0]}), rng.normal(size=(2, 5, 2))
     for given in (draws, {"a": draws[..., 0], "b": draws[..., 1]}):
-        found = read_arrays(theta, given)
+        found = read_parameters(theta, given)
         assert found.true["b"].tolist() == [2, 3]
         np.testing.assert_array_equal(found.drawn["b"], draws[..., 1])
 
@@ -109,7 +112,9 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_posteriors_of_arviz(form):
     theta, draws, drawn = posteriors()
-    found = read_datasets(*FORMS[form](theta, draws, [draws.isel(simulation=k) for k in range(3)]))
+    found = read_parameters(
+        *FORMS[form](theta, draws, [draws.isel(simulation=k) for k in range(3)])
+    )
     assert list(found.true) == list(found.drawn) == ["scale", "effect[Oslo]", "effect[Rome]"]
     np.testing.assert_allclose(found.true["effect[Rome]"], theta["effect"][:, 1])
     assert found.n_chains == 2
@@ -120,7 +125,7 @@ def test_posteriors_of_arviz(form):
 
 def test_one_array_of_xarray():
     theta, draws, drawn = posteriors()
-    found = read_datasets(theta["effect"], draws.effect)
+    found = read_parameters(theta["effect"], draws.effect)
     assert list(found.true) == ["theta[Oslo]", "theta[Rome]"]
     np.testing.assert_array_equal(found.drawn["theta[Oslo]"], drawn["effect"][..., 0].reshape(3, 6))
 
@@ -163,9 +168,7 @@ def labelled():
 
 
 def simulations(theta, draws, x, drop_missing=False):
-    parameters = read_datasets(theta, draws)
-    if parameters is None:
-        parameters = read_arrays(theta, draws)
+    parameters = read_parameters(theta, draws)
     return matched(parameters, read_observations(x, parameters.dimension), drop_missing)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from calibjax._base.check import check_flag
 from calibjax.distributions import Empirical
-from calibjax.evaluation._posterior._datasets import read_datasets
-from calibjax.evaluation._posterior._inputs import read_arrays, read_observations
+from calibjax.evaluation._posterior._draw_remarks import dependence, shared, stuck, swapped
 from calibjax.evaluation._posterior._ranks import (
     chance_in_column,
     factor_of,
@@ -17,8 +16,12 @@ from calibjax.evaluation._posterior._ranks import (
     normal_scores,
     shift_and_spread,
 )
+from calibjax.evaluation._posterior._read_simulations import (
+    matched,
+    read_observations,
+    read_parameters,
+)
 from calibjax.evaluation._posterior._result import ParameterCheck, PosteriorCheck
-from calibjax.evaluation._posterior._simulations import dependence, matched, shared, stuck, swapped
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.resampling import as_multiple
 
@@ -97,9 +100,7 @@ def check_posterior(
     calibration, 2018; Widmann, Lindsten and Zachariah, Calibration tests beyond classification,
     ICLR 2021.
     """
-    parameters = read_datasets(theta, draws)
-    if parameters is None:
-        parameters = read_arrays(theta, draws)
+    parameters = read_parameters(theta, draws)
     observations = None if x is None else read_observations(x, parameters.dimension)
     found = matched(parameters, observations, check_flag("drop_missing", drop_missing))
     rows = {name: _in_own_units(*each) for name, each in found.parameters.items()}

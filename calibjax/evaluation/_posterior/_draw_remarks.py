@@ -1,92 +1,16 @@
-"""Simulations that all arguments have, and what looks wrong about them and their draws."""
+"""What looks wrong about the draws of posteriors, in sentences."""
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
-from calibjax._base.text import listed
-from calibjax._data import typed_column
-from calibjax.evaluation._posterior._inputs import Observations, Parameters, common_rows, in_words
 from calibjax.evaluation._posterior._ranks import has_few_values
+from calibjax.evaluation._posterior._read_simulations import any_of, counted
 
 # Right posteriors that share a larger part of their draws are rejected too often.
 _MOST_SHARED = 0.1
-
-
-class Simulations(NamedTuple):
-    """Simulations whose numbers are all known.
-
-    Args:
-        parameters: true values ``[n]`` and draws ``[n, S]`` of each number.
-        columns: of the observations, ``[n]`` each; None without observations.
-        remarks: which simulations are left out, in sentences.
-        names: of the simulations: their labels, or their rows.
-    """
-
-    parameters: dict[str, tuple[np.ndarray, np.ndarray]]
-    columns: dict[str, np.ndarray] | None
-    remarks: list[str]
-    names: np.ndarray
-
-
-def matched(
-    parameters: Parameters, observations: Observations | None, drop_missing: bool
-) -> Simulations:
-    """The simulations of all arguments, by their labels, without those where a number is missing.
-
-    Raises:
-        ValueError: labels or lengths do not fit; numbers are missing and are not to be dropped, or
-            fewer than two simulations remain.
-    """
-    labels, columns = dict(parameters.labels), None
-    if observations is not None:
-        labels["x"] = observations.labels
-    rows, remarks = common_rows(labels), []
-    true, drawn = (
-        {name: values[rows[argument]] if rows else values for name, values in found.items()}
-        for argument, found in (("theta", parameters.true), ("draws", parameters.drawn))
-    )
-    n = len(next(iter(drawn.values())))
-    names = next((x for x in labels.values() if x is not None), np.arange(n))
-    if rows:
-        sizes = {name: len(x) for name, x in labels.items() if x is not None}
-        names = names[next(iter(rows.values()))]
-        if n < max(sizes.values()):
-            shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-            remarks.append(f"{n} simulations are in all arguments, by their labels: {shown}.")
-    n_true = len(next(iter(true.values())))
-    if n_true != n:
-        raise ValueError(f"theta must have one value for each of {n} posteriors, got {n_true}.")
-    if observations is not None:
-        columns = {k: v[rows["x"]] if rows else v for k, v in observations.columns.items()}
-        n_x = len(next(iter(columns.values())))
-        if n_x != n:
-            raise ValueError(f"x must have one row for each of {n} simulations, got {n_x}.")
-    bad = {
-        "theta": _any(~np.isfinite(x) for x in true.values()),
-        "draws": _any(~np.isfinite(x).all(axis=1) for x in drawn.values()),
-    }
-    if columns is not None:
-        bad["x"] = _any(typed_column("x", x, n).missing for x in columns.values())
-    lost = _any(bad.values())
-    if lost.any():
-        got = [f"{argument} of {_count(names[x])}" for argument, x in bad.items() if x.any()]
-        words = f"missing or infinite numbers in {in_words(got)}"
-        if not drop_missing:
-            raise ValueError(
-                f"{in_words(list(bad))} must be finite, got {words}; drop_missing=True leaves "
-                f"{lost.sum()} of {n} simulations out."
-            )
-        if n - lost.sum() < 2:
-            raise ValueError(f"theta and draws must have two simulations at least without {words}.")
-        remarks.append(f"{lost.sum()} of {n} simulations are left out: {words}.")
-        true, drawn = ({k: v[~lost] for k, v in x.items()} for x in (true, drawn))
-        columns = None if columns is None else {k: v[~lost] for k, v in columns.items()}
-        names = names[~lost]
-    return Simulations({k: (true[k], drawn[k]) for k in true}, columns, remarks, names)
 
 
 def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray) -> list[str]:
@@ -94,7 +18,7 @@ def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray)
 
     Draws of a parameter with few values may be equal because its posterior is sure.
     """
-    is_stuck = _any(
+    is_stuck = any_of(
         (drawn == drawn[:, :1]).all(axis=1) & (drawn[:, 0] != true)
         for true, drawn in found.values()
         if drawn.shape[1] > 1 and not has_few_values(true)
@@ -103,7 +27,7 @@ def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray)
         return []
     return [
         "The draws of a parameter are all equal, and not equal to its true value, in "
-        f"{_count(names[is_stuck])}, as of a sampler that is stuck."
+        f"{counted(names[is_stuck])}, as of a sampler that is stuck."
     ]
 
 
@@ -147,14 +71,6 @@ def shared(found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
             "so that right posteriors are rejected, too. Give each simulation a bank of its own."
         ]
     return []
-
-
-def _any(masks) -> np.ndarray:
-    return np.any(list(masks), axis=0)
-
-
-def _count(names: Sequence) -> str:
-    return f"{len(names)} simulation{'s' * (len(names) != 1)} ({listed(list(names))})"
 
 
 _N_ROUNDS = 10
