@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import calibjax as cj
 from calibjax._data import ColumnCode, numbered, typed_column
 from calibjax.cli import app
-from calibjax.cli._batch_deduplication import sort_key
+from calibjax.cli._batches import sort_key
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1)

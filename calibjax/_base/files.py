@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -61,8 +61,11 @@ def replacing(path: AnyPath, content: bytes) -> Iterator[None]:
             os.close(folder)
 
 
-def write_file(path: AnyPath, content: bytes) -> None:
-    """Writes a file, which replaces an older one at once."""
+def write_file(path: AnyPath | IO[bytes], content: bytes) -> None:
+    """Writes a file, which replaces an older one at once, or into one that is open."""
+    if not isinstance(path, (str, os.PathLike)):
+        path.write(content)
+        return
     with replacing(path, content):
         pass
 
@@ -107,14 +110,16 @@ def npz_of(header: Mapping[str, Any], tree: PyTree) -> bytes:
     return content.getvalue()
 
 
-def read_npz(path: AnyPath, writer: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header and the leaves of a file, by their names; its writer is a name for the error.
+def read_npz(
+    path: AnyPath, content: bytes, writer: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the leaves in the content of a file, by their names.
+
+    The path and its writer are names for errors.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
         ValueError: the file holds something else, or a part of it.
     """
-    content = Path(path).read_bytes()
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -1,24 +1,22 @@
 """The command `calibjax monitor`."""
 
-import math
+import dataclasses
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from decimal import Decimal
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from filelock import FileLock, Timeout
 
-from calibjax._base.files import replacing
-from calibjax._base.text import listed, text_table
-from calibjax.cli._batch_deduplication import NewFile
+from calibjax._base.text import listed
+from calibjax.cli._batches import Batch, batches_of
 from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._monitor_state import MonitorState, Stream, read_state
-from calibjax.cli._options import AsJson, File, Seed, with_options
+from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
+from calibjax.cli._monitor_state import MonitorState, count, started
+from calibjax.cli._options import FORMATS, AsJson, Seed, with_options
+from calibjax.cli._state_file import check_new, opened, read_state, write_state
 from calibjax.cli._terminal import (
     BadInput,
     as_text,
@@ -30,21 +28,25 @@ from calibjax.cli._terminal import (
 )
 from calibjax.frames import Model
 
-# What is said of a p-value that float32 cannot tell from 0.
-_UNDERFLOW = "< 1e-37"
-# What an alarm takes for granted, unless the user has said how late targets are.
-_IN_TIME = (
-    "This takes for granted that the targets of each batch were known before the next one was "
-    "predicted; if they were not, begin a new --state with --lag."
-)
-# For how many seconds a call waits for others.
-_PATIENCE = 300.0
+# What the first call decides, and what it decides if it says nothing.
+_FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
+# Options of columns that may differ from call to call: levels are compared as numbers, and a file
+# whose probabilities are rounded may need what another one does not.
+_MAY_DIFFER = {
+    "levels",
+    "normalize",
+    "sort_quantiles",
+    "separator",
+    "decimal",
+    "drop_missing",
+    "where",
+}
 # The least number of pairs, the share of rows in them, and the rounding of their probabilities.
 _PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 
 
 @with_options(
-    state="Where the evidence is kept, an npz file; the first call creates it.",
+    state="Where the evidence is kept, a database such as model.sqlite; the first call creates it.",
     by="The column of the day, or of whatever batch a row belongs to: the evidence is "
     "looked at after each of them, and an alarm says when it rang. Its values must ascend: "
     "dates such as 2026-03-31 or 31.03.2026, numbers, or names with numbers.",
@@ -53,14 +55,17 @@ _PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
     stream="A column of names, such as region: each has a monitor of its own, and a false "
     "alarm ever rings in any of them with a probability of at most --level.",
     again="Count all rows, also if they were counted before or are of days before the last one.",
+    show="Draw the evidence over time in the terminal; without a file, of what was counted so far.",
     plot="Draw the evidence after each batch here, such as evidence.png.",
     level="How often a calibrated model may ever raise an alarm, 0.05 if nothing is said; "
     "the first call decides it.",
 )
 def monitor(
-    file: File,
     columns: Columns,
     state: Path,
+    file: Annotated[
+        Path | None, typer.Argument(help=f"The predictions: {FORMATS}. Only --show needs none.")
+    ] = None,
     by: str | None = None,
     cluster: str | None = None,
     stream: str | None = None,
@@ -82,6 +87,7 @@ def monitor(
         ),
     ] = None,
     again: bool = False,
+    show: bool = False,
     plot: Path | None = None,
     as_json: AsJson = False,
     level: float | None = None,
@@ -96,47 +102,101 @@ def monitor(
     batches there are: the evidence, called e-value, must reach 1 / level once, 20 for 0.05.  The
     exit status is 1 from the first alarm on, for ever.
 
-    The state remembers what it has counted.  A file that was counted before, under whatever name,
-    one that begins with it or has most of its rows, as after a correction, and days that do not
+    The state is a database of what was counted.  A file that was counted before, under whatever
+    name, one that has most of the rows of an older one, as after a correction, and days that do not
     come after the last one are refused; so are other columns, classes or levels than those of the
     first call.  From cron use --by, which knows days by their names.  Calls for one state wait for
-    each other.  If a call fails, with the exit status 2, then it has counted nothing, and can be
-    made again.
+    each other.  A call counts its whole file or, if it fails with the exit status 2 or is killed,
+    nothing, and can be made again.
 
     \b
     Examples, every evening, and for a log of many days:
-      calibjax monitor today.csv --state model.npz --probs 'p_*' --target label
-      calibjax monitor log.csv --state model.npz --by date --prob p_churn --target churned
-      calibjax monitor rain.csv --state rain.npz --by day --cluster day --prob p --target rained
-      calibjax monitor flu.csv --state flu.npz --by week --lag 4 --quantiles 'q*' --target admitted
-      calibjax monitor log.csv --state log.npz --by day --stream region --prob p --target bought
+      calibjax monitor today.csv --state model.sqlite --probs 'p_*' --target label
+      calibjax monitor log.csv --state model.sqlite --by date --prob p_churn --target churned
+      calibjax monitor rain.csv --state rain.sqlite --by day --cluster day --prob p --target rained
+      calibjax monitor flu.csv --state flu.sqlite --by week --lag 4 --quantiles 'q*' --target cases
+      calibjax monitor log.csv --state log.sqlite --by day --stream region --prob p --target bought
+      calibjax monitor --state model.sqlite --show
     """
     with one_line_errors():
         if level is not None:
             check_level(level)
-        if state.suffix != ".npz":
-            raise BadInput(f"{state}: expected a file that ends in .npz.")
         check_folder(state)
         if reserve and stream is None:
             raise BadInput("--reserve expects --stream, the column of the streams, got none.")
         if plot is not None:
             check_picture(plot)
-        model = columns.read(file, at_least=1, others=(by, cluster, stream))
-        # The same on each day, in whatever order the columns are.
-        new = NewFile.of(in_order(model, model.classes and sorted(model.classes)), by)
-        if cluster is None:
-            _say_if_pairs(new.model)
-        options: dict[str, Any] = {"--by": by, "--cluster": cluster, "--stream": stream}
-        options |= {"--reserve": reserve, "--lag": lag, "--level": level}
-        with _one_at_a_time(state):
-            with working(f"Adding {len(model.targets)} rows"):
-                found = read_state(state, new, columns, options, seed).after(new, again)
-            # A result that nobody has seen is not counted.
-            with replacing(state, found.as_file()):
-                _print_or_fail(as_text(_to_dict(found)) if as_json else _in_words(found))
+        if file is None and not (show or plot):
+            raise BadInput("A file of predictions must be given, or --show, got neither.")
+        if file is None and not state.is_file():
+            raise BadInput(f"{state}: there is no such file.")
+        model, batches = None, list[Batch]()
+        if file is not None:
+            model = columns.read(file, at_least=1, others=(by, cluster, stream))
+            # The same on each day, in whatever order the columns are.
+            model = in_order(model, model.classes and sorted(model.classes))
+            model, batches = batches_of(model, by)
+            if cluster is None:
+                _say_if_pairs(model)
+            options = _options_of(model, columns)
+            options |= {"--by": by, "--cluster": cluster, "--stream": stream}
+            options |= {"--reserve": reserve, "--lag": lag, "--level": level}
+        with opened(state) as database:
+            found = read_state(database)
+            if model is not None:
+                with working(f"Adding {len(model.targets)} rows"):
+                    found = _checked(state, found, model, batches, options, seed)
+                    source = model.table.source
+                    if not again:
+                        check_new(database, source, batches, by)
+                    count(found, model, batches)
+                    write_state(database, found, batches, source)
+            if found is None:
+                raise BadInput(f"{state}: nothing was counted so far.")
             if plot is not None:
-                _draw(found, plot)
+                draw(found, plot)
+            # A result that nobody has seen is not counted.
+            text = as_text(to_dict(found)) if as_json else in_words(found)
+            _print_or_fail(f"{text}\n{curves(found)}" if show and not as_json else text)
     raise typer.Exit(int(bool(found.alarms)))
+
+
+def _checked(
+    path: Path,
+    state: MonitorState | None,
+    model: Model,
+    batches: list[Batch],
+    options: dict[str, Any],
+    seed: int,
+) -> MonitorState:
+    """The state, or a new one; an error if options are others than in its first call."""
+    if state is None:
+        said = {name: x for name, x in options.items() if not (name in _FIRST and x is None)}
+        return started(model, batches[0], _FIRST | said, seed)
+    for name, value in options.items():
+        if state.options[name] != value and not (name in _FIRST and value is None):
+            was, now = (_as_text(x) for x in (state.options[name], value))
+            renamed = (
+                "; if it is the same model with another header, give the columns their old names"
+            )
+            raise BadInput(
+                f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
+                f"model needs another --state{renamed if name == 'columns' else ''}."
+            )
+    return state
+
+
+def _options_of(model: Model, columns: Columns) -> dict[str, Any]:
+    """What columns and options mean, which all calls agree in."""
+    options = dataclasses.asdict(columns)
+    given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
+    return {"columns": " ".join(given), "classes": model.classes, "levels": model.levels}
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return "none"
+    return listed(value) if isinstance(value, list) else str(value)
 
 
 def _print_or_fail(text: str) -> None:
@@ -153,32 +213,6 @@ def _print_or_fail(text: str) -> None:
         ) from error
 
 
-@contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Waits until no other call is inside of such a block for the same file.
-
-    The lock is a file beside it, which remains.  It is open again when the process ends, however it
-    ends.
-
-    Raises:
-        BadInput: other calls are inside for too long.
-    """
-    lock = FileLock(f"{os.path.realpath(path)}.lock")
-    try:
-        held = lock.acquire(timeout=0)
-    except Timeout:
-        typer.echo(f"{path}: another call is using this file; waiting for it.", err=True)
-        try:
-            held = lock.acquire(timeout=_PATIENCE)
-        except Timeout:
-            raise BadInput(
-                f"{path}: other calls have been using this file for {_PATIENCE:g} seconds; nothing "
-                "was counted, try again."
-            ) from None
-    with held:
-        yield
-
-
 def _say_if_pairs(model: Model) -> None:
     """Says so if rows 1 and 2, 3 and 4 and so on say the same of an event and of its complement.
 
@@ -192,114 +226,9 @@ def _say_if_pairs(model: Model) -> None:
         return
     stated = probabilities[:n, 1].reshape(-1, 2).sum(axis=1)
     events = model.targets[:n].reshape(-1, 2).sum(axis=1)
-    n_pairs = np.sum((np.abs(stated - 1) <= _ROUNDING) & (events == 1))
-    if 2 * n_pairs >= _MOST * n:
+    if np.mean((np.abs(stated - 1) <= _ROUNDING) & (events == 1)) >= _MOST:
         model.table.say(
             f"{model.table.source}: rows come in pairs whose probabilities and events add up to 1, "
             "such as both teams of a game. The second one is known from the first, which makes "
             "alarms false: keep one row of each, or name a column of pairs with --cluster."
         )
-
-
-def _to_dict(state: MonitorState) -> dict[str, Any]:
-    """What monitors say, for other programs."""
-    pvalues, level = state.pvalues(), state.level
-    found = {name: _of_stream(x, pvalues[name]) for name, x in state.streams.items()}
-    if state.meaning["--stream"] is None:
-        return found[""] | {"level": level, "lag": state.lag, "new_alarm": bool(state.new_alarms)}
-    of_all: dict[str, Any] = {"n_rows": state.history.n_rows, "level": level, "lag": state.lag}
-    of_all |= {"alarm": bool(state.alarms), "new_alarms": state.new_alarms}
-    return of_all | {"streams": found}
-
-
-def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
-    log_e_value, alarm = float(stream.monitor.log_e_value), stream.first_alarm
-    return {
-        "n_rows": stream.n_rows,
-        # JSON has no infinity.
-        "log_e_value": log_e_value if math.isfinite(log_e_value) else "Infinity",
-        "pvalue": pvalue or _UNDERFLOW,
-        "alarm": alarm is not None,
-        "first_alarm": None if alarm is None else alarm.name,
-        "first_alarm_row": None if alarm is None else alarm.row,
-        "changed_at": None if alarm is None else alarm.changed_at,
-        "changed_in": None if alarm is None else stream.batch_of(alarm.changed_at),
-        "impossible": stream.impossible,
-    }
-
-
-def _in_words(state: MonitorState) -> str:
-    text = _of_all_rows(state) if state.meaning["--stream"] is None else _table(state)
-    impossible = [x.impossible for x in state.streams.values() if x.impossible is not None]
-    in_time = [_IN_TIME] if state.alarms and state.lag == 1 else []
-    return "\n".join([text, *impossible, *in_time])
-
-
-def _of_all_rows(state: MonitorState) -> str:
-    stream = state.streams[""]
-    beginning, since = "No alarm", ""
-    if stream.first_alarm is not None:
-        row = stream.first_alarm.changed_at
-        beginning = f"ALARM since {stream.first_alarm.name} (row {stream.first_alarm.row})"
-        since = f", wrong since about {stream.batch_of(row)} (row {row})"
-    return (
-        f"{beginning}: the largest e-value of {stream.n_rows} rows is {_largest(stream)}, and an "
-        f"alarm needs {1 / state.level:g}{since}."
-    )
-
-
-def _table(state: MonitorState) -> str:
-    """A line for each stream, those with the largest evidence first."""
-    pvalues = state.pvalues()
-    names = sorted(pvalues, key=lambda name: -float(state.streams[name].monitor.log_max))
-    head = "stream", "rows", "largest e-value", "adjusted p", "alarm since", "wrong since about"
-    lines = [list(head)]
-    for name in names:
-        stream, since = state.streams[name], ["", ""]
-        if stream.first_alarm is not None:
-            since = [stream.first_alarm.name, stream.batch_of(stream.first_alarm.changed_at)]
-        pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
-        lines.append([name, str(stream.n_rows), _largest(stream), pvalue, *since])
-    shown = text_table(lines, "<" * len(head))
-    of_streams = f"{len(names)} stream{'s' * (len(names) > 1)} of {state.meaning['--stream']}"
-    beginning = f"No alarm in {of_streams}"
-    if state.alarms:
-        new = listed(state.new_alarms) or "none"
-        beginning = f"ALARM in {len(state.alarms)} of {of_streams}, new: {new}"
-    to_come = f" or of {len(state.reserve)} to come" if state.reserve else ""
-    said = (
-        f"{beginning}; {state.history.n_rows} rows; a false one ever rings in any of them{to_come} "
-        f"with a probability of at most {state.level:g}."
-    )
-    return "\n".join([said, *shown])
-
-
-def _largest(stream: Stream) -> str:
-    # It may be too large for a float.
-    return f"{Decimal(float(stream.monitor.log_max)).exp():.3g}"
-
-
-def _draw(state: MonitorState, path: Path) -> None:
-    """Draws the evidence of each stream after each of its batches, and the line of its alarm."""
-    from matplotlib.figure import Figure  # takes long to import
-
-    from calibjax.plot import e_process
-
-    drawn = {name: x for name, x in state.streams.items() if x.batches}
-    figure = Figure(figsize=(6.4, 4.8 * len(drawn) ** 0.8), layout="constrained")
-    all_axes = figure.subplots(len(drawn), squeeze=False)[:, 0]
-    for ax, (name, stream) in zip(all_axes, drawn.items(), strict=True):
-        alarm = stream.first_alarm
-        n_sharing = state.n_sharing if alarm is None else alarm.n_sharing
-        e_process(
-            [batch.log_e_value for batch in stream.batches],
-            ax=ax,
-            level=state.level / n_sharing,
-            names=[batch.name for batch in stream.batches],
-            alarm=None if alarm is None else stream.number_of(alarm.row - 1),
-            changed=None if alarm is None else stream.number_of(alarm.changed_at),
-        )
-        ax.set_xlabel(state.meaning["--by"] or "file")
-        if name:
-            ax.set_title(f"Evidence against calibration: {name}", loc="left")
-    figure.savefig(path, dpi=200, bbox_inches="tight")

@@ -10,13 +10,12 @@ import typer
 
 from calibjax.cli._columns import Columns
 
-_FORMATS = (
+FORMATS = (
     "a .csv, .tsv, .jsonl, .json, .parquet, .arrow or .npz file, also with .gz; - is standard input"
 )
-File = Annotated[Path, typer.Argument(help=f"The predictions: {_FORMATS}.")]
 Files = Annotated[
     list[Path],
-    typer.Argument(help=f"The predictions: {_FORMATS}. Rows of several files are joined."),
+    typer.Argument(help=f"The predictions: {FORMATS}. Rows of several files are joined."),
 ]
 Level = Annotated[float, typer.Option(help="How often chance alone may give the exit status 1.")]
 Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]

@@ -4,7 +4,8 @@ import dataclasses
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -287,15 +288,17 @@ class CalibrationMonitor:
         _check_level(level)
         return self.log_max >= -jnp.log(jnp.asarray(level, self.log_max.dtype))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Writes all numbers into an .npz file of NumPy, which replaces an older one at once.
+
+        The path may be a binary file that is open, such as `io.BytesIO`, too, here and in `load`.
 
         Raises:
             ValueError: the monitor holds NaN; an older file remains.
         """
-        write_file(path, npz_of(header_of(self), self))
+        write_file(path, npz_of(_header_of(self), self))
 
-    def load(self, path: str | os.PathLike[str]) -> "CalibrationMonitor":
+    def load(self, path: str | os.PathLike[str] | IO[bytes]) -> "CalibrationMonitor":
         """The monitor whose numbers are in a file, if it was started with the same arguments.
 
         The file holds no functions: start a monitor of the same family, `kernels`, `n_features` and
@@ -306,9 +309,13 @@ class CalibrationMonitor:
             ValueError: the file is of another family, of other kernels, shapes or dtypes, broken,
                 or something else; the error names the file.
         """
-        header, arrays = read_npz(path, "a monitor")
-        check_header(path, header, header_of(self))
-        return with_leaves(path, arrays, self)
+        if isinstance(path, (str, os.PathLike)):
+            name, content = os.fspath(path), Path(path).read_bytes()
+        else:
+            name, content = "the open file", path.read()
+        header, arrays = read_npz(name, content, "a monitor")
+        check_header(name, header, _header_of(self))
+        return with_leaves(name, arrays, self)
 
     def __repr__(self) -> str:
         numbers = self.n_rows, self.e_value, self.pvalue
@@ -324,7 +331,7 @@ class CalibrationMonitor:
         )
 
 
-def header_of(monitor: CalibrationMonitor) -> dict[str, Any]:
+def _header_of(monitor: CalibrationMonitor) -> dict[str, Any]:
     """What a file says of a monitor, next to its numbers."""
     return {
         "schema": _SCHEMA,

@@ -1,0 +1,133 @@
+"""Is nothing of a monitor's state lost or counted twice, whatever becomes of the calls?
+
+Processes at the same time call `calibjax monitor` for each of many days, and are killed at random
+moments, most of them in the middle of a call.  The state is then compared with that of one process
+that nobody disturbs.
+
+    python -m benchmarks.monitor_kills
+"""
+
+import argparse
+import multiprocessing
+import random
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typer.testing import CliRunner
+
+from calibjax.cli import app
+
+
+def write_days(folder: Path, n_days: int, n_rows: int = 50) -> None:
+    """Files of probabilities that begin to be wrong after half of the days."""
+    rng = np.random.default_rng(0)
+    for day in range(n_days):
+        logits, uniform = rng.normal(size=n_rows), rng.uniform(size=n_rows)
+        truth = 1 / (1 + np.exp(-logits - (day >= n_days // 2)))
+        rows = zip(1 / (1 + np.exp(-logits)), (uniform < truth).astype(int), strict=True)
+        lines = [f"{day},{p:.6f},{y}" for p, y in rows]
+        (folder / f"{day:03}.csv").write_text("\n".join(["day,p,y", *lines, ""]))
+
+
+def count_all(folder: Path, state: Path, progress: Any = None) -> None:
+    """Calls `calibjax monitor` for each day, but for those that another process counts before."""
+    for file in sorted(folder.glob("*.csv")):
+        options = "--state", str(state), "--prob", "p", "--target", "y", "--by", "day"
+        result = CliRunner().invoke(app, ["monitor", str(file), *options])
+        if result.exit_code == 2 and "expected values after" not in result.output:
+            raise RuntimeError(result.output)
+        if progress is not None and result.exit_code != 2:
+            progress.value = int(file.stem)
+
+
+def evidence_of(state: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a state says, but for the times of the calls and their files."""
+    columns = {
+        "batches": "key, name, n_rows",
+        "rows": "*",
+        "streams": "*",
+        "evidence": "*",
+        "options": "*",
+    }
+    with closing(sqlite3.connect(state)) as database:
+        return {
+            table: database.execute(f"SELECT {names} FROM {table} ORDER BY rowid").fetchall()
+            for table, names in columns.items()
+        }
+
+
+def count_with_kills(
+    folder: Path,
+    state: Path,
+    n_processes: int,
+    n_kills: int,
+    count: Callable[..., None] = count_all,
+    seed: int = 0,
+) -> int:
+    """Processes count all days at once; each that is killed begins anew.
+
+    Returns:
+        The number of kills.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([count.__module__])
+    n_days, rng = len(list(folder.glob("*.csv"))), random.Random(seed)
+    # When so many days were counted, a little later; the process that counted last is killed.
+    moments = sorted(rng.randrange(n_days) for _ in range(n_kills))
+
+    def start() -> tuple[Any, Any]:
+        progress = context.Value("i", -1)
+        process = context.Process(target=count, args=(folder, state, progress))
+        process.start()
+        return process, progress
+
+    running, n_killed = [start() for _ in range(n_processes)], 0
+    while any(process.is_alive() for process, _ in running) or n_killed < len(moments):
+        last = max(range(n_processes), key=lambda k: running[k][1].value)
+        process, progress = running[last]
+        if n_killed < len(moments) and progress.value >= moments[n_killed]:
+            time.sleep(rng.uniform(0, 0.2))
+            process.kill()
+            process.join()
+            running[last] = start()
+            n_killed += 1
+        time.sleep(0.001)
+    failed = [process.exitcode for process, _ in running if process.exitcode]
+    if failed:
+        raise RuntimeError(f"Processes ended with {failed}.")
+    return n_killed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_days(folder, given.days)
+        start = time.time()
+        n_killed = count_with_kills(
+            folder, folder / "killed.sqlite", given.processes, given.kills, seed=given.seed
+        )
+        print(f"{given.processes} processes, {n_killed} kills: {time.time() - start:.0f} s")
+        start = time.time()
+        count_all(folder, folder / "quiet.sqlite")
+        print(f"one process: {time.time() - start:.0f} s")
+        quiet, killed = (evidence_of(folder / f"{x}.sqlite") for x in ("quiet", "killed"))
+        for table, expected in quiet.items():
+            same = killed[table] == expected
+            print(f"{table}: {len(expected)} rows, {'the same' if same else 'OTHERS'}")
+            assert same
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Batches of the rows of a file, in the order of time, and the keys by which each counts once."""
+
+import dataclasses
+import hashlib
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax.frames import Model, as_iso
+
+# What is ordered without a doubt, besides numbers: a name with one number, and a date with the year
+# first; of others nobody knows whether the day or the month is first.
+_CLEAR = re.compile(r"[^0-9]*[0-9]*[^0-9]*|\s*[0-9]{4}[^0-9].*")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
+# Numbers of weeks, months and days after which a new year begins with 1.
+_LAST_OF_YEAR = "12", "52", "53", "365", "366"
+# Rows tell a batch if there are so many different ones, and nearly all of them differ; others are
+# alike by chance.
+MIN_ROWS, _DIFFERENT = 10, 0.9
+#: How many rows are remembered.
+N_REMEMBERED = 2**16
+
+
+class Batch(NamedTuple):
+    """Rows that come one after the other.
+
+    Args:
+        name: their value of the column of --by; without one, the file.
+        key: what counts once: the name, or without --by a digest of the rows.
+        start: the first row, counted from 0.
+        hashes: a hash of the numbers of each row, ``[n]``.
+    """
+
+    name: str
+    key: str
+    start: int
+    hashes: np.ndarray
+
+    @property
+    def telling(self) -> list[int]:
+        """Hashes by which a copy is known, though corrected; none if rows are few or alike."""
+        found, n = np.unique(self.hashes), len(self.hashes)
+        return found[:N_REMEMBERED].tolist() if len(found) >= max(MIN_ROWS, _DIFFERENT * n) else []
+
+
+def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
+    """The rows of each value of a column, or all rows as one batch, and the model in their order.
+
+    Rows are sorted by numbers or dates, those of one value as they were.
+
+    Raises:
+        ValueError: a value is missing, or the values are not in ascending order.
+    """
+    if by is None:
+        hashes = _hashes_of(model)
+        key = hashlib.sha256(hashes.tobytes()).hexdigest()
+        return model, [Batch(model.table.source, key, 0, hashes)]
+    values = model.table.texts(by)
+    keys = [sort_key(name) for name in values.tolist()]
+    are_clear = [
+        kind == 0 or _CLEAR.fullmatch(as_iso(x))
+        for (kind, _), x in zip(keys, values.tolist(), strict=True)
+    ]
+    words = "a date such as 2026-03-31 or 31.03.2026, as other formats are not understood"
+    model.table.check(by, np.array(are_clear, bool), words)
+    falls = [k for k in range(1, len(keys)) if keys[k] < keys[k - 1]]
+    if falls:
+        before, first = values[falls[0] - 1 : falls[0] + 1].tolist()
+        hint = hint_of_restart(before, first) if len(falls) == 1 else ""
+        are_clear = [
+            kind == 0 or _DATE.match(as_iso(x))
+            for (kind, _), x in zip(keys, values.tolist(), strict=True)
+        ]
+        if hint or not all(are_clear):
+            hint = hint or f"; sort the rows by {by}"
+            words = f"expected values in ascending order, got {first} after {before}{hint}."
+            model.table.fail(by, falls[0], words)
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+        model, values, keys = _in_order(model, by, order), values[order], [keys[k] for k in order]
+    starts = [0, *(k for k in range(1, len(keys)) if keys[k] != keys[k - 1])]
+    parts = np.split(_hashes_of(model), starts[1:])
+    names = [str(values[start]) for start in starts]
+    keys_of_names = [as_iso(name.strip()) for name in names]
+    return model, list(map(Batch, names, keys_of_names, starts, parts))
+
+
+def sort_key(name: str) -> tuple[int, Any]:
+    """What values of --by are ordered by.
+
+    Numbers are compared as numbers, and texts with the whole numbers in them as numbers: 2026-03-31
+    comes before 2026-04-01, as 31.03.2026 does, and day 9 before day 10.
+    """
+    name = as_iso(name)
+    try:
+        number = Decimal(name)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if number.is_finite():
+        return 0, number
+    # Texts and digits by turns, so that like is compared with like.
+    return 1, [int(x) if k % 2 else x for k, x in enumerate(re.split("([0-9]+)", name))]
+
+
+def hint_of_restart(before: str, after: str) -> str:
+    """A hint if numbers begin again, such as those of weeks in a new year; else nothing."""
+    if before not in _LAST_OF_YEAR or after != "1":
+        return ""
+    return "; for weeks or months of several years, name the year first, such as 2026-01"
+
+
+def _in_order(model: Model, by: str, order: np.ndarray) -> Model:
+    """The model with its rows in another order."""
+    table = model.table
+    table.say(f"{table.source}: the rows were sorted by {by}, those of one value as they were.")
+    predictions = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[order]), model.predictions)
+    return dataclasses.replace(
+        model, table=table.taken(order), predictions=predictions, targets=model.targets[order]
+    )
+
+
+def _hashes_of(model: Model) -> np.ndarray:
+    """A hash of the numbers of each row, integers of 64 bits."""
+    n = len(model.targets)
+    arrays = [np.asarray(x) for x in (*jax.tree.leaves(model.predictions), model.targets)]
+    parts = [np.ascontiguousarray(x.reshape(n, -1)).view(np.uint8) for x in arrays]
+    rows = np.concatenate(parts, axis=1)
+    return np.frombuffer(b"".join(hashlib.sha256(x.tobytes()).digest()[:8] for x in rows), "<i8")

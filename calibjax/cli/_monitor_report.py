@@ -1,0 +1,155 @@
+"""What `calibjax monitor` says: sentences, JSON, and the evidence over time as a picture."""
+
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibjax._base.text import listed, text_table
+from calibjax.cli._monitor_state import MonitorState, Stream
+
+# What is said of a p-value that float32 cannot tell from 0.
+_UNDERFLOW = "< 1e-37"
+# What an alarm takes for granted, unless the user has said how late targets are.
+_IN_TIME = (
+    "This takes for granted that the targets of each batch were known before the next one was "
+    "predicted; if they were not, begin a new --state with --lag."
+)
+_BARS, _MOST_BARS = "▁▂▃▄▅▆▇█", 60
+
+
+def to_dict(state: MonitorState) -> dict[str, Any]:
+    """What monitors say, for other programs."""
+    pvalues, lag = state.pvalues(), state.options["--lag"]
+    found = {name: _of_stream(x, pvalues[name]) for name, x in state.by_name.items()}
+    if state.options["--stream"] is None:
+        of_all = {"level": state.level, "lag": lag, "new_alarm": bool(state.new_alarms)}
+        return found[""] | of_all
+    of_all = {"n_rows": state.n_rows, "level": state.level, "lag": lag}
+    of_all |= {"alarm": bool(state.alarms), "new_alarms": state.new_alarms}
+    return of_all | {"streams": found}
+
+
+def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
+    log_e_value = stream.log_e_value
+    return {
+        "n_rows": stream.n_rows,
+        # JSON has no infinity.
+        "log_e_value": log_e_value if math.isfinite(log_e_value) else "Infinity",
+        "pvalue": pvalue or _UNDERFLOW,
+        "alarm": stream.alarm is not None,
+        "first_alarm": stream.alarm,
+        "first_alarm_row": stream.alarm_row,
+        "changed_at": None if stream.alarm is None else stream.changed_at,
+        "changed_in": None if stream.alarm is None else stream.changed_in,
+        "impossible": stream.impossible,
+    }
+
+
+def in_words(state: MonitorState) -> str:
+    """The same for people: a sentence, or a line for each stream."""
+    lines = [_of_all_rows(state)] if state.options["--stream"] is None else _table(state)
+    lines += [x.impossible for x in state.streams if x.impossible is not None]
+    lines += [_IN_TIME] if state.alarms and state.options["--lag"] == 1 else []
+    return "\n".join(lines)
+
+
+def _of_all_rows(state: MonitorState) -> str:
+    stream = state.by_name[""]
+    beginning, since = "No alarm", ""
+    if stream.alarm is not None:
+        beginning = f"ALARM since {stream.alarm} (row {stream.alarm_row})"
+        since = f", wrong since about {stream.changed_in} (row {stream.changed_at})"
+    most = _e_value(stream.log_max)
+    return (
+        f"{beginning}: the largest e-value of {stream.n_rows} rows is {most}, and an alarm needs "
+        f"{1 / state.level:g}{since}."
+    )
+
+
+def _table(state: MonitorState) -> list[str]:
+    """A line for each stream, those with the largest evidence first."""
+    pvalues = state.pvalues()
+    head = "stream", "rows", "largest e-value", "adjusted p", "alarm since", "wrong since about"
+    lines = [list(head)]
+    for name, stream in sorted(state.by_name.items(), key=lambda x: -x[1].log_max):
+        since = ["", ""] if stream.alarm is None else [stream.alarm, stream.changed_in]
+        pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
+        lines.append([name, str(stream.n_rows), _e_value(stream.log_max), pvalue, *since])
+    n = len(state.by_name)
+    of_streams = f"{n} stream{'s' * (n > 1)} of {state.options['--stream']}"
+    beginning = f"No alarm in {of_streams}"
+    if state.alarms:
+        new = listed(state.new_alarms) or "none"
+        beginning = f"ALARM in {len(state.alarms)} of {of_streams}, new: {new}"
+    to_come = f" or of {len(state.streams) - n} to come" if len(state.streams) > n else ""
+    said = (
+        f"{beginning}; {state.n_rows} rows; a false one ever rings in any of them{to_come} "
+        f"with a probability of at most {state.level:g}."
+    )
+    return [said, *text_table(lines, "<" * len(head))]
+
+
+def _e_value(logarithm: float) -> str:
+    # It may be too large for a float.
+    return f"{Decimal(logarithm).exp():.3g}"
+
+
+def curves(state: MonitorState) -> str:
+    """The logarithm of the evidence over the batches, a line of bars for each stream."""
+    lines = []
+    for name, stream in state.by_name.items():
+        values = _heights(state, stream)
+        if not values.size:
+            continue
+        # Of many batches, the last one of each part.
+        ends = np.linspace(0, values.size - 1, min(values.size, _MOST_BARS)).astype(int)
+        low, high = min(values.min(), 0.0), max(values.max(), _needed(state, stream))
+        heights = (len(_BARS) - 1) * (values[ends] - low) / (high - low)
+        bars = "".join(_BARS[k] for k in heights.round().astype(int))
+        first, last = stream.evidence[0].batch, stream.evidence[-1].batch
+        now, most = map(_e_value, (stream.log_e_value, float(high)))
+        lines.append(
+            f"{name or 'evidence'}  {bars}  e-value {now} in {last}, since {first}; a full bar is "
+            f"{most}, logarithmic."
+        )
+    return "\n".join(lines)
+
+
+def _needed(state: MonitorState, stream: Stream) -> float:
+    """The logarithm of the e-value of the alarm of a stream."""
+    return math.log((stream.n_sharing or state.n_sharing) / state.level)
+
+
+def _heights(state: MonitorState, stream: Stream) -> np.ndarray:
+    """The logarithm of the evidence after each batch; infinity is drawn above all other values."""
+    values = np.array([x.log_e_value for x in stream.evidence])
+    finite = values[np.isfinite(values)]
+    return np.minimum(values, 2 * max(finite.max(initial=0.0), _needed(state, stream)))
+
+
+def draw(state: MonitorState, path: Path) -> None:
+    """Draws the evidence of each stream after each of its batches, and the line of its alarm."""
+    from matplotlib.figure import Figure  # takes long to import
+
+    from calibjax.plot import e_process
+
+    drawn = {name: x for name, x in state.by_name.items() if x.evidence}
+    figure = Figure(figsize=(6.4, 4.8 * len(drawn) ** 0.8), layout="constrained")
+    all_axes = figure.subplots(len(drawn), squeeze=False)[:, 0]
+    for ax, (name, stream) in zip(all_axes, drawn.items(), strict=True):
+        alarm_row, changed = stream.alarm_row, stream.number_of(stream.changed_at)
+        e_process(
+            _heights(state, stream),
+            ax=ax,
+            level=math.exp(-_needed(state, stream)),
+            names=[x.batch for x in stream.evidence],
+            alarm=None if alarm_row is None else stream.number_of(alarm_row - 1),
+            changed=None if alarm_row is None else changed,
+        )
+        ax.set_xlabel(state.options["--by"] or "file")
+        if name:
+            ax.set_title(f"Evidence against calibration: {name}", loc="left")
+    figure.savefig(path, dpi=200, bbox_inches="tight")
