@@ -23,10 +23,7 @@ DISTANCES = {"total variation": cj.TotalVariation(), "euclidean": cj.Euclidean()
 @pytest.mark.parametrize("name", DISTANCES)
 def test_gradients_are_those_of_two_classes(name, float64):
     kernel = cj.TensorProduct(cj.DistanceKernel(DISTANCES[name], 0.7), cj.WhiteKernel())
-    families = (
-        cj.Bernoulli,
-        lambda probs: cj.Categorical(jnp.stack([1 - probs, probs], axis=-1)),
-    )
+    families = (cj.Bernoulli, lambda probs: cj.Categorical(jnp.stack([1 - probs, probs], axis=-1)))
 
     def gradient(family):
         def estimate(probs):

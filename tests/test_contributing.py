@@ -80,9 +80,7 @@ CHANGES = {
     ),
     "Add a hypothesis test": (
         "hypothesis_test",
-        [
-            "test_hypothesis_tests.py::test_a_model_that_is_certain_and_right[cantelli]",
-        ],
+        ["test_hypothesis_tests.py::test_a_model_that_is_certain_and_right[cantelli]"],
     ),
     "Add a metric": ("metric", []),
     "Add a plot": ("plot", []),

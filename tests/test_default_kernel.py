@@ -368,8 +368,7 @@ OF_COLUMNS = {
         np.outer(LOC, [1, unit]).astype("float32"), np.outer(SCALE, [1, unit]).astype("float32")
     ),
     "empirical": lambda unit: cj.Empirical(
-        np.stack([SAMPLES, SAMPLES * np.float32(unit)], axis=-1),
-        np.full((N, 3), 1 / 3, "float32"),
+        np.stack([SAMPLES, SAMPLES * np.float32(unit)], axis=-1), np.full((N, 3), 1 / 3, "float32")
     ),
     "mixture": lambda unit: cj.Mixture.ensemble(
         cj.MultivariateNormalDiag(

@@ -291,13 +291,7 @@ def test_coverage(name, bias):
         predictions, targets, options = make(key, bias)
         key = jax.random.fold_in(key, 1)
         return cj.skce_confidence_interval(
-            key,
-            OF_NORMAL,
-            predictions,
-            targets,
-            confidence_level=level,
-            n_resamples=199,
-            **options,
+            key, OF_NORMAL, predictions, targets, confidence_level=level, n_resamples=199, **options
         )
 
     keys = jax.random.split(KEY, n_sets)

@@ -432,11 +432,7 @@ MOMENTS = {
         [[0]],
         [[1e10]],
     ),
-    "laplace": (
-        cj.Laplace(np.float16([1.5, 0]), np.float16([1, 300])),
-        [1.5, 0],
-        [2, 1.8e5],
-    ),
+    "laplace": (cj.Laplace(np.float16([1.5, 0]), np.float16([1, 300])), [1.5, 0], [2, 1.8e5]),
     "bernoulli": (cj.Bernoulli(jnp.array([0.99609375], "bfloat16")), [255 / 256], [255 / 2**16]),
     "categorical": (
         cj.Categorical(jnp.asarray(np.eye(300)[[257]].astype(jnp.bfloat16))),

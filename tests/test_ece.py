@@ -360,8 +360,7 @@ def test_bernoulli_is_two_classes(binning):
 
 
 @pytest.mark.parametrize(
-    "binning",
-    [pytest.param(UniformBinning(3), marks=pytest.mark.slow), MedianVarianceBinning(7)],
+    "binning", [pytest.param(UniformBinning(3), marks=pytest.mark.slow), MedianVarianceBinning(7)]
 )
 def test_masked_rows_are_absent(binning, float64):
     probs, targets = data(120, 3)

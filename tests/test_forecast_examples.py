@@ -20,8 +20,7 @@ SLOW = sorted(VERDICTS.keys() - {"quantile_boosting.py"})
 
 
 @pytest.mark.parametrize(
-    "script",
-    [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in VERDICTS],
+    "script", [pytest.param(x, marks=[pytest.mark.slow] if x in SLOW else []) for x in VERDICTS]
 )
 @pytest.mark.slow
 def test_verdicts(script, tmp_path):

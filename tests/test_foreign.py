@@ -126,12 +126,7 @@ ALL = {
 }
 
 HEAVY_TAILS = {
-    "student t": (
-        lambda d, m, s: d.StudentT(s + 2, m, s),
-        [LOC, SCALE],
-        cj.StudentT,
-        REAL,
-    ),
+    "student t": (lambda d, m, s: d.StudentT(s + 2, m, s), [LOC, SCALE], cj.StudentT, REAL),
     "cauchy": (lambda d, m, s: d.Cauchy(m, s), [LOC, SCALE], cj.StudentT, REAL),
     "log-normal": (lambda d, m, s: d.LogNormal(m, s / 3), [LOC, SCALE], cj.LogNormal, POSITIVE),
 }
@@ -328,12 +323,7 @@ CASES = {
     | MULTIVARIATE
     | BOUNDED
     | {
-        "tri, lower": (
-            lambda d, m, x: d.MultivariateNormalTri(m, x),
-            [VECTORS, TRIL],
-            FULL,
-            REALS,
-        ),
+        "tri, lower": (lambda d, m, x: d.MultivariateNormalTri(m, x), [VECTORS, TRIL], FULL, REALS),
         "tri, upper": (
             lambda d, m, x: d.MultivariateNormalTri(m, x, is_lower=False),
             [VECTORS, TRIL.swapaxes(1, 2)],

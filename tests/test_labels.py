@@ -29,11 +29,7 @@ def write_npz(frame, path):
     np.savez(path, **{x.name: np.array(x.to_list()) for x in frame})
 
 
-WRITERS = {
-    "csv": pl.DataFrame.write_csv,
-    "parquet": pl.DataFrame.write_parquet,
-    "npz": write_npz,
-}
+WRITERS = {"csv": pl.DataFrame.write_csv, "parquet": pl.DataFrame.write_parquet, "npz": write_npz}
 
 
 @pytest.fixture

@@ -32,11 +32,7 @@ def of_estimator(estimator):
     return test
 
 
-OPTIONS = {
-    "pairs": {},
-    "biased pairs": {"unbiased": False},
-    "pairs in blocks": {"block_size": 2},
-}
+OPTIONS = {"pairs": {}, "biased pairs": {"unbiased": False}, "pairs in blocks": {"block_size": 2}}
 TESTS = {name: of_skce(**options) for name, options in OPTIONS.items()}
 TESTS["ece"] = of_estimator(cj.ece)
 every_test = pytest.mark.parametrize("name", slow(TESTS.keys() - {"pairs"}, TESTS))

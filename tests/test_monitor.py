@@ -358,9 +358,7 @@ def test_bad_values(key):
     assert inside.log_e_value == before.log_e_value and int(inside.n_rows) == 100
     numbers = cj.Normal(jnp.zeros(4), jnp.ones(4))
     check_message(
-        lambda: monitor.update(numbers, jnp.zeros(4)),
-        TypeError,
-        r"predictions.*Bernoulli.*Normal",
+        lambda: monitor.update(numbers, jnp.zeros(4)), TypeError, r"predictions.*Bernoulli.*Normal"
     )
     classes = cj.Categorical(jnp.full((4, 3), 1 / 3))
     check_message(
@@ -395,9 +393,7 @@ def test_false_alarms_of_calibrated_models(data, key):
 
 
 @pytest.mark.parametrize(
-    "axis",
-    [jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto],
-    ids=str,
+    "axis", [jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto], ids=str
 )
 @pytest.mark.slow
 def test_rows_on_two_devices(axis, key):

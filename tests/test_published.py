@@ -30,12 +30,7 @@ def close(estimate, published):
 
 
 # CalibrationErrors.jl, test/skce.jl: targets, unbiased (and blocks of 2), biased.
-BINARY = [
-    ([0, 1], 0.0, 0.0),
-    ([0, 0], 0.0, 0.5),
-    ([1, 0], -2 / E, 1 - 1 / E),
-    ([1, 1], 0.0, 0.5),
-]
+BINARY = [([0, 1], 0.0, 0.0), ([0, 0], 0.0, 0.5), ([1, 0], -2 / E, 1 - 1 / E), ([1, 1], 0.0, 0.5)]
 
 
 @pytest.mark.parametrize("copies", slow({10}, [1, 10]))

@@ -210,13 +210,7 @@ def test_jit_and_vmap(name, key, float64):
 
 @pytest.mark.slow
 # Frequencies of other kernels are too large for differences.
-@pytest.mark.parametrize(
-    "name",
-    [
-        "normal-w2-matern32",
-        "categorical-euclidean-gaussian",
-    ],
-)
+@pytest.mark.parametrize("name", ["normal-w2-matern32", "categorical-euclidean-gaussian"])
 def test_derivatives(name, key, float64):
     kernel, predictions, targets = sample(name)
 
@@ -270,10 +264,7 @@ def test_too_few_rows_and_bad_values_in_jit(key):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "categorical-tv-white",
-        pytest.param("normal-embedding-laplacian", marks=pytest.mark.slow),
-    ],
+    ["categorical-tv-white", pytest.param("normal-embedding-laplacian", marks=pytest.mark.slow)],
 )
 def test_float32_is_near_float64(name, key):
     n, n_features = 3000, 100

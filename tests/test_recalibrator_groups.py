@@ -196,7 +196,7 @@ ERRORS = {
         "column age of groups must hold numbers, as at the fit, got 'old'": lambda: fitted()(
             PREDICTIONS[:1], {"region": ["a"], "age": ["old"], "night": [True]}
         ),
-    },
+    }
 }
 
 

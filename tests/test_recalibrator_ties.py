@@ -138,11 +138,7 @@ FORECASTS = {
         ),
     ),
     "samples": (TENTHS / 10, 0.1, lambda x: cj.Empirical((x[:, None] + OFFSETS).astype(x.dtype))),
-    "log-normal": (
-        0 * ONE,
-        1.0,
-        lambda x: cj.LogNormal(x, ONE.astype(x.dtype)),
-    ),
+    "log-normal": (0 * ONE, 1.0, lambda x: cj.LogNormal(x, ONE.astype(x.dtype))),
     "gamma": (0 * ONE, 1.0, lambda x: cj.Gamma((x + 2.3).astype(x.dtype), ONE.astype(x.dtype))),
     "poisson": (0 * ONE, 1.0, lambda x: cj.Poisson((x + 4.3).astype(x.dtype), max_count=64)),
 }

@@ -243,9 +243,7 @@ BAD = {
             jnp.ones((6, 2)), jnp.full((6, 2), 0.5), split=True
         ),
     },
-    TypeError: {
-        "split must be a bool, got int": lambda: cj.Empirical(jnp.ones((6, 2)), split=1),
-    },
+    TypeError: {"split must be a bool, got int": lambda: cj.Empirical(jnp.ones((6, 2)), split=1)},
 }
 
 

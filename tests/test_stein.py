@@ -188,11 +188,7 @@ def test_call_and_tile_are_the_pair(name, d, float64):
 
 
 # Where y = z the mixed derivatives of a kernel f(|y - z|^2 / l^2) are -2 f'(0) / l^2.
-AT_TIES = {
-    cj.GaussianKernel: 1.0,
-    cj.Matern32Kernel: 3.0,
-    cj.Matern52Kernel: 5 / 3,
-}
+AT_TIES = {cj.GaussianKernel: 1.0, cj.Matern32Kernel: 3.0, cj.Matern52Kernel: 5 / 3}
 
 
 @pytest.mark.parametrize("kernel", slow(AT_TIES.keys() - {cj.Matern32Kernel}, AT_TIES))
@@ -306,8 +302,7 @@ LAWS = {
     ),
     "mixture": lambda: (
         cj.Mixture(
-            np.array([[0.3, 0.7]]),
-            cj.Normal(np.array([[-1.0, 1.5]]), np.array([[0.5, 1.0]])),
+            np.array([[0.3, 0.7]]), cj.Normal(np.array([[-1.0, 1.5]]), np.array([[0.5, 1.0]]))
         ),
         mixture_rule(),
     ),
@@ -316,10 +311,7 @@ LAWS = {
         product_rule(np.array([0.3, -0.2]), FACTOR),
     ),
     "quartic": lambda: (cj.Unnormalized(quartic, np.array([0.7])), quartic_rule(0.7)),
-    "bent": lambda: (
-        cj.Unnormalized.from_log_density(bent, np.array([0.4])),
-        bent_rule(0.4),
-    ),
+    "bent": lambda: (cj.Unnormalized.from_log_density(bent, np.array([0.4])), bent_rule(0.4)),
 }
 
 

@@ -40,12 +40,7 @@ def test_what_is_said_about_a_target(dtype):
         low, high = cj.pit_interval(p, each(time).astype(dtype))
         assert low.dtype == dtype
         first.append((float(low[0]), float(high[0])))
-    assert first == [
-        *[(0.0, 0.25)] * 3,
-        *[(0.25, 0.5)] * 2,
-        *[(0.5, 0.75)] * 2,
-        *[(0.75, 1.0)] * 2,
-    ]
+    assert first == [*[(0.0, 0.25)] * 3, *[(0.25, 0.5)] * 2, *[(0.5, 0.75)] * 2, *[(0.75, 1.0)] * 2]
     # Censored at the times, between them, where S is linear, and after the last one.
     for time, at in [(0, 0), (1, 0.25), (1.5, 0.375), (3, 0.625), (4, 0.75), (9, 0.75)]:
         low, high = cj.pit_interval(p, cj.Between(each(time), each(np.inf)))

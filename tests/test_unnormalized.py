@@ -424,7 +424,7 @@ MISTAKES = {
     NotImplementedError: {
         "Unnormalized": lambda: skce_of(
             linear, kernel=cj.TensorProduct(ALWAYS, cj.GaussianKernel(1.0))
-        ),
+        )
     },
 }
 
