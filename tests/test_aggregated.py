@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import FAMILIES, cast
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from marks import slow
 from messages import check_message
 from scipy import special, stats
@@ -361,23 +360,6 @@ def _classes(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("data_of", "kernels"), [(_classes, (WHITE,)), (_empirical, None), (_quantiles, None)]
-)
-def test_two_devices_are_one(data_of, kernels, key, float64):
-    predictions, targets = cast(data_of(RNG(0)))
-    where = jnp.arange(N) % 4 > 0
-    mesh = jax.make_mesh((2,), ("rows",), (AxisType.Explicit,), devices=jax.devices()[:2])
-    sharding = NamedSharding(mesh, PartitionSpec("rows"))
-    placed = jax.tree.map(lambda x: jax.device_put(x, sharding), (predictions, targets, where))
-    # More rows than landmarks, which lie on both devices.
-    test = functools.partial(DEFAULT, key, kernels, n_features=4)
-    expected = test(predictions, targets, where=where)
-    found = test(*placed[:2], where=placed[2])
-    chex.assert_trees_all_close(numbers(found), numbers(expected), rtol=1e-7)
-
-
-@pytest.mark.slow
 def test_kernels_of_any_dtype(key):
     with jax.enable_x64(True):
         kernels = [
@@ -588,28 +570,6 @@ def test_degenerate_data(name, key):
         kernel = cj.product_kernel(predictions)
         assert DEFAULT(key, [kernel], predictions, targets).pvalue == 1
         np.testing.assert_allclose(result.pvalue, 1 / (B + 1), rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_integers_and_16_bits(key):
-    predictions, labels = cj.Bernoulli(jnp.linspace(0.1, 0.9, N)), np.arange(N) % 2
-    expected = numbers(DEFAULT(key, [WHITE], predictions, labels))
-    for dtype in (bool, np.uint8, np.int64):
-        found = DEFAULT(key, [WHITE], predictions, labels.astype(dtype))
-        chex.assert_trees_all_equal(numbers(found), expected)
-    rounded = predictions.probs.astype(jnp.bfloat16)
-    found = DEFAULT(key, [WHITE], cj.Bernoulli(rounded), labels)
-    same = DEFAULT(key, [WHITE], cj.Bernoulli(rounded.astype(jnp.float32)), labels)
-    chex.assert_trees_all_close(numbers(found), numbers(same))
-
-
-@pytest.mark.slow
-def test_the_rank_of_narrow_kernels_among_few_rows(key):
-    # At a sixteenth of the median distance no pair of few rows is near.
-    predictions, targets = cast(FAMILIES["normal"](N, 0), "float32")
-    result = cj.aggregated_skce_test(key, None, predictions, targets, n_resamples=99)
-    above = np.sum(np.asarray(result.null_distribution) >= np.asarray(result.statistic))
-    np.testing.assert_allclose(result.pvalue, (1 + above) / 100, rtol=1e-6)
 
 
 @pytest.mark.parametrize("d", [0, 2])

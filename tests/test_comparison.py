@@ -9,7 +9,6 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from marks import fast_in_float64
 from messages import check_message
-from test_shard_map import check
 
 import calibjax as cj
 
@@ -247,29 +246,6 @@ def test_rows_on_many_devices(float64):
         close(
             cj.compare_calibration(KEY, kernel, *models, targets, where=where, **options), expected
         )
-
-
-@pytest.mark.slow
-def test_default_kernel_of_rows_on_many_devices(float64):
-    models, targets = labels(48)
-    expected = cj.compare_calibration(KEY, None, *models, targets)
-    mesh = jax.make_mesh((8,), ("rows",))
-    rows = NamedSharding(mesh, PartitionSpec("rows"))
-    placed = jax.tree.map(lambda x: jax.device_put(x, rows), (*models, targets))
-    close(cj.compare_calibration(KEY, None, *placed), expected)
-    with jax.set_mesh(mesh):
-        compare = jax.jit(lambda *rows: cj.compare_calibration(KEY, None, *rows))
-        close(compare(*placed), expected)
-
-
-@pytest.mark.slow
-def test_inside_of_shard_map(float64):
-    models, targets = labels(24)
-
-    def compare(first, second, targets):
-        return cj.compare_calibration(KEY, kernel_of(first, second), first, second, targets)
-
-    check(compare, *models, targets)
 
 
 LEVEL, N_DATA_SETS = 0.05, 1000

@@ -428,46 +428,6 @@ def test_errors(name):
 # Calibration.
 
 
-def regression(key, n, kind):
-    """Predictions with means from 1 to 20, and targets that they could have made."""
-    key, draws = jax.random.split(key)
-    x = jax.random.uniform(key, n)
-    p = cj.NegativeBinomial(jnp.exp(3 * x), jnp.full(n, 2.0), max_count=1024)
-    if kind == "zero-inflated":
-        p = cj.ZeroInflated(0.1 + 0.4 * x, p)
-    return p, p.sample(draws)
-
-
-WRONG = {
-    "negative binomial": lambda p: cj.Poisson(p.mu, max_count=128),
-    "zero-inflated": lambda p: cj.NegativeBinomial(p.mean(), p.base.concentration, max_count=1024),
-}
-
-
-def pvalues(kind, n_data_sets, n, wrong=False):
-    @jax.jit
-    def pvalue(key):
-        p, y = regression(key, n, kind)
-        p = WRONG[kind](p) if wrong else p
-        return cj.calibration_test(key, p, y, n_resamples=99).pvalue
-
-    return np.array([pvalue(key) for key in jax.random.split(jax.random.key(3), n_data_sets)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", WRONG)
-def test_wrong_models_are_found(kind):
-    assert np.mean(pvalues(kind, 4, 200, wrong=True) < 0.05) > 0.7
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", WRONG)
-def test_level(kind):
-    n_data_sets = 300
-    rejected = np.sum(pvalues(kind, n_data_sets, 60) <= 0.05)
-    assert stats.binomtest(int(rejected), n_data_sets, 0.05).pvalue > 1e-3
-
-
 def test_numbers_are_shared():
     p = cj.ZeroInflated(0.2, cj.NegativeBinomial(jnp.array([1.0, 2.0]), 3.0))
     assert p.gate.shape == p.base.concentration.shape == (2,)

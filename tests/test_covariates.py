@@ -350,66 +350,6 @@ def rejections(model, n_data_sets, **options):
     return float(np.mean(np.asarray(jax.jit(lambda k: jax.lax.map(one, k))(keys)) <= 0.05 + 1e-6))
 
 
-def normal_model(error, n=300, d=3):
-    def model(key):
-        of_columns, of_loc, of_targets = jax.random.split(key, 3)
-        x = jax.random.normal(of_columns, (n, d))
-        loc = jax.random.normal(of_loc, (n,))
-        z = error(jax.random.normal(of_targets, (n,)), x, loc)
-        return cj.Normal(loc, jnp.full(n, 0.7)), loc + 0.7 * z, x
-
-    return model
-
-
-def label_model(n=300):
-    def model(key):
-        of_columns, of_probs, of_targets = jax.random.split(key, 3)
-        probs = jax.random.dirichlet(of_probs, jnp.ones(3), (n,))
-        predictions = cj.Categorical(probs)
-        x = jax.random.normal(of_columns, (n, 3)) + probs[:, :1]
-        return predictions, predictions.sample(of_targets), x
-
-    return model
-
-
-def rare_model(n=300):
-    def model(key):
-        of_columns, of_targets = jax.random.split(key)
-        predictions = cj.Bernoulli(jnp.full(n, 0.01))
-        x = jax.random.bernoulli(of_columns, 0.05, (n, 2)).astype(jnp.float32)
-        return predictions, predictions.sample(of_targets), x
-
-    return model
-
-
-LEVELS = {
-    "normal": (normal_model(lambda z, x, loc: z), {}),
-    "labels": (label_model(), {}),
-    "rare events": (rare_model(), {}),
-    "weights": (
-        normal_model(lambda z, x, loc: z),
-        {"weights": np.geomspace(0.1, 1, 300).astype(np.float32)},
-    ),
-    "clusters": (
-        # Errors of a cluster have the correlation 0.5.
-        normal_model(lambda z, x, loc: (z + jnp.repeat(z[:30], 10)) / 2**0.5),
-        {"clusters": np.repeat(np.arange(30), 10)},
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LEVELS)
-def test_level(name):
-    model, options = LEVELS[name]
-    n_data_sets = 1000
-    rate = rejections(model, n_data_sets, **options)
-    error = np.sqrt(0.05 * 0.95 / n_data_sets)
-    assert rate <= 0.05 + 3 * error
-    if name != "rare events":
-        assert rate >= 0.05 - 4 * error
-
-
 # What `benchmarks/COVARIATES.md` has, of other data sets, with five columns or the observation.
 POWERS = {
     **{

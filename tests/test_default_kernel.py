@@ -107,12 +107,6 @@ def test_bad_values_inside_jit_give_nan(values):
     assert jnp.isnan(jax.jit(cj.median_heuristic)(TV, cj.Categorical(probs)))
 
 
-def test_16_bit_predictions():
-    confidences = jnp.array([0.0, 0.25, 1.0], jnp.bfloat16)
-    value = cj.median_heuristic(TV, cj.Bernoulli(confidences))
-    assert value.dtype == jnp.float32 and value == 0.75
-
-
 # The kernels of the papers.
 
 

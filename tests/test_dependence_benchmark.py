@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import dependence
-from benchmarks.works.dependence import TESTS, ahead, clusters, piet, pot, prit, stations, sums
+from benchmarks.works.dependence import ahead, clusters, piet, pot, prit, stations, sums
 
 U = np.array([0.02, 0.9, 0.31, 0.31, 0.77, 0.05])
 
@@ -45,13 +44,3 @@ def test_the_models_are_calibrated(case, key):
 
     found = np.asarray(jax.jit(jax.vmap(places))(jax.random.split(key, 20))).ravel()
     assert stats.kstest(found, "uniform").pvalue > 0.001
-
-
-def test_the_page_of_made_up_results():
-    name, *_ = dependence.level_cases()
-    rates = {test: {"0.05": 0.05, "0.01": 0.01} for test in TESTS}
-    rates |= {"told": {"0.05": 0.072, "0.01": 0.012}}
-    page = dependence.page({"level": {name: {"n_data_sets": 1000, "rates": rates}}})
-    # Three standard errors of 1000 data sets are 0.021 at 0.05, and 0.009 at 0.01.
-    assert f"named: {name} (0.072 at 0.05)." in page
-    assert f"| {name} | 0.072 | 0.012 | 0.050 | 0.010 | 0.050 |" in page

@@ -12,7 +12,7 @@ from messages import calls, check_message
 from sklearn.calibration import calibration_curve
 
 import calibjax as cj
-from calibjax import MedianVarianceBinning, UniformBinning, ece, mce, top_label
+from calibjax import MedianVarianceBinning, UniformBinning, ece, mce
 
 # The definitions, in Python.
 
@@ -443,28 +443,6 @@ def test_bad_values_inside_jit_give_nan():
     assert ece(cj.Categorical(probs), targets, where=where) > 0
     none = jax.jit(lambda where: ece(cj.Categorical(probs), targets, where=where))
     assert none(where & False) == 0
-
-
-def top_label_ece(predictions, targets, **options):
-    return ece(*top_label(predictions, targets), **options)
-
-
-def dynamic_ece(predictions, targets, **options):
-    return ece(predictions, targets, binning=MedianVarianceBinning(30), **options)
-
-
-@pytest.mark.parametrize("estimator", slow({top_label_ece}, [top_label_ece, dynamic_ece]))
-def test_consistency_test(estimator, key, float64):
-    probs, wrong = data(100, 3, alpha=1.0)
-    predictions = cj.Categorical(jnp.asarray(probs).at[0].set(jnp.nan))
-    calibrated = cj.Categorical(jnp.asarray(probs)).sample(key).at[0].set(-1)
-    where = jnp.arange(100) > 0
-    for targets, low, high in ((calibrated, 0.05, 1), (wrong, 0, 0.02)):
-        options = {"n_resamples": 99, "where": where}
-        result = cj.consistency_test(key, estimator, predictions, targets, **options)
-        dropped = cj.Categorical(jnp.asarray(probs[1:])), targets[1:]
-        np.testing.assert_allclose(result.estimate, estimator(*dropped), rtol=1e-12)
-        assert low < result.pvalue <= high
 
 
 # Bad arguments: a call, the exception, the parts of its message.

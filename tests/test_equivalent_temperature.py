@@ -10,7 +10,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from marks import slow
 from messages import check_message
 from scipy import optimize
-from test_shard_map import check
 
 import calibjax as cj
 from calibjax.discrepancy import normal_form
@@ -235,16 +234,6 @@ def test_rows_on_many_devices(float64):
     found = temperature(*placed[:2], where=placed[2])
     np.testing.assert_allclose(found.temperature, expected.temperature, rtol=1e-9)
     np.testing.assert_allclose(found.confidence_interval, expected.confidence_interval, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_inside_of_shard_map(float64):
-    check(
-        lambda *rows: (
-            cj.equivalent_temperature(KEY, LABEL_KERNEL, *rows, n_resamples=39).temperature
-        ),
-        *jax.tree.map(lambda x: x[:24], labels()),
-    )
 
 
 N_DATA_SETS = 200

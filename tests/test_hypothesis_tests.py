@@ -190,24 +190,6 @@ def test_debug_nans(key):
             test(key, *arguments)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["blocks of 2", "bootstrap", "cme", "consistency"])
-def test_without_jit(name, key, float64):
-    arguments = key, *sample(INSTANCES[0], 6)
-    expected = TESTS[name](*arguments)
-    with jax.disable_jit():
-        close(TESTS[name](*arguments), expected)
-
-
-@pytest.mark.slow
-def test_median_heuristic_without_jit(float64):
-    _, predictions, _ = sample(INSTANCES[0], 6)
-    expected = cj.median_heuristic(cj.TotalVariation(), predictions)
-    with jax.disable_jit():
-        lengthscale = cj.median_heuristic(cj.TotalVariation(), predictions)
-    np.testing.assert_allclose(lengthscale, expected, rtol=1e-12)
-
-
 def test_resamples_without_an_estimate_do_not_speak_against_the_model(key):
     predictions, targets = cj.Bernoulli(jnp.full(30, 0.5)), jnp.arange(30) % 2
 

@@ -10,7 +10,6 @@ import pytest
 from instances import KERNELS, TESTS, sample
 from scipy import special, stats
 from test_null_distributions import random_matrix, with_matrix
-from test_shard_map import check
 from test_sharding import place
 
 import calibjax as cj
@@ -235,12 +234,6 @@ def test_rows_on_many_devices(key, float64):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13), found, expected
     )
-
-
-@pytest.mark.slow
-def test_inside_of_shard_map(key, float64):
-    kernel, *batch = sample("categorical-tv-white", 24)
-    check(lambda p, y: cj.skce_confidence_interval(key, kernel, p, y, n_resamples=19), *batch)
 
 
 @pytest.mark.slow

@@ -379,19 +379,6 @@ def test_bad_values(key):
         monitor.alarm(1.5)
 
 
-@pytest.mark.slow
-@streams
-def test_false_alarms_of_calibrated_models(data, key):
-    n_streams, level = 2000, 0.2
-
-    def rings(key):
-        monitor, _ = watch(data, key, jnp.zeros(60), n=4)
-        return monitor.alarm(level)
-
-    rate = np.mean(jax.lax.map(rings, jax.random.split(key, n_streams), batch_size=100))
-    assert rate <= level + 3 * np.sqrt(level * (1 - level) / n_streams)
-
-
 @pytest.mark.parametrize(
     "axis", [jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto], ids=str
 )

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scoringrules
 from compiled import call, draw
 from marks import fast_in_float32, fast_in_float64, slow
 from scipy import integrate, special, stats
@@ -153,15 +152,6 @@ def test_moments(family, dtype):
         expected = np.where(x > 1e3, np.pi / np.sqrt(6) / x * mean, expected)
         rtol = np.where(x > 1e3, 1e-3, rtol)
     assert np.all(np.abs(deviation / expected - 1) < rtol)
-
-
-def test_crps(float64):
-    a, b = np.array([0.1, 0.5, 1.0, 2.3, 50.0]), np.array([0.3, 0.5, 1.0, 4.0, 20.0])
-    y, z = np.array([0.2, 0.1, 3.0, 0.5, 2.8]), np.array([0.01, 0.3, 0.7, 0.2, 0.8])
-    of_gamma = cj.crps(cj.Gamma(jnp.array(a), jnp.array(b)), jnp.array(y))
-    np.testing.assert_allclose(of_gamma, scoringrules.crps_gamma(y, a, b), rtol=1e-10)
-    of_beta = cj.crps(cj.Beta(jnp.array(a), jnp.array(b)), jnp.array(z))
-    np.testing.assert_allclose(of_beta, scoringrules.crps_beta(z, a, b), rtol=1e-10)
 
 
 # Expectations.
@@ -325,35 +315,3 @@ def test_extreme_draws_and_targets(key):
             draws = p.sample(key, (50,))
             assert jnp.all(p.supports(draws)[1])
         assert jnp.all(make(tiny, tiny).log_prob(jnp.array([-1.0, 0.0])) == -jnp.inf)
-
-
-def regression(key, n, family, factor):
-    """Predictions, and targets of the law whose concentrations are larger by a factor."""
-    key, draws = jax.random.split(key)
-    x = jax.random.uniform(key, n)
-    make = FAMILIES[family][0]
-    numbers = 1.5 + 3 * x, 1 + x
-    truth = make(factor * numbers[0], factor * numbers[1])
-    return make(*numbers), truth.sample(draws)
-
-
-def pvalues(family, n_data_sets, n, factor=1.0):
-    @jax.jit
-    def pvalue(key):
-        return cj.calibration_test(key, *regression(key, n, family, factor), n_resamples=99).pvalue
-
-    return np.array([pvalue(key) for key in jax.random.split(jax.random.key(5), n_data_sets)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", slow({"weibull", "beta"}, FAMILIES))
-def test_wrong_models_are_found(family):
-    assert np.mean(pvalues(family, 4, 200, factor=2.0) < 0.05) > 0.7
-
-
-@pytest.mark.slow
-@every_family
-def test_level(family):
-    n_data_sets = 300
-    rejected = np.sum(pvalues(family, n_data_sets, 60) <= 0.05)
-    assert stats.binomtest(int(rejected), n_data_sets, 0.05).pvalue > 1e-3

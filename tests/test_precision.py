@@ -100,28 +100,6 @@ def test_what_is_compared_with_nothing_keeps_its_digits(float64):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["Empirical", "Quantiles"])
-@pytest.mark.parametrize("of_predictions", ["float32", "float64"])
-@pytest.mark.parametrize("of_targets", ["float32", "float64"])
-def test_level_of_right_forecasts(family, of_predictions, of_targets, float64):
-    rng, n_rejected = np.random.default_rng(1), 0
-    for seed in range(60):
-        if family == "Empirical":
-            predictions = cj.Empirical(rng.choice(GRID, (100, 10)).astype(of_predictions))
-        else:
-            # P(Y < v) <= u <= P(Y <= v).
-            values = np.tile([0.1, 0.3, 0.3, 0.7], (100, 1)).astype(of_predictions)
-            predictions = cj.Quantiles(values, (0.2, 0.4, 0.6, 0.8))
-        targets = rng.choice(GRID, 100).astype(of_targets)
-        options = {"n_resamples": 99}
-        with jax.numpy_dtype_promotion("standard"):
-            result = cj.calibration_test(jax.random.key(seed), predictions, targets, **options)
-        n_rejected += bool(result.pvalue <= 0.05)
-    # Binomial, three deviations above 5 %.
-    assert n_rejected <= 8
-
-
 # Integers of 64 bits, of which jax keeps 32: 2^32 + 1 is not taken for 1.
 
 KEY, TOO_LARGE = jax.random.key(0), 2**32 + 1

@@ -147,27 +147,3 @@ def test_shares_below_and_up_to_quantiles():
     dry = cj.Quantiles(jnp.tile(jnp.array([[0.0, 0.0, 1.0]]), (400, 1)), (0.1, 0.5, 0.9))
     wet = np.repeat([0.0, 0.5, 2.0], [100, 260, 40])
     assert "0.5: 25.0% of the targets lie at or below" in worst_level(cj.Data(dry, wet), 0.95)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [50, 200])
-def test_levels_of_laws_with_atoms(n, key):
-    """Rain, and counts, whose quantiles are equal to many targets."""
-    rng, n_sets = np.random.default_rng(n), 600
-
-    def of_counts():
-        rate = np.exp(rng.uniform(np.log(0.3), np.log(8.0), n))
-        values = scipy.stats.poisson.ppf(np.array(LEVELS)[None], rate[:, None])
-        return values.astype("float32"), rng.poisson(rate).astype("float32")
-
-    def pvalue(key, values, targets):
-        predictions = cj.Quantiles(values, LEVELS)
-        return cj.calibration_test(key, predictions, targets, n_resamples=99).pvalue
-
-    of_sets = jax.jit(lambda *sets: jax.lax.map(lambda x: pvalue(*x), sets, batch_size=50))
-    for draw in lambda: of_rain(rng, n), of_counts:
-        values, targets = map(np.stack, zip(*(draw() for _ in range(n_sets)), strict=True))
-        pvalues = of_sets(jax.random.split(key, n_sets), values, targets)
-        for level in 0.05, 0.2:
-            error = np.sqrt(level * (1 - level) / n_sets)
-            assert np.mean(pvalues <= level) <= level + 3 * error

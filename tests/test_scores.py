@@ -340,33 +340,6 @@ def test_derivatives_of_narrow_predictions(dtype):
 # The probability integral transform.
 
 
-def _normal_mixture(n, seed):
-    components = cj.Normal(np.tile([-1.0, 2.0], (n, 1)), np.tile([1.0, 0.5], (n, 1)))
-    return cj.Mixture(np.tile([0.3, 0.7], (n, 1)), components), None
-
-
-def _count_mixture(n, seed):
-    return cj.Mixture.ensemble(cj.Poisson(np.tile([1.0, 6.0], (n, 1)), max_count=64)), None
-
-
-def _weighted(n, seed):
-    rng = np.random.default_rng(seed)
-    return cj.Empirical(rng.normal(size=(n, 4)), rng.dirichlet(np.ones(4), n)), None
-
-
-CALIBRATED = {
-    name: FAMILIES[name]
-    for name in ("bernoulli", "categorical", "normal", "laplace", "poisson", "ensemble")
-} | {"mixture": _normal_mixture, "count mixture": _count_mixture, "weighted": _weighted}
-
-
-@pytest.mark.parametrize("family", slow({"bernoulli", "laplace", "ensemble"}, CALIBRATED))
-def test_pit_is_uniform(family, key):
-    p = cast(CALIBRATED[family](3000, 0)[0], "float32")
-    u = cj.pit(key, p, jax.jit(lambda p: p.sample(jax.random.key(1)))(p))
-    assert stats.kstest(np.array(u), "uniform").pvalue > 0.01
-
-
 @pytest.mark.parametrize(
     "n_samples, split", slow({(10, True)}, [(1, False), (3, False), (10, True)])
 )
@@ -481,22 +454,6 @@ def test_rows_on_several_devices(family, axis_type, key, float64):
 
     for found, expected in zip(scores(*on_devices), scores(*rows), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "family", slow({"student_t", "ensemble"}, ["student_t", "ensemble", "mixture"])
-)
-def test_inside_of_shard_map(family, key, float64):
-    mesh = jax.make_mesh((2,), ("rows",), axis_types=(AxisType.Auto,))
-    p, y = cast(FAMILIES[family](8, 0))
-
-    def values(p, y):
-        return cj.crps(p, y), p.cdf(y), p.quantile(0.3)
-
-    rows = PartitionSpec("rows")
-    found = jax.jit(jax.shard_map(values, mesh=mesh, in_specs=rows, out_specs=rows))(p, y)
-    for a, b in zip(found, jax.jit(values)(p, y), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 def test_crps_of_weibull_predictions_has_derivatives():

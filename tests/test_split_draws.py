@@ -206,29 +206,6 @@ def test_the_mean_is_that_of_the_laws(n_draws, float64):
     np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
-@pytest.mark.slow
-def test_levels():
-    n, n_draws, n_data_sets = 200, 2, 300
-
-    def pvalues(key):
-        keys = jax.random.split(key, 5)
-        loc, scale = jax.random.normal(keys[0], n), jax.random.uniform(keys[1], n, minval=0.5)
-        law = cj.Normal(loc, scale)
-        draws, targets = law.sample(keys[2], (n_draws,)).T, law.sample(keys[3])
-        found = []
-        # Unlike the default kernel, which judges ranks, this one takes the draws for the law.
-        for predictions in (cj.Empirical(draws, split=True), cj.Empirical(draws)):
-            kernel = cj.product_kernel(predictions)
-            test = cj.asymptotic_skce_test(keys[4], kernel, predictions, targets, n_resamples=199)
-            found.append(test.pvalue)
-        return jnp.stack(found)
-
-    keys = jax.random.split(jax.random.key(0), n_data_sets)
-    rates = np.mean(jax.jit(lambda keys: jax.lax.map(pvalues, keys))(keys) <= 0.05, axis=0)
-    assert rates[0] <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / n_data_sets)
-    assert rates[1] > 0.8
-
-
 # Errors.
 
 BAD = {

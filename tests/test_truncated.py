@@ -157,24 +157,3 @@ def test_a_support_that_is_traced():
 
 def low_end(p):
     return p.low
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wrong", [False, True])
-def test_level_and_power(wrong):
-    @jax.jit
-    def pvalue(key):
-        key, draws = jax.random.split(key)
-        base = cj.Normal(jax.random.normal(key, 150), jnp.ones(150))
-        p = cj.Truncated(base, base.loc - 0.5, base.loc + 2)
-        y = p.sample(draws)
-        return cj.calibration_test(key, base if wrong else p, y, n_resamples=99).pvalue
-
-    pvalues = np.array(
-        [pvalue(key) for key in jax.random.split(jax.random.key(2), 4 if wrong else 30)]
-    )
-    if wrong:
-        assert np.mean(pvalues < 0.05) > 0.7
-    else:
-        assert stats.binomtest(int(np.sum(pvalues <= 0.05)), 30, 0.05).pvalue > 1e-3
-        assert stats.kstest(pvalues, "uniform").pvalue > 1e-3

@@ -229,42 +229,6 @@ def test_single_precision():
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_vmap_is_a_loop(float64):
-    kernel = cast(kernel_of())
-    batches = [cast(batch(seed=seed)) for seed in range(3)]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-
-    def skce(p, y):
-        return cj.skce(kernel, cj.Unnormalized(cubic, p), y)
-
-    loop = [skce(*one) for one in batches]
-    np.testing.assert_allclose(jax.vmap(skce)(*stacked), loop, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_two_devices(float64):
-    kernel, p, y = cast((kernel_of(), *batch()))
-
-    @jax.jit
-    def loss(p, y):
-        return jax.value_and_grad(lambda p: cj.skce(kernel, cj.Unnormalized(cubic, p), y))(p)
-
-    mesh = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
-    placed = jax.device_put((p, y), sharding)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-14)
-    jax.tree.map(close, loss(*placed), loss(p, y))
-    model = cj.Unnormalized(cubic, placed[0], draw)
-    close(cj.skce(kernel, model, placed[1]), loss(p, y)[0])
-    test = functools.partial(cj.asymptotic_skce_test, jax.random.key(0), n_resamples=19)
-    alone = cj.Unnormalized(cubic, p, draw)
-    close(test(kernel, model, placed[1]).pvalue, test(kernel, alone, y).pvalue)
-    aggregated = functools.partial(cj.aggregated_skce_test, jax.random.key(0), n_resamples=19)
-    found, expected = aggregated([kernel], model, placed[1]), aggregated([kernel], alone, y)
-    close(found.null_distribution, expected.null_distribution, rtol=1e-8)
-
-
 # As a container.
 
 
