@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 import calibjax as cj
-from calibjax.evaluation._keys import keys_of
+from calibjax.evaluation._evaluation import keys_of
 from tests.instances import CALIBRATED, N_CALIBRATED
 
 N_STREAMS, N_BATCHES, N_SETS = 200, 20, 400

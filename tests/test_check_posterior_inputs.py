@@ -140,7 +140,7 @@ def test_errors_of_posteriors():
         ((theta, dict(draws)), r"draws must be one dataset, which xarray.Dataset\(draws\) is"),
         (({"rate": np.ones(3)}, draws), "none called rate, only scale, effect, other"),
         (({"scale": np.ones(4)}, draws), "one value for each of 3 posteriors, got 4"),
-        ((theta, each[0]), "simulations, which is missing; scale has chain, draw. .*a list"),
+        ((theta, each[0]), "simulation, which is missing; scale has chain, draw. .*a list"),
         ((theta, draws.rename(draw="sample")), "expected the dimension draw, got"),
         ((theta, [*each[:2], None]), r"draws\[2\] must be a posterior"),
         ((theta, [*each[:2], each[2].isel(draw=[0])]), r"one shape of scale, .* in draws\[2\]"),
@@ -169,7 +169,7 @@ def labelled():
 
 def simulations(theta, draws, x, drop_missing=False):
     parameters = read_parameters(theta, draws)
-    return matched(parameters, read_observations(x, parameters.dimension), drop_missing)
+    return matched(parameters, read_observations(x), drop_missing)
 
 
 def test_simulations_are_paired_by_labels():
@@ -223,10 +223,10 @@ def test_observations_in_all_forms():
         (pd.DataFrame(x, columns=["u", "v"]), ["u", "v"]),
         ({"u": x[:, 0], "v": x[:, 1:]}, ["u", "v"]),
     ):
-        columns = read_observations(given, "simulation").columns
+        columns = read_observations(given).columns
         assert list(columns) == names
         np.testing.assert_array_equal(np.stack(list(columns.values()), axis=1), x)
-    assert list(read_observations(x[:, 0], None).columns) == ["x"]
+    assert list(read_observations(x[:, 0]).columns) == ["x"]
     for wrong, message in (
         (x[None], r"x must have shape \[n\] or \[n, k\], got shape \[1, 3, 2\]; x.reshape"),
         ({"u": x[:, 0], "v": x[1:]}, "x must have columns of one length"),
@@ -234,7 +234,7 @@ def test_observations_in_all_forms():
         (None, "x must be an array"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
-            read_observations(wrong, None)
+            read_observations(wrong)
 
 
 def test_missing_numbers_are_named_and_can_be_dropped():

@@ -15,7 +15,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data import Dependence, as_data, padded
 from calibjax.evaluation._dependence import remarks_on_few_units
-from calibjax.evaluation._keys import keys_of
+from calibjax.evaluation._evaluation import keys_of
 from calibjax.evaluation._measures import Measure, label_statistics, measures
 from calibjax.evaluation._sentences import remark_on_censoring, shift_in_words
 from calibjax.evaluation._wording import target_in_words

@@ -13,8 +13,7 @@ from calibjax.evaluation._dependence import (
     remarks_on_few_units,
     rows_in_words,
 )
-from calibjax.evaluation._evaluation import N_RESAMPLES, Evaluation
-from calibjax.evaluation._keys import keys_of
+from calibjax.evaluation._evaluation import N_RESAMPLES, Evaluation, keys_of
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import (
     Column,

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import numpy as np
@@ -19,7 +19,6 @@ from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_lev
 from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
 from calibjax.evaluation._directions import Direction, directions_of
 from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
-from calibjax.evaluation._keys import Keys, keys_of
 from calibjax.evaluation._measures import (
     Effect,
     Impossible,
@@ -67,6 +66,28 @@ _PATIENCE = 2.0
 
 
 N_RESAMPLES = 999
+
+
+class Keys(NamedTuple):
+    """A key for each part that draws; the unused one keeps the others what they were."""
+
+    test: jax.Array
+    effect: jax.Array
+    measures: jax.Array
+    curves: jax.Array
+    unused: jax.Array
+    neighbours: jax.Array
+    segments: jax.Array
+
+
+def keys_of(seed: int) -> Keys:
+    """The keys; each part draws the same numbers, whichever other parts are computed."""
+    return Keys(*_split(jax.random.key(seed)))
+
+
+@jax.jit
+def _split(key: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(jax.random.split(key, len(Keys._fields)))
 
 
 _T = TypeVar("_T")
@@ -127,7 +148,8 @@ class Evaluation:
         return as_multiple(self.test.pvalue, N_RESAMPLES)
 
     @functools.cached_property
-    def _keys(self) -> Keys:
+    def keys(self) -> Keys:
+        """The keys of the parts that draw."""
         return keys_of(self.seed)
 
     @functools.cached_property
@@ -137,13 +159,13 @@ class Evaluation:
     @_lazy
     def effect(self) -> Effect:
         """The SKCE with its interval, and the temperatures that say how much it is."""
-        return effect_of(self._keys.effect, self._rows, 1 - self.level, N_RESAMPLES)
+        return effect_of(self.keys.effect, self._rows, 1 - self.level, N_RESAMPLES)
 
     @_lazy
     def measures(self) -> dict[str, Measure]:
         """Accuracy, scores and classical calibration errors, by their names."""
         rows = self._rows, 1 - self.level, N_RESAMPLES, self.row_names
-        return measures(self._keys.measures, *rows)
+        return measures(self.keys.measures, *rows)
 
     @_lazy
     def impossible(self) -> Impossible:
@@ -155,7 +177,7 @@ class Evaluation:
         others = np.arange(self._rows.n) < self.n
         others[indices] = False
         possible = self._rows.replace(where=jax.device_put(others))
-        without = calibration_test(self._keys.test, possible, n_resamples=N_RESAMPLES)
+        without = calibration_test(self.keys.test, possible, n_resamples=N_RESAMPLES)
         return dataclasses.replace(found, pvalue_without=as_multiple(without.pvalue, N_RESAMPLES))
 
     @_lazy
@@ -163,7 +185,7 @@ class Evaluation:
         """The result of `segment_test` of the groups; None without groups."""
         if self.groups is None:
             return None
-        return segments_tested(self._keys.segments, self.data, self.groups, N_RESAMPLES)
+        return segments_tested(self.keys.segments, self.data, self.groups, N_RESAMPLES)
 
     @_lazy
     def pvalue_of_neighbours(self) -> float | None:
@@ -173,14 +195,14 @@ class Evaluation:
         """
         if self.units is not None:
             return None
-        return neighbour_dependence_test(self._keys.neighbours, self._rows)
+        return neighbour_dependence_test(self.keys.neighbours, self._rows)
 
     @_lazy
     def neighbours(self) -> tuple[Neighbours, ...]:
         """The same in the order of other columns of a file, of dates and of names."""
         if self.units is not None:
             return ()
-        return neighbours_in_columns(self._keys.neighbours, self._rows, self.columns)
+        return neighbours_in_columns(self.keys.neighbours, self._rows, self.columns)
 
     @property
     def _is_explained(self) -> bool:
@@ -199,7 +221,7 @@ class Evaluation:
         return self._directions_of(self._rows, self.effect.best_temperature)
 
     def _directions_of(self, data: Data, temperature: float | None) -> tuple[Direction, ...]:
-        key, rows = self._keys.measures, impossible_rows(data)
+        key, rows = self.keys.measures, impossible_rows(data)
         return directions_of(key, data, temperature, rows, self.level, self.classes)
 
     @_lazy
@@ -212,7 +234,7 @@ class Evaluation:
 
     @_lazy
     def _maps(self) -> dict[str, Any]:
-        return map_of(self._keys.curves, self._rows, 1 - self.level, N_RESAMPLES)
+        return map_of(self.keys.curves, self._rows, 1 - self.level, N_RESAMPLES)
 
     @_lazy
     def recalibration(self) -> RecalibrationCheck | None:
@@ -225,7 +247,7 @@ class Evaluation:
         """
         if not (self._is_explained and self._is_plain):
             return None
-        return recalibration_check(self._keys.test, self.data, N_RESAMPLES)
+        return recalibration_check(self.keys.test, self.data, N_RESAMPLES)
 
     @property
     def _is_plain(self) -> bool:
@@ -344,7 +366,7 @@ class Evaluation:
         if isinstance(self.targets, Between):
             return {}
         rows = self._rows, 1 - self.level, N_RESAMPLES
-        return curves_of(self._keys.curves, *rows) | self._maps
+        return curves_of(self.keys.curves, *rows) | self._maps
 
     @_lazy
     def contributions(self) -> np.ndarray | None:
@@ -370,7 +392,7 @@ class Evaluation:
         """
         if isinstance(self.targets, Between) or not self._is_plain:
             return []
-        return recalibration_checks(self._keys.test, self.data, N_RESAMPLES, self.recalibration)
+        return recalibration_checks(self.keys.test, self.data, N_RESAMPLES, self.recalibration)
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.
@@ -400,7 +422,7 @@ class Evaluation:
 
         with jax.enable_x64(self.is_x64):
             rows = self.data, columns, self.level, N_RESAMPLES
-            return verdicts_of_groups(self._keys.test, *rows, directions)
+            return verdicts_of_groups(self.keys.test, *rows, directions)
 
     def plot(self) -> Any:
         """All pictures in one figure of matplotlib, which notebooks show.

@@ -66,28 +66,23 @@ def value_text(name: str, measure: Measure) -> str:
     return number(measure.value)
 
 
+# What a file has as the evaluation has it.
+_SAVED = (
+    "verdict sentence remarks rejected pvalue level n n_effective pvalue_of_neighbours family "
+    "classes seed"
+).split()
+
+
 def saved(evaluation: Any) -> dict[str, Any]:
     """What `Evaluation.to_dict` returns."""
-    members = evaluation.test.members
+    members, equivalent = evaluation.test.members, evaluation.effect.equivalent
+    best, check = evaluation.effect.best_temperature, evaluation.recalibration
     assert members is not None
-    equivalent, best = evaluation.effect.equivalent, evaluation.effect.best_temperature
-    found = {
-        "verdict": evaluation.verdict,
-        "sentence": evaluation.sentence,
-        "remarks": evaluation.remarks,
-        "rejected": evaluation.rejected,
-        "pvalue": evaluation.pvalue,
-        "level": evaluation.level,
-        "n": evaluation.n,
+    found = {name: getattr(evaluation, name) for name in _SAVED} | {
         "n_hidden": n_unknown(evaluation.targets),
-        "n_effective": evaluation.n_effective,
         "assumes": evaluation.units or "independent rows",
-        "pvalue_of_neighbours": evaluation.pvalue_of_neighbours,
         "pvalues_of_neighbours_in": {x.name: x.pvalue for x in evaluation.neighbours},
         "horizon": evaluation.dependence.horizon,
-        "family": evaluation.family,
-        "classes": evaluation.classes,
-        "seed": evaluation.seed,
         "skce": dataclasses.asdict(evaluation.effect.skce),
         "equivalent_temperature": None
         if equivalent is None
@@ -98,9 +93,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         "pvalue_without_impossible_rows": evaluation.impossible.pvalue_without,
         "best_temperature": best,
         "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
-        "recalibration": None
-        if evaluation.recalibration is None
-        else dataclasses.asdict(evaluation.recalibration),
+        "recalibration": None if check is None else dataclasses.asdict(check),
         "measures": {name: dataclasses.asdict(m) for name, m in evaluation.measures.items()},
         "kernels": [
             {"kernel": describe(kernel), "estimate": e, "score": s, "pvalue": p}

@@ -1,4 +1,7 @@
 """Is a posterior right? Simulations whose parameters are known, and draws of their posteriors."""
 
-from calibjax.evaluation._posterior._check_posterior import check_posterior
-from calibjax.evaluation._posterior._result import ParameterCheck, PosteriorCheck
+from calibjax.evaluation._posterior._check_posterior import (
+    ParameterCheck,
+    PosteriorCheck,
+    check_posterior,
+)

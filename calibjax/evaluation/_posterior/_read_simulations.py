@@ -28,14 +28,12 @@ class Parameters(NamedTuple):
         n_chains: the number of chains, one after the other in the draws; None if draws are of no
             chain that is known.
         labels: of the simulations, by the argument that has them: theta and draws; or None.
-        dimension: of the simulations, as datasets call it; or None.
     """
 
     true: dict[str, np.ndarray]
     drawn: dict[str, np.ndarray]
     n_chains: int | None
     labels: dict[str, np.ndarray | None]
-    dimension: Any = None
 
     def add(self, names: Sequence[str], true: np.ndarray, drawn: np.ndarray) -> None:
         """Adds the numbers ``[n, …]`` with draws ``[n, S, …]``, in the coarser of both dtypes."""
@@ -83,12 +81,13 @@ def read_parameters(theta: Any, draws: Any) -> Parameters:
     dataset = _dataset_of(draws)
     if dataset is not None:
         known = _named(theta, is_labelled(draws))
-        return _of_datasets(known, dataset, _simulation(dataset, known), "draws")
+        _check_simulation(dataset, known)
+        return _of_datasets(known, dataset, "draws")
     is_list = isinstance(draws, Sequence) and not isinstance(draws, str)
     many = list(map(_dataset_of, draws)) if is_list else []
     if many and many[0] is not None:
         known = _named(theta, False)
-        return _of_datasets(known, _stacked(many, draws, known), _SIMULATION, "draws[0]")
+        return _of_datasets(known, _stacked(many, draws, known), "draws[0]")
     if _dataset_of(theta) is not None and not is_labelled(theta):
         raise TypeError("draws must be a dataset, or a list of them, where theta is a dataset.")
     if isinstance(draws, Mapping) and any(map(is_labelled, draws.values())):
@@ -192,8 +191,8 @@ def _stacked(many: list[Any], draws: Sequence[Any], known: Mapping[str, Any]) ->
     return xarray.concat(ordered, _SIMULATION, **same)
 
 
-def _of_datasets(known: Mapping[str, Any], dataset: Any, simulation: Any, words: str) -> Parameters:
-    found = Parameters({}, {}, None, {}, simulation)
+def _of_datasets(known: Mapping[str, Any], dataset: Any, words: str) -> Parameters:
+    found = Parameters({}, {}, None, {})
     labels_of_theta: list[np.ndarray] = []
     for name, value in known.items():
         variable = dataset[name]
@@ -206,9 +205,9 @@ def _of_datasets(known: Mapping[str, Any], dataset: Any, simulation: Any, words:
         rest = {
             dim: names_along(variable, dim)
             for dim in variable.dims
-            if dim not in (simulation, *of_draws)
+            if dim not in (_SIMULATION, *of_draws)
         }
-        drawn = variable.transpose(simulation, *of_draws, *rest).to_numpy()
+        drawn = variable.transpose(_SIMULATION, *of_draws, *rest).to_numpy()
         n, shape = len(drawn), drawn.shape[1 + len(of_draws) :]
         drawn = drawn.reshape(n, math.prod(drawn.shape[1 : 1 + len(of_draws)]), *shape)
         true, along = _values_of(name, value, rest)
@@ -223,7 +222,7 @@ def _of_datasets(known: Mapping[str, Any], dataset: Any, simulation: Any, words:
     if any(not np.array_equal(x, labels_of_theta[0]) for x in labels_of_theta):
         raise ValueError("theta must have one order of simulations for all of its parameters.")
     of_theta = labels_of_theta[0] if labels_of_theta else None
-    labels = {"theta": of_theta, "draws": labels_along(variable, simulation)}
+    labels = {"theta": of_theta, "draws": labels_along(variable, _SIMULATION)}
     return found._replace(n_chains=variable.sizes.get("chain", 1), labels=labels)
 
 
@@ -244,26 +243,14 @@ def _named(theta: Any, has_no_names: bool) -> dict[str, Any]:
     )
 
 
-def _simulation(draws: Any, known: Mapping[str, Any]) -> Any:
-    """The name of the dimension of simulations."""
+def _check_simulation(draws: Any, known: Mapping[str, Any]) -> None:
     _check_names(draws, list(known), "draws")
-    first, of_theta = next(iter(known.items()))
-    common = [dim for dim in draws[first].dims if dim not in _OF_DRAWS]
-    common = [dim for dim in common if all(dim in draws[name].dims for name in known)]
-    if _SIMULATION in common:
-        return _SIMULATION
-    if is_labelled(of_theta):
-        common = [dim for dim in common if dim in of_theta.dims]
-    else:
-        n = len(np.atleast_1d(np.asarray(of_theta)))
-        common = [dim for dim in common if draws.sizes[dim] == n]
-    if len(common) == 1:
-        return common[0]
-    found = f"may be one of {_listed(common)}: call it {_SIMULATION}" if common else "is missing"
-    raise ValueError(
-        f"draws must have chain, draw and one dimension of simulations, which {found}; "
-        f"{first} has {_listed(draws[first].dims)}. Of n posteriors a list is taken, too."
-    )
+    for name in known:
+        if _SIMULATION not in draws[name].dims:
+            raise ValueError(
+                f"draws must have chain, draw and the dimension {_SIMULATION}, which is missing; "
+                f"{name} has {_listed(draws[name].dims)}. Of n posteriors a list is taken, too."
+            )
 
 
 def _values_of(
@@ -316,13 +303,13 @@ class Observations(NamedTuple):
     labels: np.ndarray | None
 
 
-def read_observations(x: Any, dimension: Any) -> Observations:
+def read_observations(x: Any) -> Observations:
     """The observations of `check_posterior`.
 
     Args:
         x: numbers ``[n]`` or ``[n, k]``, as an array, as an array or a dataset of xarray, or as
-            columns in a frame or a mapping.
-        dimension: of the simulations, as xarray calls it; the first one where it is not there.
+            columns in a frame or a mapping.  The simulations are the dimension of xarray with this
+            name, or the first one.
 
     Raises:
         TypeError, ValueError: x is something else, or its columns differ in length.
@@ -338,7 +325,7 @@ def read_observations(x: Any, dimension: Any) -> Observations:
     for name, value in parts.items():
         names = None
         if is_labelled(value) and value.dims:
-            first = dimension if dimension in value.dims else value.dims[0]
+            first = _SIMULATION if _SIMULATION in value.dims else value.dims[0]
             value = value.transpose(first, ...)
             along = labels_along(value, first)
             labels += [] if along is None else [along]

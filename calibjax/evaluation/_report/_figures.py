@@ -15,7 +15,6 @@ from calibjax import curves, plot
 from calibjax._data import Between, Data, padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._groups import worst_segment
-from calibjax.evaluation._keys import keys_of
 from calibjax.evaluation._measures import judged
 from calibjax.evaluation._sentences import impossible_in_words
 from calibjax.evaluation._wording import shown_names
@@ -182,7 +181,7 @@ def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes
     n_resamples = len(evaluation.test.null_distribution)
     level = min(1 - evaluation.level / n_groups, n_resamples / (n_resamples + 1))
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
-    key = keys_of(evaluation.seed).curves
+    key = evaluation.keys.curves
     if data.predictions.has_labels:
         of_group = judged(data).replace(where=is_member)
         curve = curves.reliability_curve(key, of_group, n_bins=15, **options)

@@ -22,7 +22,6 @@ from calibjax.evaluation._wording import (
     shown_names,
     target_in_words,
 )
-from calibjax.segments import SegmentTestResult
 
 # So many lines of rows, of which some stand for several equal ones, but not for more than these.
 _N_ROWS, _MOST_EQUAL_ROWS = 10, 100
@@ -50,7 +49,10 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    numbers = _numbers(evaluation)
+    # The event of which a reliability diagram shows the probability.
+    event = "the most likely class"
+    if evaluation.predictions.n_labels == 2:
+        event = event_name(evaluation.classes)
     badge = "NOT CALIBRATED" if evaluation.rejected else "NOT REJECTED"
     if not evaluation.rejected and segments_in_words(evaluation.segments, evaluation.level):
         badge = "WRONG FOR SOME"
@@ -60,26 +62,21 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
         number=number,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
         classes=shown_names(evaluation.classes),
-        numbers=numbers,
-        has_pvalues=any(line["pvalue"] for line in numbers),
+        interval_text=interval_text,
+        value_text=value_text,
+        numbers=list(rows_of_summary(evaluation)),
         figures=pictures_of(evaluation),
-        event=_judged_event(evaluation),
+        event=event,
         seen=where_seen(evaluation),
         kernels=lines_of_kernels(evaluation.test, evaluation.level),
         recalibrations=evaluation.recalibrations,
-        segments=_segments(evaluation.segments),
+        segments=evaluation.segments.segments[:_N_ROWS] if evaluation.segments else [],
         groups=pictures_of_groups(evaluation),
         by=by,
         rows=rows_of_page(evaluation),
         fingerprint=fingerprint(evaluation),
         versions={name: metadata.version(name) for name in ("calibjax", "jax", "numpy")},
     )
-
-
-def _judged_event(evaluation: Any) -> str:
-    """The event of which a reliability diagram of label predictions shows the probability."""
-    is_event = evaluation.predictions.n_labels == 2
-    return event_name(evaluation.classes) if is_event else "the most likely class"
 
 
 def fingerprint(evaluation: Any) -> str:
@@ -90,33 +87,6 @@ def fingerprint(evaluation: Any) -> str:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
-
-
-def _numbers(evaluation: Any) -> list[dict[str, str]]:
-    return [
-        {
-            "name": name,
-            "value": value_text(name, measure),
-            "interval": measure.note or interval_text(measure.interval),
-            "if_calibrated": interval_text(measure.if_calibrated),
-            "pvalue": "" if measure.pvalue is None else number(measure.pvalue),
-        }
-        for name, measure in rows_of_summary(evaluation)
-    ]
-
-
-def _segments(result: SegmentTestResult | None) -> list[dict[str, str]]:
-    """The segments with the smallest p-values."""
-    return [
-        {
-            "name": segment.name,
-            "n": str(segment.n),
-            "words": segment.words,
-            "expected": interval_text(segment.expected),
-            "pvalue": number(segment.pvalue),
-        }
-        for segment in ([] if result is None else result.segments[:_N_ROWS])
-    ]
 
 
 def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
