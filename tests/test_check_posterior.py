@@ -279,31 +279,35 @@ def check_of(n=500, **numbers):
     return str(cj.PosteriorCheck((found,), None, least, 0.05, n=n, n_draws=200)).split("\n")[0]
 
 
-def test_only_what_is_beyond_chance_is_named():
-    # Of 500 simulations a shift has the error 0.045 and a spread 0.032.
-    assert check_of(shift=0.017, spread=1.2).endswith(
-        ": a is too narrow (spread 1.2, where 1 is right)."
-    )
-    assert check_of(shift=-0.4).endswith(": a is too high (by 0.4 of its spread).")
-    assert "a is too wide (spread 0.6, where 1 is right) and too low (by 0.2 of" in check_of(
-        shift=0.2, spread=0.6
-    )
+# Of 500 simulations a shift has the error 0.045 and a spread 0.032.
+OF_X = {"given_x": 0.001, "column": "age", "spread": 1.12}
+GIVEN_X = ": a is wrong given the observations, most clearly with age."
+SAID = [
+    ({"shift": 0.017, "spread": 1.2}, ": a is too narrow (spread 1.2, where 1 is right)."),
+    ({"shift": -0.4}, ": a is too high (by 0.4 of its spread)."),
+    (
+        {"shift": 0.2, "spread": 0.6},
+        ": a is too wide (spread 0.6, where 1 is right) and too low (by 0.2 of its spread).",
+    ),
     # A shift by itself, as of a normal law around 1; and one so large that ranks are at their end.
-    for shift, spread in ((-1.0, 2**0.5), (-2.6, 2.7)):
-        assert check_of(shift=shift, spread=spread).endswith(f"(by {-shift:.2g} of its spread).")
-    assert "a is wrong, but on average neither" in check_of(shift=0.03, spread=1.01)
-
-
-def test_what_depends_on_the_observations_is_not_called_narrow():
-    of_x = {"given_x": 0.001, "column": "age", "spread": 1.12}
-    said = "a is wrong given the observations, most clearly with age."
-    assert check_of(column_pvalue=1e-20, **of_x).endswith(said)
-    assert check_of(column_pvalue=0.5, **of_x).endswith(
-        "too narrow (spread 1.1, where 1 is right)."
-    )
-    assert check_of(column_pvalue=1e-3, **of_x).endswith("is right), and varies with age.")
+    ({"shift": -1.0, "spread": 2**0.5}, ": a is too high (by 1 of its spread)."),
+    ({"shift": -2.6, "spread": 2.7}, ": a is too high (by 2.6 of its spread)."),
+    (
+        {"shift": 0.03, "spread": 1.01},
+        ": a is wrong, but on average neither too low or high nor too narrow or wide.",
+    ),
+    # What depends on the observations is not called narrow.
+    (OF_X | {"column_pvalue": 1e-20}, GIVEN_X),
+    (OF_X | {"column_pvalue": 0.5}, "too narrow (spread 1.1, where 1 is right)."),
+    (OF_X | {"column_pvalue": 1e-3}, "is right), and varies with age."),
     # Only the test given x rejects.
-    assert check_of(pvalue=0.5, column_pvalue=1e-3, **of_x).endswith(said)
+    (OF_X | {"column_pvalue": 1e-3, "pvalue": 0.5}, GIVEN_X),
+]
+
+
+@pytest.mark.parametrize(("numbers", "said"), SAID)
+def test_only_what_is_beyond_chance_is_named(numbers, said):
+    assert check_of(**numbers).endswith(said)
 
 
 def test_words_of_small_numbers():

@@ -290,46 +290,68 @@ def said(
     )
 
 
-def test_what_a_verdict_says_of_impossible_targets():
-    found = said(impossible=(range(8), 0.002), worst="worst where")
-    assert "8 targets came" in found and "(rows 0, 1, 2, 3, 4 and 3 more)" in found
-    # The others are wrong, too.
-    assert "without them p = 0.002" in found and "as if its" in found and "worst where" in found
-    found = said(0.3, impossible=([4], None))
-    assert found.startswith("1 target came to")
-    assert "; no other sign of miscalibration (p = 0.3, 12 rows)" in found
+SHIFT = direction("too low", 0.9)
+# What a verdict says, and what it does not say.
+VERDICTS = {
+    "impossible targets, and the others are wrong too": (
+        {"impossible": (range(8), 0.002), "worst": "worst where"},
+        "8 targets came|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002|as if its|"
+        "worst where",
+        "",
+    ),
+    "one impossible target": (
+        {"pvalue": 0.3, "impossible": ([4], None)},
+        "1 target came to|; no other sign of miscalibration (p = 0.3, 12 rows)",
+        "",
+    ),
+    "a bound": (
+        {"best": 100.0, "found": [TOO_SURE]},
+        "too sure (of the test), its best temperature is at least 100, about as far",
+        "",
+    ),
+    "too sure": ({"best": 3.0, "found": [TOO_SURE]}, "too sure (of the test), about as far", ""),
+    "not sure enough": (
+        {"best": 0.01, "found": [NOT_SURE]},
+        "not sure enough (of the test), its logits should be at least 100 times as",
+        "",
+    ),
+    "far off": ({"temperature": jnp.inf}, "farther off than any temperature", ""),
+    # A best temperature of 0.946, logits 1.06 times as large, beside an error of T = 1.1.
+    "a temperature that is not the error": (
+        {"best": 0.946, "temperature": 1.1},
+        "in places or in shape",
+        "logits should|not sure enough|as if",
+    ),
+    "a temperature beside the error": (
+        {"best": 0.946, "temperature": 1.1, "found": [direction("not sure enough", 0.2)]},
+        "not sure enough (of the test), which is less than half of the error",
+        "logits should",
+    ),
+    # A shift is told as a temperature if the best one is as large.
+    "a shift": (
+        {"best": 1.8, "found": [SHIFT]},
+        "too low (of the test), about as far off as if",
+        "",
+    ),
+    "a smaller one": ({"best": 1.3, "found": [SHIFT]}, "too low (of the test)", "as if"),
+    "another side": ({"best": 0.84, "found": [SHIFT]}, "too low (of the test)", "as if"),
+    "sureness": ({"best": 1.3, "found": [TOO_SURE]}, "as if", ""),
+    "any size": ({"best": 2.0, "found": [TOO_SURE], "high": jnp.inf}, "too sure", "as if"),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_what_a_verdict_says(case):
+    arguments, contained, lacking = VERDICTS[case]
+    found = said(**arguments)
+    assert all(words in found for words in contained.split("|")), found
+    assert not any(words in found for words in filter(None, lacking.split("|"))), found
 
 
 def test_bounds_are_said():
-    bound = "too sure (of the test), its best temperature is at least 100, about as far"
-    assert bound in said(best=100.0, found=[TOO_SURE])
-    assert "too sure (of the test), about as far" in said(best=3.0, found=[TOO_SURE])
-    found = said(best=0.01, found=[NOT_SURE])
-    assert "not sure enough (of the test), its logits should be at least 100 times as" in found
-    assert "farther off than any temperature" in said(temperature=jnp.inf)
-    assert value_text("best temperature", Measure(100.0)) == "≥ 100"
-    assert value_text("best temperature", Measure(0.01)) == "≤ 0.01"
-    assert value_text("best temperature", Measure(99.0)) == "99"
-
-
-def test_a_temperature_is_named_only_if_it_is_the_error():
-    """A best temperature of 0.946, logits 1.06 times as large, beside an error of T = 1.1."""
-    noise = said(best=0.946, temperature=1.1)
-    assert "logits should" not in noise and "not sure enough" not in noise
-    assert "in places or in shape" in noise and "as if" not in noise
-    beside = said(best=0.946, temperature=1.1, found=[direction("not sure enough", 0.2)])
-    assert "not sure enough (of the test), which is less than half of the error" in beside
-    assert "logits should" not in beside
-
-
-def test_when_an_error_is_told_as_a_temperature():
-    """A shift is if the best temperature is as large; one of any size up to infinity is not."""
-    shift = direction("too low", 0.9)
-    assert "too low (of the test), about as far off as if" in said(best=1.8, found=[shift])
-    for found in (said(best=1.3, found=[shift]), said(best=0.84, found=[shift])):
-        assert "too low (of the test)" in found and "as if" not in found
-    assert "as if" in said(best=1.3, found=[TOO_SURE])
-    assert "as if" not in said(best=2.0, found=[TOO_SURE], high=jnp.inf)
+    values = {100.0: "≥ 100", 0.01: "≤ 0.01", 99.0: "99"}
+    for value, text in values.items():
+        assert value_text("best temperature", Measure(value)) == text
 
 
 def test_the_size_of_an_error_in_a_sentence():

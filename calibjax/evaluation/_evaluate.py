@@ -35,8 +35,9 @@ def evaluate(
 
     It takes what people have, and calls the test `calibration_test`,
     `skce_confidence_interval`, `equivalent_temperature`, the classical measures, and the functions
-    behind the pictures.  It is for people: for use inside jit, and with keys of your own, call
-    these functions.  The same arguments give the same result.
+    behind the pictures.  The test runs at once, and all else when it is asked for or printed.  It
+    is for people: for use inside jit, and with keys of your own, call these functions.  The same
+    arguments give the same result.
 
     Of a frame, names of columns say what they hold, with the words of the command line:
     ``evaluate(frame, target="sold", quantiles="q*", groups=["region"], times="week")``.

@@ -410,7 +410,7 @@ class Evaluation:
         """
         names = [groups] if isinstance(groups, str) else groups
         if isinstance(names, (list, tuple)):
-            columns: Groups = columns_of_segments(self.segments, names)
+            columns: Groups = columns_of_segments(self.groups, names)
         else:
             columns = cast("Groups", names)
 

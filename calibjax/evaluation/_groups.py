@@ -21,6 +21,7 @@ from calibjax.hypothesis_tests import calibration_test
 from calibjax.resampling import as_multiple, holm
 from calibjax.segments import (
     Groups,
+    ReadSegments,
     Segment,
     SegmentTestResult,
     first_of,
@@ -167,25 +168,20 @@ def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
     return found.replace(where=np.arange(size) < rows.size)
 
 
-def columns_of_segments(
-    result: SegmentTestResult | None, names: Sequence[str]
-) -> dict[str, np.ndarray]:
-    """The levels of columns that were tested, in words ``[n]``; None for rows that do not count.
+def columns_of_segments(read: ReadSegments | None, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The levels of columns of groups, in words ``[n]``; None for rows that do not count.
 
     Raises:
         ValueError: a name is none of these.
     """
-    levels = {} if result is None else dict(result.names.levels)
-    unknown = [name for name in names if name not in levels]
-    if result is None or unknown:
+    known = {} if read is None else {column.name: column for column in read.columns}
+    if not set(names) <= set(known) or not known:
         raise ValueError(
-            f"groups must be columns, or names among the groups of evaluate, {list(levels)}, got "
+            f"groups must be columns, or names among the groups of evaluate, {list(known)}, got "
             f"{list(names)}."
         )
-    codes, columns = np.asarray(result.codes), list(levels)
     return {
-        name: np.array([*levels[name], None], object)[codes[:, columns.index(name)]]
-        for name in names
+        name: np.array([*known[name].levels, None], object)[known[name].codes] for name in names
     }
 
 
