@@ -29,6 +29,12 @@ def write(path, text):
     return path
 
 
+def check_error(result, message):
+    assert result.exit_code == 2 and result.stdout == "", result.output
+    (line,) = result.stderr.splitlines()
+    assert re.search(message, line), line
+
+
 class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
@@ -64,29 +70,112 @@ def calls(monkeypatch):
 
 
 PETS = "p_dog,p_cat,p_fox,label\n0.5,0.3,0.2,cat\n0.1,0.1,0.8,fox\n0.6,0.4,0,dog\n"
-
-
-def write_npz(frame, path):
-    np.savez(path, **{x.name: np.array(x.to_list()) for x in frame})
-
-
-WRITERS = {
-    ".csv": pl.DataFrame.write_csv,
-    ".parquet": pl.DataFrame.write_parquet,
-    ".npz": write_npz,
+P_AND_Y = "--prob", "p", "--target", "y"
+PROBS = "--probs", "p_*", "--target", "label"
+QUANTILES = "--quantiles", "q*", "--target", "y"
+HALVES = [[0.5, 0.5]] * 2
+LEVELS = [[1, 2, 3], [4, 5, 6]]
+# A file, options, the family and its first parameter, the targets, and the classes.
+READ = {
+    "names of classes": (
+        PETS,
+        PROBS,
+        ("Categorical", [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.6, 0.4, 0.0]]),
+        [1, 2, 0],
+        ["dog", "cat", "fox"],
+    ),
+    # Whole numbers count the columns from 0, unless all columns have numbers as names.
+    "numbers of classes": (
+        "p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,0\n",
+        PROBS,
+        ("Categorical", HALVES),
+        [1, 0],
+        ["a", "b"],
+    ),
+    "names that are numbers": (
+        "p_1,p_0,label\n0.5,0.5,1\n0.5,0.5,0\n",
+        PROBS,
+        ("Categorical", HALVES),
+        [0, 1],
+        ["1", "0"],
+    ),
+    "names of which one is a number": (
+        "p_1,p_other,label\n0.5,0.5,other\n0.5,0.5,1\n",
+        PROBS,
+        ("Categorical", HALVES),
+        [1, 0],
+        ["1", "other"],
+    ),
+    "names with quotes": (
+        ',p_a,p_b,"the ""label"""\n0,0.5,0.5,b\n1,0.5,0.5,a\n',
+        ("--probs", "p_*", "--target", 'the "label"'),
+        ("Categorical", HALVES),
+        [1, 0],
+        ["a", "b"],
+    ),
+    "sums of counts": (
+        "p_a,p_b,label\n30,10,a\n1,1,b\n",
+        (*PROBS, "--normalize"),
+        ("Categorical", [[0.75, 0.25], [0.5, 0.5]]),
+        [0, 1],
+        ["a", "b"],
+    ),
+    "truth values": (
+        "p,y\n0.25,true\n0.5,false\n",
+        P_AND_Y,
+        ("Bernoulli", [0.25, 0.5]),
+        [1, 0],
+        ...,
+    ),
+    "an event that never came": (
+        "p,y\n0.2,dry\n0.7,dry\n",
+        (*P_AND_Y, "--event", "rain"),
+        ("Bernoulli", [0.2, 0.7]),
+        [0, 0],
+        ...,
+    ),
+    "normal": (
+        "mu,sigma,y\n1,2,3\n-1.5,1e-2,4\n",
+        ("--mean", "mu", "--sd", "sigma", "--target", "y"),
+        ("Normal", [1, -1.5]),
+        [3, 4],
+        None,
+    ),
+    "draws": (
+        "d1,d2,y\n1,2,3\n4,5,6\n",
+        ("--draws", "d*", "--target", "y"),
+        ("Empirical", [[1, 2], [4, 5]]),
+        [3, 6],
+        None,
+    ),
+    **{
+        header: (f"{header},y\n3,1,2,0\n6,4,5,0\n", options, ("Quantiles", LEVELS), [0, 0], None)
+        for header, options in (
+            ("q0.9,q0.1,q0.5", QUANTILES),
+            ("q_90%,q_10%,q_50%", QUANTILES),
+            ("qc,qa,qb", (*QUANTILES, "--levels", "0.9,0.1,0.5")),
+        )
+    },
+    "quantiles that cross": (
+        "q0.9,q0.1,q0.5,y\n3,1,2,0\n4,5,6,0\n",
+        (*QUANTILES, "--sort-quantiles"),
+        ("Quantiles", LEVELS),
+        [0, 0],
+        None,
+    ),
 }
 
 
-@pytest.mark.parametrize("ending", WRITERS)
-def test_columns_are_named_by_classes(calls, tmp_path, ending):
-    path = tmp_path / f"preds{ending}"
-    WRITERS[ending](pl.read_csv(PETS.encode()), path)
-    assert run("evaluate", path, "--probs", "p_*", "--target", "label").exit_code == 0
+@pytest.mark.parametrize("case", READ)
+def test_columns(calls, tmp_path, case):
+    text, options, (family, parameter), targets, classes = READ[case]
+    result = run("evaluate", write(tmp_path / "preds.csv", text), *options)
+    assert (result.exit_code, result.stdout) == (0, "the verdict\n"), result.output
+    assert ("column y: no row is rain." in result.stderr) == (case == "an event that never came")
     (call,) = calls
-    assert call.classes == ["dog", "cat", "fox"]
-    assert call.targets.tolist() == [1, 2, 0]
-    expected = [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.6, 0.4, 0.0]]
-    np.testing.assert_allclose(call.predictions.probs, expected, rtol=1e-6)
+    assert type(call.predictions).__name__ == family
+    np.testing.assert_allclose(jax.tree.leaves(call.predictions)[0], parameter, rtol=1e-6)
+    assert call.targets.tolist() == targets and classes in (call.classes, ...)
 
 
 CURVES = """S_730;S_365;days;died;arm
@@ -106,65 +195,8 @@ def test_survival_curves_in_columns(calls, tmp_path):
     np.testing.assert_array_equal(call.predictions.probs, [[0.75, 0.5], [0.5, 0.25], [1, 1]])
     np.testing.assert_array_equal(call.targets.low, [400, 900, 300])
     np.testing.assert_array_equal(call.targets.high, [400, np.inf, np.inf])
-    frame = pl.read_csv(path, separator=";", decimal_comma=True)
-    words = {"survival": ["S_365", "S_730"], "target": "days", "event": "died"}
-    found = cj.evaluate(frame.to_dict(as_series=False), **words)
-    np.testing.assert_array_equal(found.predictions.probs, call.predictions.probs)
-    np.testing.assert_array_equal(found.targets.high, call.targets.high)
-    rising = frame.with_columns(S_730=pl.Series([0.5, 0.75, 1.0]))
-    with pytest.raises(ValueError, match=r"column S_730, row 1: .* at most that of the time"):
-        cj.evaluate(rising, **words)
-    with pytest.raises(ValueError, match="must have one number in each name"):
-        cj.evaluate(frame, **words | {"survival": ["S_365", "days_of_arm"]})
-    with pytest.raises(ValueError, match="survival needs event, the column"):
-        cj.evaluate(frame, survival="S_*", target="days")
-    with pytest.raises(ValueError, match="percentages, got .*of survival curves .* has survival"):
-        cj.evaluate(frame, quantiles="S_*", target="days")
     no = run("compare", path, path, "--survival", "S_*", "--target", "days")
     assert no.exit_code == 2 and "No such option" in no.output
-
-
-@pytest.mark.parametrize(
-    "text, expected, classes",
-    [
-        # Whole numbers count the columns from 0 ...
-        ("p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,0\n", [1, 0], ["a", "b"]),
-        ("p_a,p_b,label\n0.5,0.5,1.0\n0.5,0.5,0.0\n", [1, 0], ["a", "b"]),
-        # ... unless all columns have numbers as names.
-        ("p_1,p_2,label\n0.5,0.5,1\n0.5,0.5,2\n", [0, 1], ["1", "2"]),
-        ("p_1,p_0,label\n0.5,0.5,1\n0.5,0.5,0\n", [0, 1], ["1", "0"]),
-        ("p_1,p_other,label\n0.5,0.5,other\n0.5,0.5,1\n", [1, 0], ["1", "other"]),
-    ],
-)
-def test_labels(calls, tmp_path, text, expected, classes):
-    path = write(tmp_path / "preds.csv", text)
-    assert run("evaluate", path, "--probs", "p_*", "--target", "label").exit_code == 0
-    assert calls[0].targets.tolist() == expected
-    assert calls[0].classes == classes
-
-
-def test_an_event_that_never_came(calls, tmp_path):
-    path = write(tmp_path / "sky.csv", "p,sky\n0.2,dry\n0.7,dry\n")
-    result = run("evaluate", path, "--prob", "p", "--target", "sky", "--event", "rain")
-    assert calls[0].targets.tolist() == [0, 0]
-    assert "sky.csv, column sky: no row is rain." in result.stderr
-    assert result.stdout == "the verdict\n"
-
-
-def test_truth_values_are_events(calls, tmp_path):
-    path = tmp_path / "rain.parquet"
-    pl.DataFrame({"p": [0.25, 0.5], "rained": [True, False]}).write_parquet(path)
-    run("evaluate", path, "--prob", "p", "--target", "rained")
-    assert calls[0].targets.tolist() == [1, 0]
-    assert isinstance(calls[0].predictions, cj.Bernoulli)
-
-
-def test_normal_predictions(calls, tmp_path):
-    path = write(tmp_path / "preds.csv", "mu,sigma,y\n1,2,3\n-1.5,1e-2,4\n")
-    run("evaluate", path, "--mean", "mu", "--sd", "sigma", "--target", "y")
-    np.testing.assert_allclose(calls[0].predictions.mean(), [1, -1.5])
-    np.testing.assert_allclose(calls[0].predictions.spread(), [2, 0.01], rtol=1e-6)
-    assert calls[0].targets.tolist() == [3, 4] and calls[0].classes is None
 
 
 def test_censored_targets(calls, tmp_path):
@@ -202,49 +234,6 @@ def test_columns_of_rows(calls, tmp_path):
         check_error(run("evaluate", path, *options, *more), message)
 
 
-@pytest.mark.parametrize(
-    "header, options",
-    [("q0.9,q0.1,q0.5", ()), ("q_90%,q_10%,q_50%", ()), ("qc,qa,qb", ("--levels", "0.9,0.1,0.5"))],
-)
-def test_quantiles(calls, tmp_path, header, options):
-    path = write(tmp_path / "preds.csv", f"{header},y\n3,1,2,0\n6,4,5,0\n")
-    result = run("evaluate", path, "--quantiles", "q*", "--target", "y", *options)
-    assert result.exit_code == 0, result.stderr
-    assert calls[0].predictions.levels == (0.1, 0.5, 0.9)
-    assert calls[0].predictions.values.tolist() == [[1, 2, 3], [4, 5, 6]]
-
-
-def test_quantiles_that_cross(calls, tmp_path):
-    path = write(tmp_path / "preds.csv", "q0.9,q0.1,q0.5,y\n3,1,2,0\n4,5,6,0\n")
-    run("evaluate", path, "--quantiles", "q*", "--target", "y", "--sort-quantiles")
-    assert calls[0].predictions.values.tolist() == [[1, 2, 3], [4, 5, 6]]
-
-
-def test_names_of_columns_may_have_quotes(calls, tmp_path):
-    text = ',p_a,p_b,"the ""label"""\n0,0.5,0.5,b\n1,0.5,0.5,a\n'
-    path = write(tmp_path / "preds.csv", text)
-    run("evaluate", path, "--probs", "p_*", "--target", 'the "label"')
-    assert calls[0].targets.tolist() == [1, 0]
-
-
-def test_arrays_and_draws(calls, tmp_path):
-    path = tmp_path / "preds.npz"
-    draws = np.arange(6.0).reshape(2, 3)
-    probs = np.array([[0.3, 0.7], [0.9, 0.1]])
-    np.savez(path, draws=draws, y=np.zeros(2), probs=probs, label=np.array([1, 0]), names=["a"])
-    run("evaluate", path, "--draws", "draws", "--target", "y")
-    run("evaluate", path, "--probs", "probs", "--target", "label")
-    np.testing.assert_array_equal(calls[0].predictions.samples, draws)
-    np.testing.assert_allclose(calls[1].predictions.probs, probs, rtol=1e-6)
-    assert calls[1].classes is None and calls[1].targets.tolist() == [1, 0]
-
-
-def test_normalize(calls, tmp_path):
-    path = write(tmp_path / "preds.csv", "p_a,p_b,label\n30,10,a\n1,1,b\n")
-    run("evaluate", path, "--probs", "p_*", "--target", "label", "--normalize")
-    assert calls[0].predictions.probs.tolist() == [[0.75, 0.25], [0.5, 0.5]]
-
-
 def test_segments_are_columns(calls, tmp_path):
     path = write(tmp_path / "p.csv", "p,y,region,lead\n0.5,1,north,1\n0.2,0,,2\n0.9,1,south,1\n")
     arguments = "evaluate", path, "--prob", "p", "--target", "y", "--segments", "region, lead"
@@ -267,72 +256,26 @@ def test_output_of_evaluate(calls, tmp_path):
     assert run(*arguments, "--seed", 1).exit_code == 1
 
 
-TEXT = "note,p_a,p_b,label\n"
+# The last lines of a file whose first one has the columns note, p_a, p_b and label.
 BAD = {
-    "not a number": (
-        f"{TEXT}x,0.5,0.5,a\nx,0.5,half,a\n",
-        "preds.csv, column p_b, row 3: .*got half",
-    ),
-    "missing": (f"{TEXT}x,0.5,0.5,a\nx,,0.5,a\n", "preds.csv, column p_a, row 3: .*got nothing"),
-    "not finite": (
-        f"{TEXT}x,0.5,nan,a\n",
-        "preds.csv, column p_b, row 2: .*finite number .no row has one., got nan",
-    ),
-    "too large": (
-        f"{TEXT}x,0.5,1e50,a\n",
-        "preds.csv, column p_b, row 2: .*finite number, got 1e50",
-    ),
-    "negative": (
-        f"{TEXT}x,-0.5,1.5,a\n",
-        "preds.csv, column p_a, row 2: expected a probability, got -0.5",
-    ),
-    "sum": (
-        f"{TEXT}x,0.5,0.5,a\nx,0.5,0.4,a\n",
-        r"preds.csv, column p_\*, row 3: .*sum of 1.*got 0.9",
-    ),
-    "label": (
-        f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,c\n",
-        r"preds.csv, column label, row 3: .*classes \['a', 'b'\], got 'c'",
-    ),
-    "no label": (
-        f"{TEXT}x,0.5,0.5,a\nx,0.5,0.5,\n",
-        "preds.csv, column label, row 3: .*label .--drop-missing.*, got nothing",
-    ),
-    "number of label": (
-        f"{TEXT}x,0.5,0.5,2\n",
-        r"preds.csv, column label, row 2: .*classes \['a', 'b'\], or 0 … 1, got '2'",
-    ),
+    "too large": ("x,0.5,1e50,a", "column p_b, row 2: .*finite number, got 1e50"),
+    "text": ("x,0.5,0.5,a\nx,0.5,half,a", "column p_b, row 3: .*got half"),
+    "missing": ("x,0.5,0.5,a\nx,,0.5,a", "column p_a, row 3: .*got nothing"),
+    "negative": ("x,-0.5,1.5,a", "column p_a, row 2: expected a probability, got -0.5"),
+    "sum": ("x,0.5,0.5,a\nx,0.5,0.4,a", r"column p_\*, row 3: .*sum of 1.*got 0.9"),
+    "label": ("x,1,0,a\nx,1,0,c", r"column label, row 3: .*classes \['a', 'b'\], got 'c'"),
+    "number": ("x,0.5,0.5,2", r"label, row 2: .*classes \['a', 'b'\], or 0 … 1, got '2'"),
+    "no label": ("x,0.5,0.5,", "column label, row 2: .*label .--drop-m.*, got nothing"),
     # Lines of the file are counted, also where a row has several, or none.
-    "line breaks": (
-        f'{TEXT}"x\ny",0.5,0.5,a\n\nx,?,0.5,a\n',
-        "preds.csv, column p_a, row 5: .*got ?",
-    ),
-    "columns": ("p_a,label\n1,a\n", r"preds.csv: expected at least two columns p_\*, got p_a"),
-    "no target": ("p_a,p_b\n1,0\n", "preds.csv: there is no column label, only p_a, p_b"),
-    "ragged": (f"{TEXT}x,1,0,a,a,a\n", "preds.csv: .*line 2: expected 4 values, .* got 6"),
-    "empty": ("", "preds.csv: this .csv file cannot be read"),
-    "one name twice": ("p_a,p_b,p_b,label\n1,0,0,a\n", "preds.csv: .*different.* got p_b twice"),
-    "decimal commas": (f'{TEXT}x,"0,5","0,5",a\n', "p_a, row 2: .*after a point, got 0,5"),
-    "line breaks before": (
-        f"\n\n{TEXT}x,1,0,a\nx,?,0,a\n",
-        "preds.csv, column p_a, row 5: .*got ?",
-    ),
+    "line breaks": ('"x\ny",0.5,0.5,a\n\nx,?,0.5,a', "column p_a, row 5: .*got ?"),
 }
-
-
-def check_error(result, message):
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert re.search(message, line), line
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_errors_in_a_file(tmp_path, case):
     text, message = BAD[case]
-    path = write(tmp_path / "preds.csv", text)
-    result = run("evaluate", path, "--probs", "p_*", "--target", "label", "--json")
-    check_error(result, message)
+    path = write(tmp_path / "preds.csv", f"note,p_a,p_b,label\n{text}\n")
+    check_error(run("evaluate", path, *PROBS, "--json"), f"preds.csv, .*{message}")
 
 
 NUMBERS = "p,mu,sd,q0.1,q0.9,qx,y\n0.5,0,1,0,1,0,0\n1.5,0,0,2,1,0,1\n"
@@ -357,6 +300,9 @@ BAD_OPTIONS = {
     "no pattern": (("--draws", "q"), "no column q, only p, mu"),
     "one column": (("--draws", "mu"), "column mu: expected a pattern .* 'mu_\\*'"),
     "two stars": (("--draws", "q*.*"), "one \\*, got q"),
+    "survival": (("--survival", "q0*"), "--survival needs --event"),
+    "times": (("--survival", "q*", "--event", "y"), "must have one number in each name"),
+    "rising": (("--survival", "q0*", "--event", "y"), "q0.1, row 3: .* at most that of the time"),
     "level": (("--prob", "p", "--level", "5"), "--level must be between 0 and 1, got 5"),
     "folder": (("--prob", "p", "--html", "/no/folder/x.html"), "no folder /no/folder"),
 }
@@ -367,35 +313,6 @@ def test_errors_in_options(tmp_path, case):
     options, message = BAD_OPTIONS[case]
     path = write(tmp_path / "numbers.csv", NUMBERS)
     check_error(run("evaluate", path, "--target", "y", *options), message)
-
-
-def test_errors_of_files(tmp_path):
-    options = "--prob", "p", "--target", "y"
-    check_error(run("evaluate", tmp_path / "none.csv", *options), "none.csv: there is no such file")
-    text = write(tmp_path / "preds.txt", "p,y\n")
-    check_error(run("evaluate", text, *options), "preds.txt: .* ends in .csv, .tsv, .jsonl")
-    for ending in (".npz", ".parquet"):
-        path = write(tmp_path / f"preds{ending}", "no such format")
-        check_error(run("evaluate", path, *options), f"preds{ending}: this {ending} file cannot")
-    objects = tmp_path / "objects.npz"
-    np.savez(objects, p=np.array([0.5, None]), y=np.zeros(2))
-    check_error(run("evaluate", objects, *options), "objects.npz: this .npz file cannot")
-    uneven = tmp_path / "uneven.npz"
-    np.savez(uneven, p=np.ones(3), y=np.zeros(2))
-    check_error(run("evaluate", uneven, *options), "uneven.npz, column y: .* 3 rows, got 2")
-    message = "uneven.npz, column rows: expected one number in each row, got 2"
-    np.savez(uneven, p=np.ones(3), rows=np.ones((3, 2)), cube=np.ones((3, 2, 2)))
-    check_error(run("evaluate", uneven, "--prob", "rows", "--target", "p"), message)
-    message = r"column cube: expected numbers, got an array of shape \[3, 2, 2\]"
-    check_error(run("evaluate", uneven, "--probs", "cube", "--target", "p"), message)
-    utf16 = tmp_path / "utf16.csv"
-    utf16.write_text("p,y\n0.5,1\n", encoding="utf-16")
-    check_error(run("evaluate", utf16, *options), "utf16.csv: .* expected a text in UTF-8")
-    header = write(tmp_path / "header.csv", "p,y\n")
-    check_error(run("evaluate", header, *options), "header.csv: expected at least 2 rows, got 0")
-    rows = tmp_path / "rows.parquet"
-    pl.DataFrame({"p": [0.5, None], "y": [0, 1]}).write_parquet(rows)
-    check_error(run("evaluate", rows, *options), "rows.parquet, column p, row 1: .* got nothing")
 
 
 @pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, MemoryError])
@@ -426,9 +343,6 @@ def swapped(path, source):
     return path
 
 
-OPTIONS = "--probs", "p_*", "--target", "label"
-
-
 def brier_comparison(key, kernel, first, others, targets, **options):
     """A comparison that needs no compilation: of Brier scores, whose error is 0.01."""
     assert kernel is None
@@ -449,7 +363,7 @@ def test_compare(monkeypatch, tmp_path):
     bad = binary_file(tmp_path / "bad.csv", 8.0, 0)
     # Classes have one order in all files.
     bad = swapped(tmp_path / "swapped.csv", bad)
-    result = run("compare", bad, good, *OPTIONS, "--json")
+    result = run("compare", bad, good, *PROBS, "--json")
     assert result.exit_code == 1 and result.stderr == ""
     found = json.loads(result.stdout)
     skce = {x["file"]: x["skce"] for x in found["models"]}
@@ -464,7 +378,7 @@ def test_compare(monkeypatch, tmp_path):
     assert pair["rejected"]
 
     # The exit status is about the first two.
-    result = run("compare", good, good, bad, *OPTIONS)
+    result = run("compare", good, good, bad, *PROBS)
     assert result.exit_code == 0
     assert f"No sign that one of {good} and {good} is better calibrated (p = 1" in result.stdout
     assert f"{good} is better calibrated than {bad} (p = 0.001" in result.stdout
@@ -508,7 +422,7 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_compare_as_the_library_does(tmp_path):
     paths = [binary_file(tmp_path / f"{k}.csv", factor, 0) for k, factor in enumerate((1.0, 8.0))]
-    result = run("compare", *paths, *OPTIONS, "--json")
+    result = run("compare", *paths, *PROBS, "--json")
     (pair,) = json.loads(result.stdout)["pairs"]
     frames = [pl.read_csv(path) for path in paths]
     models = [cj.Categorical(jnp.asarray(x["p_no", "p_yes"].to_numpy())) for x in frames]
@@ -523,125 +437,26 @@ def test_compare_as_the_library_does(tmp_path):
 
 def test_errors_of_compare(tmp_path):
     good = binary_file(tmp_path / "good.csv", 1.0, 0)
-    check_error(run("compare", good, *OPTIONS), "good.csv: expected at least one more file")
+    check_error(run("compare", good, *PROBS), "good.csv: expected at least one more file")
     frame = pl.read_csv(good)
     other = tmp_path / "other.csv"
     frame.head(5).write_csv(other)
-    check_error(run("compare", good, other, *OPTIONS), "other.csv: expected 60 rows .*got 5")
+    check_error(run("compare", good, other, *PROBS), "other.csv: expected 60 rows .*got 5")
     frame.rename({"p_no": "p_never"}).write_csv(other)
-    check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row .*got 'no'")
+    check_error(run("compare", good, other, *PROBS), "other.csv, column label, row .*got 'no'")
     frame.select(p_a="p_no", p_b="p_yes", label=pl.lit("a")).write_csv(other)
     message = "other.csv: expected the classes no, yes as in the first file, got a, b"
-    check_error(run("compare", good, other, *OPTIONS), message)
+    check_error(run("compare", good, other, *PROBS), message)
     flipped = frame["label"].to_list()
     flipped[3] = "yes" if flipped[3] == "no" else "no"
     frame.with_columns(label=pl.Series(flipped)).write_csv(other)
-    check_error(run("compare", good, other, *OPTIONS), "other.csv, column label, row 5: .*the same")
-
-
-@pytest.mark.slow
-def test_monitor(tmp_path):
-    state = tmp_path / "state.npz"
-    days = [binary_file(tmp_path / f"{k}.csv", 1.0, k, shift=4.0 * (k > 0)) for k in range(2)]
-    days[1] = swapped(tmp_path / "swapped.csv", days[1])
-    first = run("monitor", days[0], "--state", state, *OPTIONS)
-    assert first.exit_code == 0 and first.stdout.startswith("No alarm: the largest e-value")
-    picture = tmp_path / "evidence.svg"
-    second = run("monitor", days[1], "--state", state, *OPTIONS, "--json", "--plot", picture)
-    assert "<!-- file -->" in picture.read_text() and "alarm at" in picture.read_text()
-    found = json.loads(second.stdout)
-    assert second.exit_code == 1 and found["alarm"] and found["n_rows"] == 120
-
-    batches = []
-    for day in days:
-        frame = pl.read_csv(day)
-        probs = jnp.asarray(frame["p_no", "p_yes"].to_numpy())
-        targets = jnp.asarray((frame["label"] == "yes").to_numpy().astype(int))
-        batches.append((cj.Categorical(probs), targets))
-    expected = cj.CalibrationMonitor.start(jax.random.key(0), batches[0][0])
-    path = []
-    for batch in batches:
-        expected = expected.update(*batch)
-        path.append(float(expected.log_e_value))
-    with np.load(state) as file:
-        kept = json.loads(file["header"].tobytes())["streams"]
-    batches, first_alarm, *_ = kept[""]
-    np.testing.assert_allclose([batch[-1] for batch in batches], path, rtol=1e-4)
-    assert [batch[1] for batch in batches] == [60, 60] and first_alarm[1] == 120
-    np.testing.assert_allclose(found["log_e_value"], expected.log_e_value, rtol=1e-4)
-
-    one_row = tmp_path / "one.csv"
-    pl.read_csv(days[0]).head(1).write_csv(one_row)
-    new = tmp_path / "new.npz"
-    check_error(run("monitor", one_row, "--state", new, *OPTIONS), "one.csv: .* 2 rows, got 1")
-    assert (
-        json.loads(run("monitor", one_row, "--state", state, *OPTIONS, "--json").stdout)["n_rows"]
-        == len(days) * 60 + 1
-    )
-    for path, message in (
-        ("state.txt", "state.txt: .* ends in .npz"),
-        ("none/state.npz", "state.npz: there is no folder .*none"),
-        (write(tmp_path / "text.npz", "no numbers"), "text.npz: expected a whole file"),
-    ):
-        check_error(run("monitor", days[0], "--state", tmp_path / path, *OPTIONS), message)
-    no_picture = run("monitor", days[0], "--state", state, *OPTIONS, "--plot", tmp_path / "e.txt")
-    check_error(no_picture, "e.txt: expected a file that ends in .png, .svg or .pdf")
-    before = state.read_bytes()
-    renamed = tmp_path / "renamed.csv"
-    pl.read_csv(days[0]).rename({"p_no": "p_a", "p_yes": "p_b"}).with_columns(
-        label=pl.lit("a")
-    ).write_csv(renamed)
-    check_error(run("monitor", renamed, "--state", state, *OPTIONS), "state.npz: .* same classes")
-    assert state.read_bytes() == before
-
-
-@pytest.mark.slow
-def test_monitor_of_a_log(tmp_path):
-    """One file with a column of days says on which day the alarm rang."""
-    n_rows = 60, 59, 60
-    files = [binary_file(tmp_path / f"{k}.csv", 1.0, k, shift=4.0 * (k > 0)) for k in range(3)]
-    days = [
-        pl.read_csv(file).head(n).with_columns(day=pl.lit(f"day {k}"))
-        for k, (file, n) in enumerate(zip(files, n_rows, strict=True))
-    ]
-    log = tmp_path / "log.csv"
-    pl.concat(days).write_csv(log)
-    state = tmp_path / "state.npz"
-    done = run("monitor", log, "--state", state, "--by", "day", *OPTIONS)
-    late = tmp_path / "late.npz"
-    of_late = run("monitor", log, "--state", late, "--by", "day", "--lag", "2", *OPTIONS, "--json")
-
-    def batch(frame):
-        targets = jnp.asarray((frame["label"] == "yes").to_numpy().astype(int))
-        return cj.Categorical(jnp.asarray(frame["p_no", "p_yes"].to_numpy())), targets
-
-    example, rang = batch(days[0])[0], []
-    expected = cj.CalibrationMonitor.start(jax.random.key(0), example)
-    with_lag = cj.CalibrationMonitor.start(jax.random.key(0), example, lag=2)
-    for k, day in enumerate(days):
-        expected = expected.update(*batch(day))
-        with_lag = with_lag.update(*batch(day))
-        rang += [k] * bool(expected.alarm())
-    assert rang and done.exit_code == 1
-    largest = f"the largest e-value of {sum(n_rows)} rows is {np.exp(float(expected.log_max)):.3g}"
-    since = f"ALARM since day {rang[0]} (row {sum(n_rows[: rang[0] + 1])}): "
-    assert done.stdout.startswith(f"{since}{largest}, and an alarm needs 20")
-    found = json.loads(of_late.stdout)["log_e_value"]
-    assert found == pytest.approx(float(with_lag.log_e_value), rel=1e-4)
-    assert found != pytest.approx(float(expected.log_e_value), rel=1e-4)
-
-    shuffled = tmp_path / "shuffled.csv"
-    pl.concat([days[1], days[0], days[1]]).write_csv(shuffled)
-    done = run("monitor", shuffled, "--state", state, "--by", "day", *OPTIONS)
-    check_error(
-        done, "column day, row 61: expected values in ascending order, got day 0 after day 1"
-    )
+    check_error(run("compare", good, other, *PROBS), "other.csv, column label, row 5: .*the same")
 
 
 @pytest.mark.slow
 def test_evaluate_as_the_library_does(tmp_path):
     path = binary_file(tmp_path / "preds.csv", 8.0, 0)
-    result = run("evaluate", path, *OPTIONS, "--json", "--html", tmp_path / "report.html")
+    result = run("evaluate", path, *PROBS, "--json", "--html", tmp_path / "report.html")
     frame = pl.read_csv(path)
     expected = cj.evaluate(
         frame["p_no", "p_yes"].to_numpy(), frame["label"].to_list(), classes=["no", "yes"]

@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import calibjax as cj
 import calibjax.cli._state_file
 import calibjax.monitoring
 from benchmarks.monitor_kills import count_all, count_with_kills, evidence_of, write_days
@@ -151,13 +152,7 @@ CALLS = {
         (days(1, seed=1), BY, 2, "after 52", "name the year first"),
     ],
     "dates in other words": [
-        (
-            days(day),
-            BY,
-            2,
-            "row 2: expected a date such as 2026-03-31 or",
-            f"understood, got {day}",
-        )
+        (days(day), BY, 2, "row 2: expected a date such as 2026-03-31 or", f"understood, got {day}")
         for day in ("09/30/2026", "30-09-2026", "30.06.25", "Jun 30 2025", "6/30/25")
     ],
     "a day that is a copy": [
@@ -270,7 +265,7 @@ def test_an_alarm_remains(tmp_path, monkeypatch):
     shown = call(None, "state.sqlite", "--show")
     assert shown.exit_code == 1 and shown.stdout.startswith("ALARM since 1.csv (row 40)")
     assert shown.stdout.splitlines()[-1] == (
-        "evidence  ▅█▁▁  e-value 1 in 2.csv, since 0.csv; a full bar is 54.6, logarithmic."
+        "evidence  ▅█▁▁  e-value 1 after 2.csv; a full bar is 54.6, and bars are logarithms."
     )
 
 
@@ -291,7 +286,7 @@ def test_streams_share_the_level(tmp_path):
     said, _, *lines = result.stdout.splitlines()
     assert said.startswith("ALARM in 2 of 2 streams of region, new: north, south; 40 rows;")
     assert lines[0].split() == "south 20 54.6 0.037 day 2 day 2".split()
-    assert lines[-2].startswith("north  █▆  e-value 7.39 in day 2, since day 1; a")
+    assert lines[-2].startswith("north  █▆  e-value 7.39 after day 2; a full")
     found = json.loads(run(tmp_path / "3.csv", state, *REGION, "--json").stdout)
     assert found["alarm"] and found["n_rows"] == 60 and found["new_alarms"] == []
     north = found["streams"]["north"]
@@ -326,10 +321,16 @@ def damaged(path):
 
 
 BROKEN = {
-    "text": (lambda path: path.write_text("no numbers" * 99), "a database of SQLite; begin"),
-    "older": (lambda path: path.write_bytes(b"PK" * 512), "got an npz file, as earlier versions"),
+    "text": (
+        lambda path: path.write_text("no numbers" * 99),
+        "file is not a database; begin a new --state",
+    ),
+    "older": (
+        lambda path: path.write_bytes(b"PK" * 512),
+        "npz files of earlier versions cannot be read",
+    ),
     "damaged": (damaged, "expected a --state, got a damaged one"),
-    "half": (lambda path: os.truncate(path, path.stat().st_size // 2), "damaged"),
+    "half": (lambda path: os.truncate(path, path.stat().st_size // 2), "disk image is malformed"),
     "version": (with_sql("PRAGMA user_version = 9"), "of another version of calibjax, 9 for 1"),
     "foreign": (with_sql("PRAGMA application_id = 9"), "got another database"),
     "NaN": (with_sql("DROP TABLE evidence"), "no such table: evidence"),
@@ -348,7 +349,7 @@ def test_broken_files(tmp_path, case):
     TWO.write_csv(path)
     result = run(path, state)
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"{state}: ") and message in line and "nothing was counted" in line
+    assert line.startswith(f"{state}: ") and message in line and "Nothing was counted" in line
     assert result.exit_code == 2 and (state.is_file() and state.read_bytes()) == before
 
 
@@ -382,7 +383,7 @@ def test_a_full_disk(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (
-        result.exit_code == 2 and f"{state}: disk I/O error; nothing was counted" in result.stderr
+        result.exit_code == 2 and f"{state}: disk I/O error. Nothing was counted" in result.stderr
     )
     assert state.read_bytes() == before
     assert "of 9020 rows" in run(path, state).stdout
@@ -396,7 +397,7 @@ def test_one_call_at_a_time(monkeypatch, tmp_path):
         database.execute("BEGIN IMMEDIATE")
         result = run(path, state)
     assert result.exit_code == 2
-    assert f"{state}: other calls have been using this file for 0.01 seconds" in result.stderr
+    assert f"{state}: database is locked. Nothing was counted" in result.stderr
     assert run(path, state).exit_code == 0
 
 
@@ -423,3 +424,26 @@ def test_processes_that_are_killed_lose_nothing(tmp_path):
     assert count_with_kills(tmp_path, tmp_path / "killed.sqlite", 2, 2, count_ones) == 2
     count_all(tmp_path, tmp_path / "quiet.sqlite")
     assert evidence_of(tmp_path / "killed.sqlite") == evidence_of(tmp_path / "quiet.sqlite")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lag", [1, 2])
+def test_as_the_library_does(tmp_path, lag):
+    """Days one by one, of different sizes, and as one log."""
+    write_days(tmp_path, 4, 60)
+    days = [pl.read_csv(x).head(60 - k) for k, x in enumerate(sorted(tmp_path.glob("*.csv")))]
+    pl.concat(days).write_csv(tmp_path / "log.csv")
+    options, batches = (*BY, "--lag", lag), []
+    for k, frame in enumerate(days):
+        frame.write_csv(tmp_path / f"{k}.csv")
+        run(tmp_path / f"{k}.csv", tmp_path / "days.sqlite", *options)
+        batches.append((cj.Bernoulli(frame["p"].to_numpy()), frame["y"].to_numpy()))
+    result = run(tmp_path / "log.csv", tmp_path / "log.sqlite", *options, "--json")
+    expected, path = cj.CalibrationMonitor.start(jax.random.key(0), batches[0][0], lag=lag), []
+    for batch in batches:
+        expected = expected.update(*batch)
+        path.append((len(batch[1]), pytest.approx(float(expected.log_e_value), rel=1e-4, abs=1e-5)))
+    assert json.loads(result.stdout)["log_e_value"] == path[-1][1]
+    for name in "days", "log":
+        evidence = evidence_of(tmp_path / f"{name}.sqlite")["evidence"]
+        assert [row[2:] for row in evidence] == path

@@ -20,7 +20,6 @@ OTHERS = {
     "note": ["", 'two\nlines, "quoted"; a\ttab | a bar', "a 5 cm pipe", " é "],
     "y": ["0", "1", "0", "1"],
 }
-ENDS = {"unix": "\n", "windows": "\r\n", "mac": "\r"}
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +52,19 @@ def rows_of(content, separator):
     return [row for row in csv.reader(text, delimiter=separator) if row]
 
 
-@pytest.mark.parametrize("last", ["with a last line end", "without"])
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize(
-    "name, separator, decimal",
-    [
-        ("x.csv", ",", "."),
-        ("x.tsv", "\t", "."),
-        ("x.csv", ";", ","),
-        ("x.csv", "|", "."),
-    ],
+    "name, separator, decimal, end",
+    [("x.csv", ",", ".", "\n"), ("x.tsv", "\t", ".", "\r\n"), ("x.csv", ";", ",", "\r")],
 )
 def test_texts(fitted, tmp_path, name, separator, decimal, end, last):
+    """With a last line end, and without."""
     path = tmp_path / name
     shown = [str(x).replace(".", decimal) for x in P]
-    rows = list(zip(shown, *OTHERS.values(), strict=True))
-    if decimal == ",":
-        rows = [(*row[:1], row[1].replace(".", ","), *row[2:]) for row in rows]
-    text = text_of(["p", *OTHERS], rows, separator, ENDS[end])
-    path.write_bytes((text if last != "without" else text.removesuffix(ENDS[end])).encode())
+    others = [[x.replace(".", decimal) for x in OTHERS["id"]], OTHERS["note"], OTHERS["y"]]
+    rows = list(zip(shown, *others, strict=True))
+    text = text_of(["p", *OTHERS], rows, separator, end)
+    path.write_bytes((text if last else text.removesuffix(end)).encode())
     header, *found = rows_of(applied(fitted, path).read_bytes(), separator)
     assert header == ["p", *OTHERS] and [tuple(row[1:]) for row in found] == [x[1:] for x in rows]
     probs = [float(row[0].replace(decimal, ".")) for row in found]
@@ -81,29 +74,15 @@ def test_texts(fitted, tmp_path, name, separator, decimal, end, last):
 ROWS = [["007", "0.2", "a"], ["1.10", "0.8", "b"], ["1e5", "0.3", "c"], ["", "0.7", "d"]]
 # A text, and its rows with p between two others if these are not the usual ones.
 ODD = {
-    "quotes around all": (text_of(["id", "p", "x"], ROWS, ",", "\n", quoting=csv.QUOTE_ALL), None),
     "byte order mark": ("\ufeff" + text_of(["id", "p", "x"], ROWS, ",", "\r\n"), None),
     "blank lines": ("\r\n" + text_of(["id", "p", "x"], ROWS, ",", "\r\n\r\n"), None),
-    "rows without any value": (text_of(["id", "p", "x"], ROWS, ",", "\n,,\n"), None),
     "inches": (
         'id,p,x\n5" pipe,0.2,a\nb,0.8,"two\nlines"\n6",0.3,c\n,0.7,"d, e"',
         [['5" pipe', "a"], ["b", "two\nlines"], ['6"', "c"], ["", "d, e"]],
     ),
-    "inches in pairs": (
-        'id,p,x\n"q, r",0.2,5"\nb,0.8,6"\n,0.3,c\n,0.7,d\n',
-        [["q, r", '5"'], ["b", '6"'], ["", "c"], ["", "d"]],
-    ),
     "short rows": ("id,p,x\n1,0.2\n2,0.8\n3,0.3\n4,0.7", [[str(k), ""] for k in range(1, 5)]),
-    "empty quotes": (
-        'id,p,x\n"",0.2,\n"",0.8,\n1,0.3,""\n2,0.7,',
-        [["", ""], ["", ""], ["1", ""], ["2", ""]],
-    ),
     "names with blanks": (text_of(["id ", " p", "x"], ROWS, ",", "\n"), None),
     "columns without a name": (text_of(["", "p", ""], ROWS, ",", "\n"), None),
-    "percentages": (
-        "id,p,x\n1,20%,a\n2,80 %,b\n3,30%,c\n4,70%,d",
-        [[x, y] for x, y in zip("1234", "abcd", strict=True)],
-    ),
     "percentages with commas": (
         "id;p;x\n1;20,0%;1,50\n2;80%;2\n3;30%;3\n4;70%;4",
         [["1", "1,50"], ["2", "2"], ["3", "3"], ["4", "4"]],
@@ -122,7 +101,7 @@ def test_odd_texts(fitted, tmp_path, case):
     assert header == rows_of(text.encode(), separator)[0]
     # What has no name is in no pattern.
     assert list(read_files([path], on_command_line=True).columns) == [
-        name.strip() for name in header if name
+        x.strip() for x in header if x
     ]
     assert content.startswith(b"\xef\xbb\xbf") == text.startswith("\ufeff")
     assert [[row[0], row[2]] for row in found] == (expected or [[x[0], x[2]] for x in ROWS])
@@ -130,7 +109,7 @@ def test_odd_texts(fitted, tmp_path, case):
     np.testing.assert_allclose(probs, fitted[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("end", [*ENDS.values(), "\n\n"])
+@pytest.mark.parametrize("end", ["\r\n", "\n\n"])
 def test_objects(fitted, tmp_path, end):
     others = [
         {"id": 2**70, "deep": {"list": [1, [2, {"a": None}]], "text": "é\n"}, "y": 0},
@@ -174,31 +153,13 @@ TYPES = pl.DataFrame(
 
 
 @pytest.mark.parametrize("name", ["parquet", "arrow"])
-@pytest.mark.parametrize("dtype", [pl.Float32, pl.Float64])
-def test_types(fitted, tmp_path, name, dtype):
+def test_types(fitted, tmp_path, name):
     path, kind = tmp_path / f"x.{name}", {"arrow": "ipc"}.get(name, name)
-    frame = TYPES.with_columns(p=pl.Series(P, dtype=dtype))
+    frame = TYPES.with_columns(p=pl.Series(P, dtype=pl.Float32 if name == "arrow" else None))
     getattr(frame, f"write_{kind}")(path)
     found = getattr(pl, f"read_{kind}")(applied(fitted, path))
     assert found.schema == frame.schema and found.drop("p").equals(TYPES)
     np.testing.assert_allclose(found["p"], fitted[1], rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(4,), (4, 1)])
-def test_arrays(fitted, tmp_path, dtype, shape):
-    path = tmp_path / "x.npz"
-    arrays = {"names": np.array(["a", "b"]), "x": np.arange(24).reshape(4, 3, 2), "one": np.int8(3)}
-    np.savez(path, p=P.astype(dtype).reshape(shape), **arrays)
-    with np.load(applied(fitted, path)) as file:
-        found = dict(file)
-    assert found["p"].dtype == dtype and found["p"].shape == shape
-    np.testing.assert_allclose(
-        found.pop("p").ravel(), fitted[1], rtol=2e-3 if dtype is np.float16 else 1e-6
-    )
-    assert found.keys() == arrays.keys()
-    for name, array in arrays.items():
-        assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
 
 
 # Of options that rows lack; what the others are is not asked here.
@@ -256,21 +217,20 @@ def test_options_that_rows_lack(tmp_path, name):
     assert np.all(np.abs(filled.sum(axis=1) - 1) < 1e-6)
 
 
-@pytest.mark.parametrize("name", ["parquet", "arrow"])
 @pytest.mark.parametrize(
     "kind",
     [pl.List(pl.Int64), pl.List(pl.UInt8), pl.List(pl.Float32), pl.Array(pl.Int64, 2)],
     ids=str,
 )
-def test_lists_of_integers(tmp_path, name, kind):
+def test_lists_of_integers(tmp_path, kind):
     """New probabilities of one-hot lists were cut off to integers."""
-    path, write = tmp_path / f"x.{name}", {"arrow": "ipc"}.get(name, name)
+    path = tmp_path / "x.parquet"
     frame = pl.DataFrame({"p": pl.Series([[0, 1], [1, 0], [0, 1]], dtype=kind), "y": [1, 0, 1]})
-    getattr(frame, f"write_{write}")(path)
+    frame.write_parquet(path)
     table = read_files([path], on_command_line=True)
     new = np.array([[0.25, 0.75], [np.nan, np.nan], [0.5, 0.5]])
     path.write_bytes(with_columns_of(table, table, {"p": new}))
-    found = getattr(pl, f"read_{write}")(path)
+    found = pl.read_parquet(path)
     assert found["p"].to_list() == [[0.25, 0.75], [1, 0], [0.5, 0.5]]
     assert found.drop("p").equals(frame.drop("p"))
 
@@ -283,10 +243,6 @@ MISSING = {
         for x, p in zip("abcdef", ["0.2", "null", "NaN", "0.8", "0.3", "0.7"], strict=True)
     ),
     "x.parquet": pl.DataFrame({"note": list("abcdef"), "p": [0.2, None, np.nan, 0.8, 0.3, 0.7]}),
-    "x.npz": {
-        "note": np.array(list("abcdef")),
-        "p": np.array([0.2, np.nan, np.nan, 0.8, 0.3, 0.7]),
-    },
 }
 
 
@@ -294,9 +250,7 @@ MISSING = {
 def test_rows_without_a_prediction(fitted, tmp_path, name):
     """They stay as they are, which was an error whose advice was the option that was passed."""
     path, content = tmp_path / name, MISSING[name]
-    if name == "x.npz":
-        np.savez(path, **content)
-    elif name == "x.parquet":
+    if name == "x.parquet":
         content.write_parquet(path)
     else:
         path.write_text(content)
@@ -306,7 +260,7 @@ def test_rows_without_a_prediction(fitted, tmp_path, name):
     found = read_files([applied(fitted, path, "--drop-missing")], on_command_line=True)
     cells = found.series["p"].cast(pl.String).to_list()
     assert found.columns["note"].tolist() == list("abcdef")
-    kept = {"x.csv": [None, "NA"], "commas.csv": [None, "NA"], "x.npz": ["NaN", "NaN"]}
+    kept = {"x.csv": [None, "NA"], "commas.csv": [None, "NA"]}
     assert cells[1:3] == kept.get(name, [None, "NaN"])
     probs = np.array(cells[:1] + cells[3:], float)
     np.testing.assert_allclose(probs, fitted[1], rtol=1e-6)

@@ -9,7 +9,6 @@ import numpy as np
 
 from calibjax import frames
 from calibjax._base.text import listed
-from calibjax.cli._terminal import BadInput
 from calibjax.distributions import Categorical
 from calibjax.frames import Model, Table
 from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, read_files, rows_where
@@ -63,12 +62,12 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
     """The model with its classes in another order.
 
     Raises:
-        BadInput: these are other classes.
+        ValueError: these are other classes.
     """
     if model.classes == classes:
         return model
     if sorted(model.classes or []) != sorted(classes or []):
-        raise BadInput(
+        raise ValueError(
             f"{model.table.source}: expected the classes {listed(classes or [])} as in the first "
             f"file, got {listed(model.classes or [])}."
         )

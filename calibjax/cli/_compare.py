@@ -9,7 +9,7 @@ import typer
 
 from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._options import AsJson, Level, Seed, with_options
-from calibjax.cli._terminal import BadInput, as_text, check_level, one_line_errors, working
+from calibjax.cli._terminal import as_text, echo, working
 from calibjax.evaluation import remarks_on_independence
 from calibjax.frames import Model, dependence_of
 from calibjax.intervals import compare_calibration
@@ -25,7 +25,7 @@ def compare(
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
-) -> None:
+) -> bool:
     """Which of several models is better calibrated, on the same targets?
 
     The files have the same rows in the same order, and their columns the same names.  All models
@@ -37,60 +37,56 @@ def compare(
       calibjax compare old.csv new.csv --probs 'p_*' --target label
       calibjax compare old.csv new.csv --mean mu --sd sigma --target mw --time day --horizon 4
     """
-    with one_line_errors():
-        check_level(level)
-        if len(files) < 2:
-            raise BadInput(f"{files[0]}: expected at least one more file to compare it with.")
-        first, *others = (columns.read(file, others=(cluster, time)) for file in files)
-        others = [_with_same_targets(first, other) for other in others]
-        dependence = dependence_of(first.table, cluster, time, horizon)
-        with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
-            result = compare_calibration(
-                jax.random.key(seed),
-                None,
-                first.predictions,
-                [other.predictions for other in others],
-                first.targets,
-                **dependence._asdict(),
-            )
-            remarks = remarks_on_independence(first, vars(columns), dependence, seed)
-            interval = result.confidence_interval(1 - level)
-        names = list(map(str, files))
-        models = [
-            {"file": name, "skce": float(x)}
-            for name, x in zip(names, result.estimates, strict=True)
-        ]
-        of_pairs = result.difference, interval.low, interval.high, result.pvalue
-        rows = zip(*(np.asarray(x, float).tolist() for x in of_pairs), strict=True)
-        rejected = np.asarray(result.pvalue <= level).tolist()
-        pairs: list[dict[str, Any]] = [
-            {"first": names[0], "second": name, "difference": difference}
-            | {"interval": [low, high], "pvalue": pvalue, "rejected": is_rejected}
-            for name, (difference, low, high, pvalue), is_rejected in zip(
-                names[1:], rows, rejected, strict=True
-            )
-        ]
-        if as_json:
-            found = {"method": result.method, "level": level, "models": models, "pairs": pairs}
-            typer.echo(as_text(found | {"remarks": remarks}))
-        else:
-            lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in models]
-            lines += map(_sentence, pairs)
-            lines.append(f"({result.method}, intervals with confidence {1 - level:g})")
-            typer.echo("\n".join([*lines, *remarks]))
-    raise typer.Exit(int(pairs[0]["rejected"]))
+    if len(files) < 2:
+        raise ValueError(f"{files[0]}: expected at least one more file to compare it with.")
+    first, *others = (columns.read(file, others=(cluster, time)) for file in files)
+    others = [_with_same_targets(first, other) for other in others]
+    dependence = dependence_of(first.table, cluster, time, horizon)
+    with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
+        result = compare_calibration(
+            jax.random.key(seed),
+            None,
+            first.predictions,
+            [other.predictions for other in others],
+            first.targets,
+            **dependence._asdict(),
+        )
+        remarks = remarks_on_independence(first, vars(columns), dependence, seed)
+        interval = result.confidence_interval(1 - level)
+    names = list(map(str, files))
+    estimates = zip(names, map(float, result.estimates), strict=True)
+    models = [{"file": name, "skce": estimate} for name, estimate in estimates]
+    numbers = (result.difference, interval.low, interval.high, result.pvalue)
+    columns_of_pairs = (np.asarray(x, float).tolist() for x in numbers)
+    rejected = np.asarray(result.pvalue <= level).tolist()
+    pairs: list[dict[str, Any]] = [
+        {"first": names[0], "second": name, "difference": difference}
+        | {"interval": [low, high], "pvalue": pvalue, "rejected": is_rejected}
+        for name, is_rejected, difference, low, high, pvalue in zip(
+            names[1:], rejected, *columns_of_pairs, strict=True
+        )
+    ]
+    if as_json:
+        found = {"method": result.method, "level": level, "models": models, "pairs": pairs}
+        echo(as_text(found | {"remarks": remarks}))
+    else:
+        lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in models]
+        lines += map(_sentence, pairs)
+        lines.append(f"({result.method}, intervals with confidence {1 - level:g})")
+        echo("\n".join([*lines, *remarks]))
+    return pairs[0]["rejected"]
 
 
 def _with_same_targets(first: Model, other: Model) -> Model:
     """The other model, with classes in the order of the first; an error unless targets agree."""
     other = in_order(other, first.classes)
     if len(other.targets) != len(first.targets):
-        raise BadInput(
+        raise ValueError(
             f"{other.table.source}: expected {len(first.targets)} rows as in "
             f"{first.table.source}, got {len(other.targets)}."
         )
     if not np.array_equal(other.table.rows, first.table.rows):
-        raise BadInput(
+        raise ValueError(
             f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "
             "by columns that both have, and leave out missing values in both."
         )

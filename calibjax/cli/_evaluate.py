@@ -8,7 +8,7 @@ import typer
 
 from calibjax.cli._columns import Columns
 from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
-from calibjax.cli._terminal import as_text, check_folder, check_level, one_line_errors, working
+from calibjax.cli._terminal import as_text, echo, working
 from calibjax.evaluation import evaluate_model
 from calibjax.frames import dependence_of, groups_of, targets_of, weights_of
 
@@ -29,7 +29,7 @@ def evaluate(
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
-) -> None:
+) -> bool:
     """Is a model calibrated, how far off is it, and where?
 
     The exit status is 1 if the p-value of the test is at most the level.
@@ -46,30 +46,26 @@ def evaluate(
       calibjax evaluate rain.csv --prob p_rain --target rained --segments station,month
       calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'law'"
     """
-    with one_line_errors():
-        check_level(level)
+    columns = dataclasses.replace(columns, survival=survival)
+    model = columns.read(*files, others=(censored, weight, cluster, time))
+    rows = model.table
+    with working(f"Testing {len(rows)} rows"):
+        found = evaluate_model(
+            model,
+            vars(columns),
+            targets_of(model, censored),
+            weights_of(rows, weight),
+            dependence_of(rows, cluster, time, horizon),
+            groups_of(rows, names_of_list(segments)) or None,
+            seed=seed,
+            level=level,
+        )
+        table = None if by is None else found.by(groups_of(rows, names_of_list(by)))
         if html is not None:
-            check_folder(html)
-        columns = dataclasses.replace(columns, survival=survival)
-        model = columns.read(*files, others=(censored, weight, cluster, time))
-        with working(f"Testing {len(model.table)} rows"):
-            of_rows = model.table
-            found = evaluate_model(
-                model,
-                vars(columns),
-                targets_of(model, censored),
-                weights_of(of_rows, weight),
-                dependence_of(of_rows, cluster, time, horizon),
-                groups_of(of_rows, names_of_list(segments)) or None,
-                seed=seed,
-                level=level,
-            )
-            table = None if by is None else found.by(groups_of(of_rows, names_of_list(by)))
-            if html is not None:
-                found.to_html(html, by=table)
-        if as_json:
-            of_groups = {} if table is None else {"by": table.to_dict()}
-            typer.echo(as_text(found.to_dict() | of_groups))
-        else:
-            typer.echo(found if table is None else f"{found}\n\n{table}")
-    raise typer.Exit(int(found.rejected))
+            found.to_html(html, by=table)
+    if as_json:
+        of_groups = {} if table is None else {"by": table.to_dict()}
+        echo(as_text(found.to_dict() | of_groups))
+    else:
+        echo(found if table is None else f"{found}\n\n{table}")
+    return found.rejected

@@ -7,19 +7,12 @@ from typing import Annotated
 import jax
 import typer
 
-from calibjax import evaluation
 from calibjax._base.text import listed
 from calibjax._data import Dependence
 from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
-from calibjax.cli._terminal import (
-    BadInput,
-    as_text,
-    check_folder,
-    check_level,
-    one_line_errors,
-    working,
-)
-from calibjax.hub import HubForecasts, hub_table, read_hub
+from calibjax.cli._terminal import as_text, echo, working
+from calibjax.evaluation import evaluate_read
+from calibjax.hub import hub_table, read_hub
 
 
 @with_options(
@@ -49,7 +42,7 @@ def hub(
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
-) -> None:
+) -> bool:
     """Are the models of a forecast hub calibrated, and which one better than another?
 
     The files have the format of the hubverse, and are joined with what was observed by all columns
@@ -62,61 +55,48 @@ def hub(
       calibjax hub model-output --target-data target-data/time-series.csv --model Flu-ensemble \\
           --segments location,horizon --html report.html
     """
-    with one_line_errors():
-        check_level(level)
-        if model is None and (segments is not None or html is not None):
-            raise BadInput("--segments and --html can be used only together with --model.")
-        if html is not None:
-            check_folder(html)
-        with working("Reading"), warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            read = read_hub(
-                model_output,
-                target_data,
-                target=target,
-                output_type=output_type,
-                ordered=names_of_list(ordered) or None,
-                sort=sort_quantiles,
-            )
-        for warning in warned:
-            typer.echo(str(warning.message), err=True)
-        if model is not None and model not in read:
-            raise BadInput(f"--model must be one of {listed(list(read))}, got {model}.")
-        for forecasts in read.values() if model is None else [read[model]]:
-            if forecasts.left_out:
-                typer.echo(str(forecasts), err=True)
-        if model is not None:
-            found = _evaluated(read[model], level, seed, segments)
-            if html is not None:
-                found.to_html(html)
-            typer.echo(found.to_json() if as_json else found)
-            rejected = found.rejected
-        else:
-            with working(f"Testing {len(read)} models") as now:
-                table = hub_table(jax.random.key(seed), read, first=first, watch=now)
-            typer.echo(as_text(table.to_dict()) if as_json else table)
-            rejected = any(row["p"] <= level for row in table.models.values())
-    raise typer.Exit(int(rejected))
-
-
-def _evaluated(
-    forecasts: HubForecasts, level: float, seed: int, segments: str | None
-) -> evaluation.Evaluation:
-    groups = {}
+    if model is None and (segments is not None or html is not None):
+        raise ValueError("--segments and --html can be used only together with --model.")
+    with working("Reading"), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        read = read_hub(
+            model_output,
+            target_data,
+            target=target,
+            output_type=output_type,
+            ordered=names_of_list(ordered) or None,
+            sort=sort_quantiles,
+        )
+    for warning in warned:
+        typer.echo(str(warning.message), err=True)
+    if model is not None and model not in read:
+        raise ValueError(f"--model must be one of {listed(list(read))}, got {model}.")
+    for forecasts in read.values() if model is None else [read[model]]:
+        if forecasts.left_out:
+            typer.echo(str(forecasts), err=True)
+    if model is None:
+        with working(f"Testing {len(read)} models") as now:
+            table = hub_table(jax.random.key(seed), read, first=first, watch=now)
+        echo(as_text(table.to_dict()) if as_json else table)
+        return any(row["p"] <= level for row in table.models.values())
+    chosen, groups = read[model], {}
     for name in names_of_list(segments):
-        if name not in forecasts.tasks:
-            raise BadInput(
-                f"--segments: there is no column {name}, only {listed(list(forecasts.tasks))}."
-            )
-        groups[name] = forecasts.tasks[name]
-    times = None if forecasts.horizon is None else forecasts.times
-    with working(f"Testing {len(forecasts.targets)} forecasts"):
-        return evaluation.evaluate_read(
-            forecasts.predictions,
-            forecasts.targets,
+        if name not in chosen.tasks:
+            columns = listed(list(chosen.tasks))
+            raise ValueError(f"--segments: there is no column {name}, only {columns}.")
+        groups[name] = chosen.tasks[name]
+    times = None if chosen.horizon is None else chosen.times
+    with working(f"Testing {len(chosen.targets)} forecasts"):
+        found = evaluate_read(
+            chosen.predictions,
+            chosen.targets,
             seed=seed,
-            classes=forecasts.categories,
+            classes=chosen.categories,
             level=level,
-            dependence=Dependence(times=times, horizon=forecasts.horizon),
+            dependence=Dependence(times=times, horizon=chosen.horizon),
             groups=groups or None,
         )
+    if html is not None:
+        found.to_html(html)
+    echo(found.to_json() if as_json else found)
+    return found.rejected

@@ -1,9 +1,6 @@
 """The command `calibjax monitor`."""
 
 import dataclasses
-import os
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,15 +14,7 @@ from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
 from calibjax.cli._monitor_state import MonitorState, count, started
 from calibjax.cli._options import FORMATS, AsJson, Seed, with_options
 from calibjax.cli._state_file import check_new, opened, read_state, write_state
-from calibjax.cli._terminal import (
-    BadInput,
-    as_text,
-    check_folder,
-    check_level,
-    check_picture,
-    one_line_errors,
-    working,
-)
+from calibjax.cli._terminal import as_text, echo, working
 from calibjax.frames import Model
 
 # What the first call decides, and what it decides if it says nothing.
@@ -92,7 +81,7 @@ def monitor(
     as_json: AsJson = False,
     level: float | None = None,
     seed: Seed = 0,
-) -> None:
+) -> bool:
     """Is a model still calibrated, asked after every new file?
 
     Each call adds the rows of one file to the evidence against the model, in the order of time.
@@ -118,47 +107,42 @@ def monitor(
       calibjax monitor log.csv --state log.sqlite --by day --stream region --prob p --target bought
       calibjax monitor --state model.sqlite --show
     """
-    with one_line_errors():
-        if level is not None:
-            check_level(level)
-        check_folder(state)
-        if reserve and stream is None:
-            raise BadInput("--reserve expects --stream, the column of the streams, got none.")
+    if reserve and stream is None:
+        raise ValueError("--reserve expects --stream, the column of the streams, got none.")
+    if file is None and not (show or plot):
+        raise ValueError("A file of predictions must be given, or --show, got neither.")
+    if file is None and not state.is_file():
+        raise ValueError(f"{state}: there is no such file.")
+    model, batches = None, list[Batch]()
+    if file is not None:
+        model = columns.read(file, at_least=1, others=(by, cluster, stream))
+        # The same on each day, in whatever order the columns are.
+        model = in_order(model, model.classes and sorted(model.classes))
+        model, batches = batches_of(model, by)
+        if cluster is None:
+            _say_if_pairs(model)
+        options = _options_of(model, columns)
+        options |= {"--by": by, "--cluster": cluster, "--stream": stream}
+        options |= {"--reserve": reserve, "--lag": lag, "--level": level}
+    with opened(state) as database:
+        found = read_state(database)
+        if model is not None:
+            with working(f"Adding {len(model.targets)} rows"):
+                found = _checked(state, found, model, batches, options, seed)
+                source = model.table.source
+                if not again:
+                    check_new(database, source, batches, by)
+                count(found, model, batches)
+                write_state(database, found, batches, source)
+        if found is None:
+            raise ValueError(f"{state}: nothing was counted so far.")
         if plot is not None:
-            check_picture(plot)
-        if file is None and not (show or plot):
-            raise BadInput("A file of predictions must be given, or --show, got neither.")
-        if file is None and not state.is_file():
-            raise BadInput(f"{state}: there is no such file.")
-        model, batches = None, list[Batch]()
-        if file is not None:
-            model = columns.read(file, at_least=1, others=(by, cluster, stream))
-            # The same on each day, in whatever order the columns are.
-            model = in_order(model, model.classes and sorted(model.classes))
-            model, batches = batches_of(model, by)
-            if cluster is None:
-                _say_if_pairs(model)
-            options = _options_of(model, columns)
-            options |= {"--by": by, "--cluster": cluster, "--stream": stream}
-            options |= {"--reserve": reserve, "--lag": lag, "--level": level}
-        with opened(state) as database:
-            found = read_state(database)
-            if model is not None:
-                with working(f"Adding {len(model.targets)} rows"):
-                    found = _checked(state, found, model, batches, options, seed)
-                    source = model.table.source
-                    if not again:
-                        check_new(database, source, batches, by)
-                    count(found, model, batches)
-                    write_state(database, found, batches, source)
-            if found is None:
-                raise BadInput(f"{state}: nothing was counted so far.")
-            if plot is not None:
-                draw(found, plot)
-            # A result that nobody has seen is not counted.
-            text = as_text(to_dict(found)) if as_json else in_words(found)
-            _print_or_fail(f"{text}\n{curves(found)}" if show and not as_json else text)
-    raise typer.Exit(int(bool(found.alarms)))
+            draw(found, plot)
+        # A result that nobody has seen is not counted.
+        text = as_text(to_dict(found)) if as_json else in_words(found)
+        text = f"{text}\n{curves(found)}" if show and not as_json else text
+        echo(text, ", and nothing was counted")
+    return bool(found.alarms)
 
 
 def _checked(
@@ -179,7 +163,7 @@ def _checked(
             renamed = (
                 "; if it is the same model with another header, give the columns their old names"
             )
-            raise BadInput(
+            raise ValueError(
                 f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
                 f"model needs another --state{renamed if name == 'columns' else ''}."
             )
@@ -197,20 +181,6 @@ def _as_text(value: Any) -> str:
     if value is None:
         return "none"
     return listed(value) if isinstance(value, list) else str(value)
-
-
-def _print_or_fail(text: str) -> None:
-    """Prints, or says in an error that this was not possible, such as into a closed pipe."""
-    try:
-        typer.echo(text)
-    except OSError as error:
-        # Python would try again at its end, and fail with a status of its own.
-        with suppress(OSError):
-            stdout = sys.stdout.fileno()
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
-        raise BadInput(
-            f"The result could not be printed ({error.strerror}), and nothing was counted."
-        ) from error
 
 
 def _say_if_pairs(model: Model) -> None:

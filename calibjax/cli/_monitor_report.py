@@ -33,11 +33,9 @@ def to_dict(state: MonitorState) -> dict[str, Any]:
 
 
 def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
-    log_e_value = stream.log_e_value
     return {
         "n_rows": stream.n_rows,
-        # JSON has no infinity.
-        "log_e_value": log_e_value if math.isfinite(log_e_value) else "Infinity",
+        "log_e_value": stream.log_e_value,
         "pvalue": pvalue or _UNDERFLOW,
         "alarm": stream.alarm is not None,
         "first_alarm": stream.alarm,
@@ -109,11 +107,10 @@ def curves(state: MonitorState) -> str:
         low, high = min(values.min(), 0.0), max(values.max(), _needed(state, stream))
         heights = (len(_BARS) - 1) * (values[ends] - low) / (high - low)
         bars = "".join(_BARS[k] for k in heights.round().astype(int))
-        first, last = stream.evidence[0].batch, stream.evidence[-1].batch
         now, most = map(_e_value, (stream.log_e_value, float(high)))
         lines.append(
-            f"{name or 'evidence'}  {bars}  e-value {now} in {last}, since {first}; a full bar is "
-            f"{most}, logarithmic."
+            f"{name or 'evidence'}  {bars}  e-value {now} after {stream.evidence[-1].batch}; a "
+            f"full bar is {most}, and bars are logarithms."
         )
     return "\n".join(lines)
 

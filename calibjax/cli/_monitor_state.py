@@ -13,7 +13,6 @@ import numpy as np
 from calibjax import monitoring
 from calibjax._base.text import listed
 from calibjax.cli._batches import Batch, sort_key
-from calibjax.cli._terminal import BadInput
 from calibjax.frames import Model, dependence_of
 
 
@@ -120,7 +119,7 @@ def started(model: Model, batch: Batch, options: dict[str, Any], seed: int) -> M
     """The state before the first row, for predictions like those of a batch."""
     n = len(model.targets)
     if n < 2:
-        raise BadInput(f"{model.table.source}: a new --state needs at least 2 rows, got {n}.")
+        raise ValueError(f"{model.table.source}: a new --state needs at least 2 rows, got {n}.")
     names = sorted(set(_streams_of(model, options).tolist()), key=sort_key)
     n_streams = len(names) + options["--reserve"]
     # What bets are made of must not be chosen by later predictions, which may know targets.
@@ -144,7 +143,7 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
     try:
         monitors = {name: like.load(io.BytesIO(x.monitor)) for name, x in streams.items()}
     except ValueError as error:
-        raise BadInput(f"The state cannot go on, begin a new one: {error}") from error
+        raise ValueError(f"The state cannot go on, begin a new one: {error}") from error
     parts = [
         {
             name: x.start + np.flatnonzero(names[x.start :][: len(x.hashes)] == name)
@@ -161,7 +160,7 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
             try:
                 monitor = _updated(monitors[name], model, clusters, rows, size)
             except ValueError as error:
-                raise BadInput(f"{model.table.source}, batch {batch.name}: {error}") from error
+                raise ValueError(f"{model.table.source}, batch {batch.name}: {error}") from error
             stream, monitors[name] = streams[name], monitor
             stream.evidence.append(Evidence(batch.name, rows.size, float(monitor.log_e_value)))
             stream.log_max = float(monitor.log_max)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_origin
 import typer
 
 from calibjax.cli._columns import Columns
+from calibjax.cli._terminal import check_options, one_line_errors
 
 FORMATS = (
     "a .csv, .tsv, .jsonl, .json, .parquet, .arrow or .npz file, also with .gz; - is standard input"
@@ -69,19 +70,20 @@ def names_of_list(given: str | None) -> list[str]:
     return [name for name in map(str.strip, (given or "").split(",")) if name]
 
 
-Command = Callable[..., None]
+# What a command returns: whether its exit status is 1.
+Command = Callable[..., bool | None]
 
 
-def with_options(**help: str) -> Callable[[Command], Command]:
+def with_options(**help: str) -> Callable[[Command], Callable[..., None]]:
     """Decorator: arguments of a command are options, and `columns` is one for each of its fields.
 
-    The classes are no option, because names of columns are theirs.
+    The classes are no option, because names of columns are theirs.  Errors end it in one line.
 
     Args:
         help: what --help says of options, by their names; of others it says what `HELP` does.
     """
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: Command) -> Callable[..., None]:
         fields = inspect.signature(Columns).parameters
         parameters: list[inspect.Parameter] = []
         for name, argument in inspect.signature(command).parameters.items():
@@ -95,9 +97,12 @@ def with_options(**help: str) -> Callable[[Command], Command]:
         takes_columns = "columns" in inspect.signature(command).parameters
 
         def run(**given: Any) -> None:
-            if takes_columns:
-                given["columns"] = Columns(**{name: given.pop(name) for name in COLUMNS})
-            command(**given)
+            with one_line_errors():
+                check_options(given)
+                if takes_columns:
+                    given["columns"] = Columns(**{name: given.pop(name) for name in COLUMNS})
+                is_found = command(**given)
+            raise typer.Exit(int(bool(is_found)))
 
         with_options: Any = functools.update_wrapper(run, command)
         # typer reads both.

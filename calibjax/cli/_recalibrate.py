@@ -12,17 +12,10 @@ import typer
 from calibjax._base.files import replacing
 from calibjax._data import Distribution
 from calibjax.cli._columns import Columns
-from calibjax.cli._held_out import HeldOut, held_out
+from calibjax.cli._held_out import held_out, in_words
 from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
-from calibjax.cli._saved_map import (
-    Fitted,
-    columns_beside,
-    described,
-    map_as_file,
-    names_beside,
-    read_map,
-)
-from calibjax.cli._terminal import BadInput, as_text, check_folder, one_line_errors, working
+from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
+from calibjax.cli._terminal import as_text, echo, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
 from calibjax.frames import PredictionColumns, dependence_of
 from calibjax.recalibration import as_normal, fit_recalibrator
@@ -47,8 +40,7 @@ from calibjax.recalibration import as_normal, fit_recalibrator
 def recalibrate(
     columns: Columns,
     file: Annotated[
-        Path | None,
-        typer.Argument(help="Rows with known targets, which did not train the model."),
+        Path | None, typer.Argument(help="Rows with known targets, which did not train the model.")
     ] = None,
     method: str | None = None,
     cluster: str | None = None,
@@ -84,49 +76,48 @@ def recalibrate(
       calibjax recalibrate fit.csv --quantiles 'q*' --target sold --time week --segments shop
       calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
-    with one_line_errors(), ExitStack() as files:
-        of_fits: dict[str, object] = {"target": columns.target, "event": columns.event}
-        of_fits |= {"method": method, "cluster": cluster, "time": time, "segments": segments}
-        of_fits |= {"covariates": covariates, "horizon": horizon, "lower": lower, "save": save}
-        _check_options(file, of_fits, apply, out, save, load)
-        if load is None:
-            assert file is not None
-            names = names_of_list(segments), names_of_list(covariates)
-            model, said = columns.read(file, others=(cluster, time, *names[1])), Columns()
-            if names[1] and model.predictions.has_labels:
-                raise BadInput("--covariates is for forecasts of numbers, got classes.")
-            fitted = Fitted(file, model.columns, model.target)
-            method = _method_of(model.columns, method, any(names))
-            beside = columns_beside(model.table, *names, is_fit=True)
-            dependence = dependence_of(model.table, cluster, time, horizon)
+    of_fits: dict[str, object] = {"target": columns.target, "event": columns.event}
+    of_fits |= {"method": method, "cluster": cluster, "time": time, "segments": segments}
+    of_fits |= {"covariates": covariates, "horizon": horizon, "lower": lower, "save": save}
+    _check_options(file, of_fits, apply, out, save, load)
+    if load is None:
+        assert file is not None
+        names = names_of_list(segments), names_of_list(covariates)
+        model, said = columns.read(file, others=(cluster, time, *names[1])), Columns()
+        if names[1] and model.predictions.has_labels:
+            raise ValueError("--covariates is for forecasts of numbers, got classes.")
+        fitted = Fitted(file, model.columns, model.target)
+        method = _method_of(model.columns, method, any(names))
+        beside = columns_beside(model.table, *names, is_fit=True)
+        dependence = dependence_of(model.table, cluster, time, horizon)
+    else:
+        recalibrator, fitted = read_map(load)
+        names, said = names_beside(recalibrator), columns
+    if apply is not None:  # what is wrong with it is said before long work
+        table = columns.table(apply)
+        used = fitted.columns_in(table, said)
+        rows, absent = table, used.absent_by_column(table)
+        if columns.drop_missing:
+            rows = table.without_missing([*used.names, *names[1]], used.classes or [], absent)
         else:
-            recalibrator, fitted = read_map(load)
-            names, said = names_beside(recalibrator), columns
-        if apply is not None:  # what is wrong with it is said before long work
-            table = columns.table(apply)
-            used = fitted.columns_in(table, said)
-            rows, absent = table, used.absent_by_column(table)
-            if columns.drop_missing:
-                needed = [*used.names, *names[1]]
-                rows = table.without_missing(needed, used.classes or [], absent)
-            else:
-                words = "a value (--drop-missing leaves rows without one as they are)"
-                for name in used.names:
-                    table.check_present(name, words, absent.get(name, np.False_))
-            new = used.read(rows)
-            if not len(new):
-                raise BadInput(f"{apply}: expected at least 1 row, got 0.")
-            beside_new = columns_beside(rows, *names, is_fit=False)
-        judged: HeldOut | None = None
-        if load is None:
-            assert method is not None
-            with working(f"Fitting maps to {len(model.targets)} rows"):
-                together: Any = {"clusters": dependence.clusters, "times": dependence.times}
-                recalibrator = fit_recalibrator(
-                    model.predictions, model.targets, method, lower=lower, **beside, **together
-                )
-                judged = held_out(model, method, beside, dependence, lower, seed)
-        written = []
+            words = "a value (--drop-missing leaves rows without one as they are)"
+            for name in used.names:
+                table.check_present(name, words, absent.get(name, np.False_))
+        new = used.read(rows)
+        if not len(new):
+            raise ValueError(f"{apply}: expected at least 1 row, got 0.")
+        beside_new = columns_beside(rows, *names, is_fit=False)
+    judged = None
+    if load is None:
+        assert method is not None
+        with working(f"Fitting maps to {len(model.targets)} rows"):
+            together: Any = {"clusters": dependence.clusters, "times": dependence.times}
+            recalibrator = fit_recalibrator(
+                model.predictions, model.targets, method, lower=lower, **beside, **together
+            )
+            judged = held_out(model, method, beside, dependence, lower, seed)
+    written = []
+    with ExitStack() as files:
         if apply is not None:
             assert out is not None
             mended = recalibrator(new, **beside_new)
@@ -135,22 +126,26 @@ def recalibrate(
                 mended = as_normal(mended)
             content = with_columns_of(table, rows, used.columns_of(mended, used.absent(rows)))
             files.enter_context(replacing(out, content))
-            words = f"{len(new)} rows with new {' and '.join(used.shown())}"
-            if len(rows) < len(table):
-                words += f", and {len(table) - len(rows)} without a value, which stay as they are"
-            written.append(f"{out}: {words}.")
+            left = len(table) - len(rows)
+            stay = f", and {left} without a value, which stay as they are" if left else ""
+            shown = " and ".join(used.shown())
+            written.append(f"{out}: {len(new)} rows with new {shown}{stay}.")
             written += _below_zero(new, mended)
         if save is not None:
             files.enter_context(replacing(save, map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
         if as_json:
-            found = described(recalibrator)
-            typer.echo(as_text(found | {"held_out": None if judged is None else judged.to_dict()}))
+            fields = "method", "words", "converged", "n_rows", "n_impossible"
+            found = {name: getattr(recalibrator.fit, name) for name in fields}
+            found |= {"losses": dict(recalibrator.fit.losses), "held_out": judged}
+            echo(as_text(found))
         else:
-            blocks = [] if judged is None else [str(judged)]
-            if load is None and judged is None:
-                blocks = ["There are too few clusters or times to hold some of them out."]
-            typer.echo("\n".join([str(recalibrator), *blocks, *written]))
+            blocks = [str(recalibrator)]
+            if judged is not None:
+                blocks.append(in_words(judged))
+            elif load is None:
+                blocks.append("There are too few clusters or times to hold some of them out.")
+            echo("\n".join([*blocks, *written]))
 
 
 def _below_zero(new: Distribution, mended: Distribution) -> list[str]:
@@ -173,7 +168,7 @@ def _method_of(columns: PredictionColumns, method: str | None, looks_beside: boo
         return method or "auto"
     if looks_beside or method not in (None, "shift_scale", "nothing"):
         got = "--segments or --covariates" if looks_beside else method
-        raise BadInput(
+        raise ValueError(
             f"--mean and --sd can be recalibrated by shift_scale, got {got}, after which "
             "predictions are not normal; recalibrate quantiles of them, with --quantiles."
         )
@@ -190,26 +185,21 @@ def _check_options(
 ) -> None:
     if (file is None) == (load is None):
         got = "neither" if file is None else "both"
-        raise BadInput(f"A file of rows must be given, or --load with a kept map, got {got}.")
+        raise ValueError(f"A file of rows must be given, or --load with a kept map, got {got}.")
     if (apply is None) != (out is None):
-        raise BadInput("--apply and --out can be used only together.")
-    if load is not None:
-        for option, given in of_fits.items():
-            if given is not None:
-                raise BadInput(f"--{option} cannot be used together with --load.")
-        if apply is None:
-            raise BadInput(
-                "--load needs --apply and --out, the file to recalibrate and the new one."
-            )
+        raise ValueError("--apply and --out can be used only together.")
+    given = [option for option, value in of_fits.items() if value is not None]
+    if load is not None and given:
+        raise ValueError(f"--{given[0]} cannot be used together with --load.")
+    if load is not None and apply is None:
+        raise ValueError("--load needs --apply and --out, the file to recalibrate and the new one.")
     if save is not None and save.suffix != ".json":
-        raise BadInput(f"{save}: expected a file that ends in .json.")
+        raise ValueError(f"{save}: expected a file that ends in .json.")
     if apply is not None and apply.suffix.lower() not in WRITTEN:
-        raise BadInput(f"{apply}: expected a file that ends in {', '.join(WRITTEN)}.")
+        raise ValueError(f"{apply}: expected a file that ends in {', '.join(WRITTEN)}.")
     if out is not None and apply is not None and out.suffix.lower() != apply.suffix.lower():
-        raise BadInput(f"{out}: expected a file that ends in {apply.suffix}, as {apply} does.")
+        raise ValueError(f"{out}: expected a file that ends in {apply.suffix}, as {apply} does.")
     read = [path.resolve() for path in (file, apply, load) if path is not None]
     for path in (out, save):
-        if path is not None:
-            check_folder(path)
-            if path.resolve() in read:
-                raise BadInput(f"{path}: this file is read, and must not be replaced.")
+        if path is not None and path.resolve() in read:
+            raise ValueError(f"{path}: this file is read, and must not be replaced.")

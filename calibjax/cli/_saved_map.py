@@ -10,7 +10,6 @@ from typing import Any
 from calibjax._base.files import json_of
 from calibjax._base.text import listed
 from calibjax.cli._columns import Columns
-from calibjax.cli._terminal import BadInput
 from calibjax.frames import PredictionColumns, Table, groups_of, stems_of
 from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
@@ -37,27 +36,25 @@ class Fitted:
             said: what the user says of its columns; if nothing, they are called as before.
 
         Raises:
-            BadInput: these are predictions of another kind, of other classes, or at other levels.
+            ValueError: these are predictions of another kind, of other classes, or at other levels.
         """
         ours = self.columns
         if ours is None or said.are_said:
             found = said.prediction_columns(table)
-            for what in () if ours is None else ("kind", "classes", "levels"):
-                old, new = getattr(ours, what), getattr(found, what)
-                if old != new:
-                    was, now = (listed(x) if isinstance(x, list) else str(x) for x in (old, new))
-                    raise BadInput(
-                        f"{table.source}: expected {what} {was} as in {self.path}, got {now}."
-                    )
-            return found
-        if "*" in ours.pattern:
-            names = list(stems_of(table, ours.pattern, self.target))
-            if sorted(names) != sorted(ours.names):
-                raise BadInput(
-                    f"{table.source}: expected the columns {listed(ours.names)} as in "
-                    f"{self.path}, got {listed(names)}."
+            kinds = ("kind", "classes", "levels") if ours is not None else ()
+            pairs = [(what, getattr(ours, what), getattr(found, what)) for what in kinds]
+        else:
+            found, names = ours, None
+            if "*" in ours.pattern:
+                names = list(stems_of(table, ours.pattern, self.target))
+            pairs = [("the columns", sorted(ours.names), sorted(names or ours.names))]
+        for what, old, new in pairs:
+            if old != new:
+                was, now = (listed(x) if isinstance(x, list) else str(x) for x in (old, new))
+                raise ValueError(
+                    f"{table.source}: expected {what} {was} as in {self.path}, got {now}."
                 )
-        return ours
+        return found
 
 
 def map_as_file(recalibrator: Recalibrator, fitted: Fitted) -> bytes:
@@ -75,20 +72,13 @@ def read_map(path: Path) -> tuple[Recalibrator, Fitted]:
     if node is None:
         return recalibrator, Fitted(path, None, None)
     if not isinstance(node, dict) or node.pop("digest", None) != _digest(node):
-        raise BadInput(f"{path}: the columns in the file are damaged, fit the map again.")
+        raise ValueError(f"{path}: the columns in the file are damaged, fit the map again.")
     target = node.pop("target")
     return recalibrator, Fitted(path, PredictionColumns(**node), target)
 
 
 def _digest(columns: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(columns).encode()).hexdigest()
-
-
-def described(recalibrator: Recalibrator) -> dict[str, Any]:
-    """What is known of a map, for other programs."""
-    fit = recalibrator.fit
-    names = "method", "words", "converged", "n_rows", "n_impossible"
-    return {name: getattr(fit, name) for name in names} | {"losses": dict(fit.losses)}
 
 
 def columns_beside(
@@ -100,10 +90,8 @@ def columns_beside(
     whether texts are numbers, and a map reads those of other rows.
     """
     numbers = {name: table.numbers(name) for name in covariates}
-    return {
-        "groups": groups_of(table, groups, read=is_fit) or None,
-        "covariates": numbers or None,
-    }
+    found = groups_of(table, groups, read=is_fit)
+    return {"groups": found or None, "covariates": numbers or None}
 
 
 def names_beside(recalibrator: Recalibrator) -> tuple[list[str], list[str]]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from calibjax.cli._batches import MIN_ROWS, N_REMEMBERED, Batch, hint_of_restart, sort_key
 from calibjax.cli._monitor_state import Evidence, MonitorState, Stream
-from calibjax.cli._terminal import BadInput
 
 # SQLite keeps both numbers in the head of the file; the version changes with what tables hold.
 _APPLICATION, _VERSION = int.from_bytes(b"cjmo", "big"), 1
@@ -28,7 +27,6 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION}"""
 # For how many seconds a call waits for others.
 _PATIENCE = 300.0
-_AS_BEFORE = "nothing was counted, and the state is what it was before this call"
 
 
 class Counted(NamedTuple):
@@ -52,7 +50,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     wrote when the file is opened again.
 
     Raises:
-        BadInput: the file is of something else, damaged, or cannot be written; nothing is changed.
+        ValueError: the file is of something else, is damaged, or cannot be written.
     """
     try:
         with closing(sqlite3.connect(path, _PATIENCE, isolation_level=None)) as database:
@@ -71,19 +69,11 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
             database.execute("COMMIT")
     except sqlite3.Error as error:
         reason = str(error)
-        if "locked" in reason:
-            reason = f"other calls have been using this file for {_PATIENCE:g} seconds, try again"
-        elif "not a database" in reason:
-            with path.open("rb") as file:
-                is_npz = file.read(2) == b"PK"
-            got = ", got an npz file, as earlier versions wrote" if is_npz else ""
-            new = path.with_suffix(".sqlite")
-            reason = (
-                f"expected a --state, a database of SQLite{got}; begin a new one, such as {new}"
-            )
-        elif "malformed" in reason:
-            reason = "the file is damaged; go on with a copy, or begin a new --state"
-        raise BadInput(f"{path}: {reason}; {_AS_BEFORE}.") from error
+        if "not a database" in reason:
+            reason += "; begin a new --state, as npz files of earlier versions cannot be read"
+        raise ValueError(
+            f"{path}: {reason}. Nothing was counted, and the state is what it was before this call."
+        ) from error
 
 
 def read_state(database: sqlite3.Connection) -> MonitorState | None:
@@ -148,14 +138,14 @@ def check_new(
             hint = f"from {new[0].name} on they are new" if new else "none is new"
             hint += f"; {late[0]} was never counted, and comes late" if late else ""
             restart = hint_of_restart(last, old[0].name)
-            raise BadInput(
+            raise ValueError(
                 f"{source}, column {by}: expected values after {last}, the last one that was "
                 f"counted, got {old[0].name}; {hint}; --again counts all rows{restart}."
             )
     for batch in batches:
         rows = f"{len(batch.hashes)} rows{'' if by is None else f' of {batch.name}'}"
         if batch.key in counted:
-            raise BadInput(
+            raise ValueError(
                 f"{source}: the {rows} were counted before, from {counted[batch.key]}; --again "
                 "counts them again."
             )
@@ -168,7 +158,7 @@ def check_new(
             before = Counted(*row)
             # Of a log that has grown, they are most of what it was.
             if n >= MIN_ROWS and 2 * n > min(len(batch.telling), before.n_rows):
-                raise BadInput(
+                raise ValueError(
                     f"{source}: {n} of the {rows} are among the {before.n_rows} that were counted "
                     f"before, from {before}; give only new rows, or --again counts all of them."
                 )

@@ -1,11 +1,11 @@
 """What all commands do before and after their work, and errors that end them in one line."""
 
 import json
+import math
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -13,10 +13,6 @@ from rich.console import Console
 
 # 0 and 1 are verdicts.
 _BAD_INPUT = 2
-
-
-class BadInput(Exception):
-    """Something in a file or an option is not what it should be; the message says where."""
 
 
 @contextmanager
@@ -27,11 +23,6 @@ def one_line_errors() -> Iterator[None]:
     """
     try:
         yield
-    except BadInput as error:
-        _end(str(error))
-    except BrokenPipeError:  # as of head, which has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(_BAD_INPUT) from None
     except OSError as error:
         _end(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
     except (TypeError, ValueError) as error:
@@ -45,26 +36,37 @@ def _end(message: str) -> None:
     raise typer.Exit(_BAD_INPUT) from None
 
 
-def check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise BadInput(f"--level must be between 0 and 1, got {level:g}.")
+def check_options(given: Mapping[str, Any]) -> None:
+    """An error before long work, and not after it, if a level is none, or a folder is not there."""
+    level = given.get("level")
+    if level is not None and not 0 < level < 1:
+        raise ValueError(f"--level must be between 0 and 1, got {level:g}.")
+    for path in (given.get(name) for name in ("html", "out", "plot", "save", "state")):
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"{path}: there is no folder {path.parent}.")
 
 
-def check_folder(path: Path) -> None:
-    """An error before long work, and not after it."""
-    if not path.parent.is_dir():
-        raise BadInput(f"{path}: there is no folder {path.parent}.")
+def echo(text: object, otherwise: str = "") -> None:
+    """Prints a result, or says in an error that this was not possible, and what became of it."""
+    try:
+        typer.echo(text)
+    except OSError as error:  # as of head, which has read enough
+        # Python would try again at its end, and fail with a status of its own.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        message = f"The result could not be printed ({error.strerror}){otherwise}."
+        raise ValueError(message) from error
 
 
-def check_picture(path: Path) -> None:
-    """The same of a picture, whose ending says its format."""
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"{path}: expected a file that ends in .png, .svg or .pdf.")
-    check_folder(path)
+def as_text(found: Any) -> str:
+    """JSON, which has no infinity: it is a text."""
+    return json.dumps(_finite(found), ensure_ascii=False, allow_nan=False, indent=1)
 
 
-def as_text(found: dict[str, Any]) -> str:
-    return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
+def _finite(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {name: _finite(x) for name, x in found.items()}
+    return "Infinity" if isinstance(found, float) and found == math.inf else found
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import io
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from calibjax.frames import Table
 from calibjax.frames.files import Text, lines_with
 
 # Of the files that can be read, those that can be written again.
-WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".npz")
+WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 
 
 def with_columns_of(table: Table, rows: Table, columns: Mapping[str, np.ndarray]) -> bytes:
@@ -27,13 +26,12 @@ def with_columns_of(table: Table, rows: Table, columns: Mapping[str, np.ndarray]
         columns: the numbers of these rows, ``[k]``, or of an array or of lists ``[k, m]``, by names
             of the table; NaN stands for what a row lacks.
     """
-    if rows is not table:
-        is_new = np.isin(table.rows, rows.rows)
-        columns = {name: _spread(x, is_new) for name, x in columns.items()}
-    ending, written, found = Path(table.source).suffix.lower(), table.written, io.BytesIO()
-    if ending == ".npz":
-        return _npz(Path(table.source), columns)
-    new = [_series(table.series[name], x) for name, x in columns.items()]
+    is_new, new = np.isin(table.rows, rows.rows), []
+    for name, values in columns.items():
+        spread = np.full((len(table), *values.shape[1:]), np.nan, values.dtype)
+        spread[is_new] = values
+        new.append(_series(table.series[name], spread))
+    written, found = table.written, io.BytesIO()
     if isinstance(written, bytes):
         return lines_with(table, new)
     frame = pl.DataFrame(table.series)
@@ -42,16 +40,9 @@ def with_columns_of(table: Table, rows: Table, columns: Mapping[str, np.ndarray]
     frame = frame.with_columns(pl.coalesce(*pair) for pair in zip(new, old, strict=True))
     if isinstance(written, Text):
         return written.content_of(frame, list(columns))
-    write = frame.write_parquet if ending == ".parquet" else frame.write_ipc
+    write = frame.write_parquet if table.source.lower().endswith(".parquet") else frame.write_ipc
     write(found)
     return found.getvalue()
-
-
-def _spread(values: np.ndarray, is_new: np.ndarray) -> np.ndarray:
-    """The values where rows are new, and NaN elsewhere."""
-    found = np.full((len(is_new), *values.shape[1:]), np.nan, values.dtype)
-    found[is_new] = values
-    return found
 
 
 def _series(old: pl.Series, values: np.ndarray) -> pl.Series:
@@ -65,15 +56,3 @@ def _series(old: pl.Series, values: np.ndarray) -> pl.Series:
         new_row = [None if math.isnan(value) else value for value in row[: len(x or ())]]
         rows.append(None if new_row.count(None) == len(new_row) else new_row)
     return pl.Series(old.name, rows, kind if kind.inner.is_float() else pl.List(pl.Float64))
-
-
-def _npz(path: Path, columns: Mapping[str, np.ndarray]) -> bytes:
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
-    for name, values in columns.items():
-        old = arrays[name]
-        new = values.reshape(old.shape).astype(old.dtype if old.dtype.kind == "f" else values.dtype)
-        arrays[name] = np.where(np.isnan(new), old, new)
-    found = io.BytesIO()
-    np.savez(found, **arrays)
-    return found.getvalue()
