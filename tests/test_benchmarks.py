@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from benchmarks import figures, page
+from benchmarks import figures, page, survival
+from benchmarks.monitor.__main__ import PARTS
+from benchmarks.power.__main__ import QUICK_SETTINGS
+from benchmarks.power.settings import SETTINGS
 from benchmarks.tables import TABLES
 from benchmarks.works.arithmetic import count
 from benchmarks.works.families import cases
@@ -89,9 +92,31 @@ def test_count_of_operations():
     assert found == kinds
 
 
-def test_the_page_of_a_gpu(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.gpu", "--quick", "--output", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, env=QUICK, check=True, timeout=600)
-    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
-    assert len((tmp_path / "GPU.md").read_text().split("|\n")) == len(rows) + 3
-    assert all(row["error"] < 1e-4 for row in rows if "error" in row)
+# Each command with the page that it writes, and what stands in it.
+COMMANDS = {
+    "benchmarks.gpu": ("GPU.md", ["|"]),
+    "benchmarks.monitor": ("MONITOR.md", [f"## {title}\n" for title, _ in PARTS.values()]),
+    "benchmarks.power": ("POWER.md", [f"### {SETTINGS[name].title}" for name in QUICK_SETTINGS]),
+    "benchmarks.survival": ("SURVIVAL.md", [f"| {name} |" for name in survival.cases()]),
+}
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_quick_runs_write_their_pages(module, tmp_path):
+    page, parts = COMMANDS[module]
+    command = [sys.executable, "-m", module, "--quick", "--output", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=QUICK, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (tmp_path / page).read_text()
+    assert [part for part in parts if part not in text] == []
+    if module == "benchmarks.gpu":
+        rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
+        assert all(row["error"] < 1e-4 for row in rows if "error" in row)
+    elif module == "benchmarks.monitor":
+        results = json.loads((tmp_path / "monitor.json").read_text())
+        assert all(row["bit-equal"] for row in results["speed"]["rows"])
+    elif module == "benchmarks.power":
+        # With a landmark for each row, both compute the same test with the same draws.
+        for result in json.loads((tmp_path / "power.json").read_text()).values():
+            for rates in result["rates"].values():
+                assert rates["aggregated"] == rates["largest z"]

@@ -140,7 +140,7 @@ def test_median_variance_bins(n, m, steps, min_size, max_bins, float64):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n_bins", [2, 3, 5, 7, 10, 15, 20, 100])
+@pytest.mark.parametrize("n_bins", [2, 7, 10, 100])
 def test_edges(n_bins, dtype):
     """On the ends of the intervals, beside them, and of votes: one rule for all that has bins."""
     ends = np.linspace(0, 1, n_bins + 1).astype(dtype)
