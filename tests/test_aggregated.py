@@ -329,22 +329,6 @@ def test_masked_rows_are_as_if_they_were_dropped(key, float64):
         assert np.all(np.isnan(bad.members.pvalues))
 
 
-@pytest.mark.slow
-def test_vmap_is_a_loop(key, float64):
-    kernels = [WHITE, LABEL_KERNELS[3]]
-    batch = [LABELS["3 classes"](RNG(seed))[0].probs for seed in (0, 1)]
-    predictions = cj.Categorical(jnp.asarray(np.stack(batch)))
-    labels = jnp.asarray(RNG(2).integers(3, size=(2, N)))
-    keys = jax.random.split(key, 2)
-    found = jax.vmap(lambda *x: DEFAULT(x[0], kernels, *x[1:]))(keys, predictions, labels)
-    assert found.members.best.shape == (2,)
-    assert "pvalue of shape (2,)" in repr(found) and "TensorProduct" in repr(found.members)
-    for i in range(2):
-        one = DEFAULT(keys[i], kernels, predictions[i], labels[i])
-        chex.assert_trees_all_close([x[i] for x in numbers(found)], list(numbers(one)))
-        assert found.members.best[i] == one.members.best
-
-
 def _empirical(rng):
     return cj.Empirical(rng.normal(size=(N, 3))), rng.normal(size=N)
 

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 from marks import slow
 from messages import check_message
 from scipy import stats
@@ -208,32 +207,6 @@ def test_bad_arguments():
     ]
     for call, message in lines:
         check_message(call, ValueError, message)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_rows_on_many_devices(name, float64):
-    predictions, targets = rows(48)
-    options = dict(CASES[name])
-    horizon = {"horizon": options.pop("horizon")} if "horizon" in options else {}
-    columns = {
-        k: np.resize(v, 48) if k == "clusters" else np.arange(48.0) for k, v in options.items()
-    }
-    columns = {"weights": np.linspace(0.5, 2.0, 48), **columns}
-    if name == "clusters":
-        columns["clusters"] = np.arange(48) % 5
-    if name == "equal times":
-        columns["times"] = np.arange(48) // 6 * 1.0
-
-    def ends(key, predictions, targets, columns):
-        options = {**columns, **horizon, "n_resamples": 39}
-        return cj.skce_confidence_interval(key, KERNEL, predictions, targets, **options)
-
-    expected = jax.jit(ends)(KEY, predictions, targets, columns)
-    mesh = jax.make_mesh((8,), ("rows",))
-    cut = NamedSharding(mesh, PartitionSpec("rows"))
-    placed = jax.device_put((predictions, targets, columns), cut)
-    np.testing.assert_allclose(ends(KEY, *placed), expected, rtol=1e-9, atol=1e-12)
 
 
 # Coverage.

@@ -355,14 +355,6 @@ def test_pit_of_draws(n_samples, split, key):
     assert stats.kstest(wrong, "uniform").pvalue < 1e-6
 
 
-@pytest.mark.parametrize("family", ["normal", "poisson", "categorical"])
-def test_pit_of_wrong_models_is_not_uniform(family, key):
-    p = cast(FAMILIES[family](3000, 0)[0], "float32")
-    targets = p.sample(jax.random.key(1))
-    wrong = jnp.maximum(targets - 1, 0) if family != "normal" else 1.3 * (targets - p.loc) + p.loc
-    assert stats.kstest(np.array(cj.pit(key, p, wrong)), "uniform").pvalue < 1e-6
-
-
 def test_pit_of_numbers_is_the_cdf(key):
     p, y = cast(FAMILIES["laplace"](5, 0), "float32")
     np.testing.assert_array_equal(cj.pit(key, p, y), jax.jit(lambda p, y: p.cdf(y))(p, y))

@@ -196,30 +196,6 @@ def test_gradient_in_the_weights_of_a_network(float64):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target_kernel", [cj.GaussianKernel, cj.Matern32Kernel])
-def test_several_tiles(target_kernel, float64):
-    n = 1100
-    kernel, p, y = cast((kernel_of(0.9, target_kernel), *batch(n)))
-    model = cj.Unnormalized(cubic, p)
-    h = np.array(cj.h_matrix(kernel, model, y))
-    np.testing.assert_allclose(cj.skce(kernel, model, y), mean_of(h, True), rtol=1e-11)
-    gradient = jax.jit(jax.grad(lambda p: cj.skce(kernel, cj.Unnormalized(cubic, p), y)))(p)
-    by_rows = jax.jit(
-        jax.grad(
-            lambda p: (
-                jnp.sum(cj.h_matrix(kernel, cj.Unnormalized(cubic, p), y))
-                - jnp.trace(cj.h_matrix(kernel, cj.Unnormalized(cubic, p), y))
-            )
-        )
-    )(p)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b / (n * (n - 1)), rtol=1e-8, atol=1e-14),
-        gradient,
-        by_rows,
-    )
-
-
-@pytest.mark.slow
 def test_single_precision():
     parameters, targets = batch()
     expected = mean_of(loop_matrix(parameters, targets), True)
