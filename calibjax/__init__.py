@@ -34,7 +34,6 @@ from calibjax.curves import pit_curve as pit_curve
 from calibjax.curves import reliability_curve as reliability_curve
 from calibjax.curves import residual_map as residual_map
 from calibjax.curves import witness_map as witness_map
-from calibjax.distributions._beta import Beta as Beta
 from calibjax.distributions._binomial import Binomial as Binomial
 from calibjax.distributions._categorical import Bernoulli as Bernoulli
 from calibjax.distributions._categorical import Categorical as Categorical
@@ -59,10 +58,8 @@ from calibjax.distributions._quantiles import Quantiles as Quantiles
 from calibjax.distributions._recalibrated import Recalibrated as Recalibrated
 from calibjax.distributions._student_t import StudentT as StudentT
 from calibjax.distributions._survival_curve import SurvivalCurve as SurvivalCurve
-from calibjax.distributions._truncated import Truncated as Truncated
 from calibjax.distributions._univariate import Univariate as Univariate
 from calibjax.distributions._unnormalized import Unnormalized as Unnormalized
-from calibjax.distributions._zero_inflated import ZeroInflated as ZeroInflated
 from calibjax.estimators import CalibrationBins as CalibrationBins
 from calibjax.estimators import MedianVarianceBinning as MedianVarianceBinning
 from calibjax.estimators import RandomFeatureEstimate as RandomFeatureEstimate

@@ -17,14 +17,11 @@ FAMILIES = {
     cj.LogNormal: "positive numbers",
     cj.Gamma: "positive numbers",
     cj.Weibull: "positive numbers",
-    cj.Beta: "numbers in (0, 1)",
     cj.Quantiles: "real numbers",
     cj.SurvivalCurve: "lifetimes",
-    cj.Truncated: "those of its base",
     cj.Recalibrated: "those of its base",
     cj.Poisson: "counts",
     cj.NegativeBinomial: "counts",
-    cj.ZeroInflated: "counts",
     cj.Binomial: "counts",
     cj.Empirical: "real numbers, vectors",
     cj.Mixture: "those of its components",
@@ -47,7 +44,7 @@ def cell(family: type, kernel: type) -> str:
             if (parent, kernel_type) in cj.mean_embedding.rules:
                 if parent is cj.Univariate:
                     return "–" if kernel_type is cj.WhiteKernel else "quadrature"
-                names = {cj.Mixture: "as they", cj.ZeroInflated: "as they", cj.Counts: "series"}
+                names = {cj.Mixture: "as they", cj.Counts: "series"}
                 return names.get(parent, "sum" if kernel_type is object else "✓")
     has_stein_kernel = kernel not in (cj.WhiteKernel, cj.LaplacianKernel)
     return "by its score" if family.score_only and has_stein_kernel else "–"

@@ -81,12 +81,6 @@ def _negative_binomial(n, seed):
     return predictions, _rng(seed + 2).negative_binomial(r, r / (r + mu))
 
 
-def _zero_inflated(n, seed):
-    base, targets = _negative_binomial(n, seed)
-    gate = _rng(seed + 3).uniform(0.1, 0.6, n)
-    return cj.ZeroInflated(gate, base), np.where(_rng(seed + 4).uniform(size=n) < gate, 0, targets)
-
-
 def _binomial(n, seed):
     total, p = _rng(seed).integers(1, 12, n).astype(float), _rng(seed + 1).uniform(0.1, 0.9, n)
     return cj.Binomial(total, p, max_count=32), _rng(seed + 2).binomial(total.astype(int), p)
@@ -100,11 +94,6 @@ def _gamma(n, seed):
 def _weibull(n, seed):
     k, scale = _rng(seed).integers(2, 5, n).astype(float), _rng(seed + 1).uniform(0.5, 3.0, n)
     return cj.Weibull(k, scale), scale * _rng(seed + 2).weibull(k)
-
-
-def _beta(n, seed):
-    a, b = _rng(seed).integers(3, 6, (2, n)).astype(float)
-    return cj.Beta(a, b), _rng(seed + 2).beta(a, b)
 
 
 def _student_t(n, seed):
@@ -136,12 +125,6 @@ def _survival_curve(n, seed):
 
 
 RECALIBRATED_LEVELS = (0.1, 0.4, 0.5, 0.8)
-
-
-def _truncated(n, seed):
-    base, _ = _normal(n, seed)
-    low, high = base.loc - base.scale, base.loc + 2 * base.scale
-    return cj.Truncated(base, low, high), _rng(seed + 2).uniform(low, high)
 
 
 def _components(family, n, seed, n_components=3):
@@ -229,12 +212,9 @@ FAMILIES = {
     "laplace": _laplace,
     "poisson": _poisson,
     "negative_binomial": _negative_binomial,
-    "zero_inflated": _zero_inflated,
     "binomial": _binomial,
     "gamma": _gamma,
     "weibull": _weibull,
-    "beta": _beta,
-    "truncated": _truncated,
     "recalibrated": _recalibrated,
     "student_t": _student_t,
     "log_normal": _log_normal,
@@ -397,10 +377,6 @@ def mean_and_concentration(p):
     return jnp.stack([p.mu, p.concentration / 4])
 
 
-def gate_and_mean(p):
-    return jnp.stack([p.gate, p.base.mu / 4])
-
-
 def mean_of_gamma(p):
     return p.concentration / p.rate
 
@@ -462,8 +438,6 @@ PAIRS = {
     "poisson-gaussian": ("poisson", _K["gaussian"]),
     "negative_binomial-white": ("negative_binomial", _K["white"]),
     "negative_binomial-gaussian": ("negative_binomial", _K["gaussian"]),
-    "zero_inflated-white": ("zero_inflated", _K["white"]),
-    "zero_inflated-gaussian": ("zero_inflated", _K["gaussian"]),
     "binomial-white": ("binomial", _K["white"]),
     "binomial-gaussian": ("binomial", _K["gaussian"]),
     "student_t-gaussian": ("student_t", _K["gaussian"]),
@@ -530,10 +504,6 @@ KERNELS = {
     "negative_binomial-embedding-white": (
         "negative_binomial",
         _tensor(cj.EmbeddingDistance(mean_and_concentration), _K["white"]),
-    ),
-    "zero_inflated-embedding-white": (
-        "zero_inflated",
-        _tensor(cj.EmbeddingDistance(gate_and_mean), _K["white"], exponent=2.0),
     ),
     "gamma-embedding-gaussian": (
         "gamma",

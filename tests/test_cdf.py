@@ -15,7 +15,7 @@ from calibjax._numbers import smallest_count_with
 VECTORS = {"diag", "full", "empirical_vectors"}
 UNIVARIATE = sorted(FAMILIES.keys() - VECTORS)
 # Their own files have the same evidence.
-SLOW = {"log_normal", "beta", "weibull", "truncated", "zero_inflated", "recalibrated"}
+SLOW = {"log_normal", "weibull", "recalibrated"}
 # jax's incomplete gamma function has the largest error.
 RTOL = {"float32": 5e-6, "float64": 1e-13}
 
@@ -35,10 +35,6 @@ def mixture_cdf(p, y):
 
 def negative_binomial(p):
     return stats.nbinom(p.concentration, p.concentration / (p.concentration + p.mu))
-
-
-def zero_inflated_cdf(p, y):
-    return np.where(y < 0, 0, p.gate + (1 - p.gate) * negative_binomial(p.base).cdf(y))
 
 
 def quantiles_cdf(p, y):
@@ -72,15 +68,12 @@ CDFS = {
     "binomial": lambda p, y: stats.binom(p.total, p.probs).cdf(y),
     "gamma": lambda p, y: stats.gamma(p.concentration, scale=1 / p.rate).cdf(y),
     "weibull": lambda p, y: stats.weibull_min(p.concentration, scale=p.scale).cdf(y),
-    "truncated": lambda p, y: stats.truncnorm(-1, 2, p.base.loc, p.base.scale).cdf(y),
     "recalibrated": lambda p, y: normal_of(p).cdf(y),
-    "beta": lambda p, y: stats.beta(p.concentration1, p.concentration0).cdf(y),
     "student_t": lambda p, y: stats.t(p.df, p.loc, p.scale).cdf(y),
     "log_normal": lambda p, y: stats.lognorm(p.scale, scale=np.exp(p.loc)).cdf(y),
     "quantiles": quantiles_cdf,
     "survival_curve": curves_cdf,
     "negative_binomial": lambda p, y: negative_binomial(p).cdf(y),
-    "zero_inflated": zero_inflated_cdf,
     "mixture": mixture_cdf,
     "ensemble": lambda p, y: classes_cdf(p.components.probs.mean(1), y),
     "empirical": empirical_cdf,
@@ -208,12 +201,9 @@ ENDS = {
     "laplace": (-np.inf, np.inf),
     "poisson": (0, 2**31 - 1),
     "negative_binomial": (0, 2**31 - 1),
-    "zero_inflated": (0, 2**31 - 1),
     "binomial": (0, lambda p: p.total),
     "gamma": (0, np.inf),
     "weibull": (0, np.inf),
-    "beta": (0, 1),
-    "truncated": (lambda p: p.low, lambda p: p.high),
     "recalibrated": (-np.inf, np.inf),
     "student_t": (-np.inf, np.inf),
     "log_normal": (0, np.inf),

@@ -1,4 +1,4 @@
-"""Negative binomial and zero-inflated counts against exact sums, SciPy and mpmath."""
+"""Negative binomial counts against exact sums, SciPy and mpmath."""
 
 import decimal
 import functools
@@ -142,41 +142,36 @@ def test_cdf_and_quantiles(dtype):
 def test_quantiles_against_scipy(float64):
     mu, r = np.array([0.0, 0.5, 4.0, 200.0]), np.array([1.0, 0.3, 9.0, 50.0])
     p = cj.NegativeBinomial(jnp.array(mu), jnp.array(r))
-    gate = np.array([0.3, 0.0, 0.5, 0.9])
-    zeros = cj.ZeroInflated(jnp.array(gate), p)
     # Of the last one more than 50 is likely.
     cut = cj.NegativeBinomial(p.mu, p.concentration, max_count=50)
 
     @jax.jit
-    def all_three(level, y):
-        predictions = p, zeros, cut
+    def both(level, y):
+        predictions = p, cut
         return [q.quantile(level) for q in predictions], [q.cdf(y) for q in predictions]
 
     y = jnp.array([0, 3, 50, 51])
     for level in (0.001, 0.31, 0.5, 0.77, 0.9999):
-        (found, of_zeros, of_cut), cdfs = all_three(level, y)
+        (found, of_cut), cdfs = both(level, y)
         np.testing.assert_array_equal(found, law(p).ppf(level))
-        inner = np.clip((level - gate) / (1 - gate), 0, 1)
-        np.testing.assert_array_equal(of_zeros, np.maximum(law(p).ppf(inner), 0))
         # What no count up to max_count is known to be is the largest number, or NaN.
         largest = np.iinfo("int32").max
         np.testing.assert_array_equal(of_cut, [*law(p).ppf(level)[:3], largest])
     expected = law(p).cdf(y)
     np.testing.assert_allclose(cdfs[0], expected, rtol=1e-12)
-    np.testing.assert_allclose(cdfs[1], gate + (1 - gate) * expected, rtol=1e-12)
-    np.testing.assert_allclose(cdfs[2], expected, rtol=1e-12)
-    of_ends, cdfs = all_three(1.0, y - 52)
+    np.testing.assert_allclose(cdfs[1], expected, rtol=1e-12)
+    of_ends, cdfs = both(1.0, y - 52)
     assert np.all(np.array(of_ends) == largest) and not np.any(cdfs)
 
 
 def test_derivatives_of_the_cdf(float64):
     y = jnp.array([0, 2, 11])
 
-    def cdf(mu, r, gate):
-        base = cj.NegativeBinomial(mu, r, max_count=40)
-        return jnp.sum(cj.ZeroInflated(gate, base).cdf(y) * jnp.array([1.0, 2.0, 3.0]))
+    def cdf(mu, r):
+        p = cj.NegativeBinomial(mu, r, max_count=40)
+        return jnp.sum(p.cdf(y) * jnp.array([1.0, 2.0, 3.0]))
 
-    x = jnp.array([0.4, 3.0, 9.0]), jnp.array([0.5, 2.0, 30.0]), jnp.array([0.1, 0.2, 0.3])
+    x = jnp.array([0.4, 3.0, 9.0]), jnp.array([0.5, 2.0, 30.0])
     check_grads(jax.jit(cdf), x, order=1, modes=["rev", "fwd"], rtol=1e-6)
 
 
@@ -199,7 +194,7 @@ def test_max_count():
     for m, r, count in [(0.0, 1.0, 32), (3.0, 1e6, 32), (3.0, 3.0, 128), (60.0, 1.0, 4096)]:
         bad = jnp.array([0.1, m, jnp.nan, -3.0, 1e6])
         p = cj.NegativeBinomial(bad, jnp.full(5, r))
-        assert p.max_count == cj.ZeroInflated(jnp.full(5, 0.5), p).max_count == count
+        assert p.max_count == count
         assert stats.nbinom.sf(count, r, r / (r + m)) < 4.3e-18
     assert cj.NegativeBinomial(jnp.array([1e6]), jnp.array([1.0])).max_count is None
     inside = jax.jit(lambda m: jnp.array(cj.NegativeBinomial(m, m).max_count is None))
@@ -227,7 +222,7 @@ def explicit(p_of_counts, q_of_counts, counts, y):
 
 
 @fast_in_float64
-@pytest.mark.parametrize("kind", ["negative binomial", "zero-inflated Poisson", "mixture"])
+@pytest.mark.parametrize("kind", ["negative binomial", "mixture"])
 def test_expectations(kind, dtype):
     counts, y = np.arange(2000), 7
     mu, r = np.array([4.0, 60.0]), np.array([0.8, 12.0])
@@ -235,19 +230,10 @@ def test_expectations(kind, dtype):
     of_both = stats.nbinom.pmf(counts[:, None], r, r / (r + mu)).T
     base = cj.NegativeBinomial(jnp.asarray(mu, dtype), jnp.asarray(r, dtype))
     if kind == "mixture":
-        gates = jnp.asarray([[0.5, 0.1]], dtype)
-        components = cj.ZeroInflated(gates, jax.tree.map(lambda x: x[None], base))
+        components = jax.tree.map(lambda x: x[None], base)
         p = cj.Mixture(jnp.asarray(weights[None], dtype), components)[0]
-        inflated = np.array([[0.5], [0.1]]) * (counts == 0) + np.array([[0.5], [0.9]]) * of_both
-        ours = theirs = weights @ inflated
+        ours = theirs = weights @ of_both
         q = p
-    elif kind == "zero-inflated Poisson":
-        rates = cj.Poisson(jnp.asarray(mu, dtype))
-        p, q = cj.ZeroInflated(jnp.asarray([0.3, 0.6], dtype), rates)
-        ours, theirs = (
-            gate * (counts == 0) + (1 - gate) * stats.poisson.pmf(counts, m)
-            for gate, m in zip([0.3, 0.6], mu, strict=True)
-        )
     else:
         (p, q), (ours, theirs) = base, of_both
     mean, inner, coincidence = explicit(ours, theirs, counts, y)
@@ -292,9 +278,9 @@ def test_a_mean_of_zero_has_finite_gradients(float64):
 def test_characteristic_function(r, float64):
     v = np.array([-2.0, 1e-3, 0.4, 3.1])
     counts = np.arange(200_000)
-    gate, m = 0.25, 3.0
-    p = cj.ZeroInflated(np.array(gate), cj.NegativeBinomial(np.array(m), np.array(r)))
-    weights = gate * (counts == 0) + (1 - gate) * stats.nbinom.pmf(counts, r, r / (r + m))
+    m = 3.0
+    p = cj.NegativeBinomial(np.array(m), np.array(r))
+    weights = stats.nbinom.pmf(counts, r, r / (r + m))
     expected = np.exp(1j * np.array(v)[:, None] * counts) @ weights
     found = jax.jit(lambda p, v: jax.vmap(p.characteristic)(v))(p, v)
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -323,55 +309,14 @@ def test_certain_and_extreme_draws(key):
     draws = p.sample(key, (100,))
     assert jnp.all(draws >= 0) and jnp.all(draws[:, :2] == 0)
     assert 3 < jnp.mean(draws[:, 3].astype(float)) < 7
-    always = cj.ZeroInflated(jnp.array([1.0]), p[3:])
-    assert jnp.all(always.sample(key, (50,)) == 0)
-    np.testing.assert_array_equal(always.log_prob(jnp.array([0])), 0)
-    np.testing.assert_array_equal(always.log_prob(jnp.array([2])), -jnp.inf)
-
-
-# Zeros.
-
-
-def test_log_probability_of_zero(dtype):
-    """log(gate + (1 - gate) exp(-rate)), with all digits, and its derivatives."""
-    eps = float(jnp.finfo(dtype).eps)
-    for gate in np.array([0.0, 1e-8, 0.3, 0.999], "float32").astype(float):
-        for rate in np.array([1e-9, 1e-3, 0.9, 1.1, 30.0, 200.0], "float32").astype(float):
-            with decimal.localcontext(prec=50):
-                of_base = D(-rate).exp()
-                zero = D(gate) + (1 - D(gate)) * of_base
-                expected = (
-                    float(zero.ln()),
-                    *(map(float, [(1 - of_base) / zero, -(1 - D(gate)) * of_base / zero])),
-                )
-            x = jnp.asarray([gate], dtype), jnp.asarray([rate], dtype)
-            value, slopes = _value_and_slopes(x)
-            np.testing.assert_allclose(value, expected[0], rtol=40 * eps)
-            if rate < 80 or gate > 0:
-                np.testing.assert_allclose(slopes, expected[1:], rtol=200 * eps, atol=1e-37)
-
-
-@jax.jit
-def _value_and_slopes(x):
-    def log_prob(x):
-        p = cj.ZeroInflated(x[0], cj.Poisson(x[1]))
-        return p.log_prob(jnp.array([0]))[0]
-
-    value, slopes = jax.value_and_grad(log_prob)(x)
-    return value, jnp.concatenate(slopes)
 
 
 def test_rare_events():
     """P(Y is not its most probable value), by enumeration."""
     mu, r = np.array([0.0, 1e-3, 3.0, 40.0, 6.0]), np.array([1.0, 0.5, 0.3, 20.0, 1e5])
-    gate = np.array([0.5, 0.5, 0.1, 0.01, 0.4])
     p = cj.NegativeBinomial(jnp.array(mu), jnp.array(r))
     of_counts = stats.nbinom.pmf(np.arange(300)[:, None], r, r / (r + mu))
     found = call(p, "off_mode_probability")
-    np.testing.assert_allclose(found, 1 - of_counts.max(0), rtol=1e-4, atol=1e-7)
-    of_counts = (1 - gate) * of_counts
-    of_counts[0] += gate
-    found = call(cj.ZeroInflated(jnp.array(gate), p), "off_mode_probability")
     np.testing.assert_allclose(found, 1 - of_counts.max(0), rtol=1e-4, atol=1e-7)
 
 
@@ -389,18 +334,6 @@ ERRORS = {
         lambda: cj.default_kernel(cj.NegativeBinomial(ONES, ONES[:3])),
         r"concentration must have shape \[n\] with n = 4",
     ),
-    "gate": (
-        lambda: cj.default_kernel(cj.ZeroInflated(2 * ONES, cj.Poisson(ONES))),
-        r"gate must be in \[0, 1\]; row 0 is 2.0",
-    ),
-    "rate of the base": (
-        lambda: cj.default_kernel(cj.ZeroInflated(ONES, cj.Poisson(-ONES))),
-        r"base.rate must be nonnegative and finite; row 0 is -1.0",
-    ),
-    "family of the base": (
-        lambda: cj.ZeroInflated(ONES, cj.Bernoulli(ONES)),
-        r"base must be predictions of counts, such as Poisson\(rate\), got Bernoulli",
-    ),
 }
 
 
@@ -412,12 +345,6 @@ def test_errors(name):
 
 
 # Calibration.
-
-
-def test_numbers_are_shared():
-    p = cj.ZeroInflated(0.2, cj.NegativeBinomial(jnp.array([1.0, 2.0]), 3.0))
-    assert p.gate.shape == p.base.concentration.shape == (2,)
-    assert p.max_count == 64
 
 
 def test_crps(float64):

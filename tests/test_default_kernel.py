@@ -83,8 +83,8 @@ def test_ties(float64):
 
 # Long to compile; of their like are the categorical, the normal and the ensemble.
 SLOW = {"full", "diag", "laplace", "poisson", "mixture"}
-SLOW |= {"empirical", "empirical_vectors", "empirical_draws", "log_normal", "gamma", "beta"}
-SLOW |= {"weibull", "truncated", "recalibrated", "quantiles", "negative_binomial", "zero_inflated"}
+SLOW |= {"empirical", "empirical_vectors", "empirical_draws", "log_normal", "gamma"}
+SLOW |= {"weibull", "recalibrated", "quantiles", "negative_binomial"}
 
 
 @pytest.mark.parametrize("family", slow(SLOW, FAMILIES))

@@ -17,7 +17,7 @@ from calibjax._base.struct import struct
 from calibjax._data._distribution import families
 
 # Their own files have the same evidence.
-SLOW = {"log_normal", "beta", "weibull", "truncated", "zero_inflated", "recalibrated"}
+SLOW = {"log_normal", "weibull", "recalibrated"}
 every_family = pytest.mark.parametrize("family", slow(SLOW, FAMILIES))
 
 
@@ -52,22 +52,6 @@ class Shares:
 
     def logpdf(self, y):
         return np.log(np.sum(self.weights * self.law.pdf(y[:, None]), 1))
-
-
-class ZeroInflated:
-    """0 with probability gate, else from a law, by raw moments."""
-
-    def __init__(self, gate, law):
-        self.gate, self.law = gate, law
-
-    def mean(self):
-        return (1 - self.gate) * self.law.mean()
-
-    def var(self):
-        return (1 - self.gate) * (self.law.var() + self.law.mean() ** 2) - self.mean() ** 2
-
-    def logpmf(self, y):
-        return np.log(self.gate * (y == 0) + (1 - self.gate) * self.law.pmf(y))
 
 
 class Classes:
@@ -177,10 +161,7 @@ LAWS = {
     "binomial": lambda p: stats.binom(p.total.astype(int), p.probs),
     "gamma": lambda p: stats.gamma(p.concentration, scale=1 / p.rate),
     "weibull": lambda p: stats.weibull_min(p.concentration, scale=p.scale),
-    "truncated": lambda p: stats.truncnorm(-1, 2, p.base.loc, p.base.scale),
     "recalibrated": normal_of,
-    "beta": lambda p: stats.beta(p.concentration1, p.concentration0),
-    "zero_inflated": lambda p: ZeroInflated(p.gate, LAWS["negative_binomial"](p.base)),
     "student_t": lambda p: stats.t(p.df, p.loc, p.scale),
     "log_normal": lambda p: stats.lognorm(p.scale, scale=np.exp(p.loc)),
     "quantiles": Pieces,

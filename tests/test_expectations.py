@@ -53,7 +53,7 @@ def check_against_quadrature(kernel, p, q, y, atol=1e-13):
 
 # Long to compile; the same with the LaplacianKernel is not, and test_laplace has the other.
 SLOW_BY_QUADRATURE = {"mixture-gaussian", "laplace-gaussian", "log_normal-matern52"}
-SLOW_BY_QUADRATURE |= {"negative_binomial-white", "zero_inflated-white", "zero_inflated-gaussian"}
+SLOW_BY_QUADRATURE |= {"negative_binomial-white"}
 SLOW_BY_QUADRATURE |= {"negative_binomial-gaussian"}
 
 
@@ -238,8 +238,6 @@ SLOW_TILES = SLOW | {
     "poisson-white",
     "negative_binomial-gaussian",
     "negative_binomial-white",
-    "zero_inflated-white",
-    "zero_inflated-gaussian",
     "full-gaussian",
     "full-gaussian_ard",
     "empirical-matern32",

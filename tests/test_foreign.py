@@ -143,7 +143,6 @@ POISSON = {
 
 BOUNDED = {
     "gamma": (lambda d, a, b: d.Gamma(a, b), [SCALE, RATE], cj.Gamma, POSITIVE),
-    "beta": (lambda d, a, b: d.Beta(a, b), [SCALE, RATE], cj.Beta, SCALE / 4),
 }
 
 LIFETIMES = {
@@ -200,19 +199,19 @@ COUNTS = {
     "zero-inflated": (
         lambda d, g, m: d.ZeroInflatedDistribution(d.NegativeBinomial2(m, 2.0), gate=g),
         [SCALE / 4, RATE],
-        cj.ZeroInflated,
+        cj.Mixture,
         COUNT,
     ),
     "zero-inflated, logits": (
         lambda d, x, m: d.ZeroInflatedDistribution(d.Poisson(m), gate_logits=x),
         [LOGIT, RATE],
-        cj.ZeroInflated,
+        cj.Mixture,
         COUNT,
     ),
     "zero-inflated, one gate": (
         lambda d, m: d.ZeroInflatedPoisson(0.3, m),
         [RATE],
-        cj.ZeroInflated,
+        cj.Mixture,
         COUNT,
     ),
 }

@@ -32,7 +32,6 @@ CASES = {
     "gamma": (stats.gamma(SHAPE, scale=SCALE), cj.Gamma, POSITIVE),
     "expon": (stats.expon(scale=SCALE), cj.Gamma, POSITIVE),
     "chi2": (stats.chi2(SHAPE), cj.Gamma, POSITIVE),
-    "beta": (stats.beta(SHAPE, OTHER), cj.Beta, PROBABILITY),
     "weibull_min": (stats.weibull_min(SHAPE, scale=SCALE), cj.Weibull, POSITIVE),
     "poisson": (stats.poisson(SCALE), cj.Poisson, COUNT),
     "binom": (stats.binom(9, PROBABILITY), cj.Binomial, COUNT),

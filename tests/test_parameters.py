@@ -61,7 +61,6 @@ def test_shared_numbers(number, dtype):
 def test_shared_numbers_of_counts():
     counts = cj.NegativeBinomial(jnp.ones(3), 2.0)
     assert counts.concentration.tolist() == [2.0] * 3 and counts.max_count is not None
-    assert cj.ZeroInflated(0.5, counts).gate.tolist() == [0.5] * 3
 
 
 def test_shared_numbers_beside_integers():

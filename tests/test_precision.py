@@ -21,11 +21,6 @@ def survival_curve(dtype):
     return cj.SurvivalCurve(np.tile(GRID, (N, 1)).astype(dtype), probs)
 
 
-def truncated(dtype):
-    base = cj.Normal(np.zeros(N, "float32"), np.ones(N, "float32"))
-    return cj.Truncated(base, np.full(N, 0.1, dtype), np.full(N, 0.7, dtype))
-
-
 FAMILIES = {
     "Empirical": lambda dtype: cj.Empirical(MEMBERS.astype(dtype)),
     "weighted Empirical": lambda dtype: cj.Empirical(
@@ -36,7 +31,6 @@ FAMILIES = {
         cj.Quantiles(np.stack([FORECASTS] * 2, axis=1).astype(dtype), LEVELS)
     ),
     "SurvivalCurve": survival_curve,
-    "Truncated": truncated,
 }
 #: Of predictions and of targets, and the coarser one.
 PRECISIONS = [

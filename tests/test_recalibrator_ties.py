@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from marks import slow
+from scipy import stats
 from sklearn.isotonic import IsotonicRegression
 
 import calibjax as cj
@@ -204,7 +205,8 @@ def test_targets_at_a_quantile_are_at_most_it(at_fit, x64):
     codes, ones = np.random.default_rng(5).integers(1, 20, N), np.ones(N, at_fit)
     with jax.enable_x64(x64):
         targets = (codes / 20).astype(at_fit)
-        (line,) = cj.fit_recalibrator(cj.Beta(ones, ones), targets, "pit_isotonic").steps
+        predictions = cj.as_predictions(stats.uniform(np.zeros(N), ones))
+        (line,) = cj.fit_recalibrator(predictions, targets, "pit_isotonic").steps
     levels = np.array(line.levels)
     share = np.mean(codes[:, None] <= np.round(20 * levels, 9), axis=0)
     # As the docstring says, one row more is even; and values are apart.

@@ -15,7 +15,6 @@ WITHOUT_DENSITY = {
     "ordinal",
     "poisson",
     "negative_binomial",
-    "zero_inflated",
     "binomial",
     "ensemble",
     "empirical",
@@ -85,11 +84,6 @@ FAR = {
     "laplace": (lambda: cj.Laplace(np.array([0.0]), np.array([2.0])), -1e6, 0.5),
     "gamma": (lambda: cj.Gamma(np.array([3.0]), np.array([2.0])), 1e-8, 2e8 - 2),
     "weibull": (lambda: cj.Weibull(np.array([3.0]), np.array([1.0])), 1e-4, 2e4 - 3e-8),
-    "beta": (
-        lambda: cj.Beta(np.array([3.0]), np.array([2.0])),
-        1 - 2.0**-30,
-        2 / (1 - 2.0**-30) - 2.0**30,
-    ),
     "log_normal": (
         lambda: cj.LogNormal(np.array([0.0]), np.array([1.0])),
         np.exp(-20.0),
@@ -142,8 +136,6 @@ OUTSIDE = {
     "gamma": (cj.Gamma(jnp.full(2, 3.0), jnp.ones(2)), [-1.0, 0.0]),
     "weibull": (cj.Weibull(jnp.full(2, 3.0), jnp.ones(2)), [-1.0, 0.0]),
     "log_normal": (cj.LogNormal(jnp.zeros(2), jnp.ones(2)), [-1.0, 0.0]),
-    "beta": (cj.Beta(jnp.full(2, 3.0), jnp.full(2, 3.0)), [-0.1, 1.1]),
-    "truncated": (cj.Truncated(cj.Normal(jnp.zeros(2), jnp.ones(2)), -1.0, 1.0), [-2.0, 2.0]),
 }
 
 

@@ -168,8 +168,8 @@ FAST_OTHERS = {("categorical", name) for name in ("witness", "ece")}
 
 
 UNTEMPERED = {
-    *("poisson", "negative_binomial", "zero_inflated", "ensemble", "gamma", "weibull", "beta"),
-    *("binomial", "truncated", "student_t", "log_normal", "quantiles"),
+    *("poisson", "negative_binomial", "ensemble", "gamma", "weibull"),
+    *("binomial", "student_t", "log_normal", "quantiles"),
     *("survival_curve", "recalibrated"),
 }
 
@@ -192,7 +192,7 @@ def _others():
             if (family, name) == ("survival_curve", "features"):
                 continue
             # jax cannot vmap its ndtri over an explicit axis of a mesh (0.10.2), as moments do.
-            if family in ("truncated", "recalibrated") and name == "moments":
+            if family in ("recalibrated") and name == "moments":
                 continue
             if name in ("temper", "fit_temperature") and family.startswith(("mixture", "emp")):
                 continue

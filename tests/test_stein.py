@@ -295,7 +295,6 @@ LAWS = {
     "student_t": lambda: (cj.StudentT(*each(2.5, 0.5, 1.3)), of_law(stats.t(2.5, 0.5, 1.3))),
     "gamma": lambda: (cj.Gamma(*each(3.0, 2.0)), of_law(stats.gamma(3.0, scale=0.5))),
     "weibull": lambda: (cj.Weibull(*each(2.5, 2.0)), of_law(stats.weibull_min(2.5, scale=2.0))),
-    "beta": lambda: (cj.Beta(*each(3.0, 2.5)), of_law(stats.beta(3.0, 2.5))),
     "log_normal": lambda: (
         cj.LogNormal(*each(0.3, 0.6)),
         of_law(stats.lognorm(0.6, scale=np.exp(0.3))),
@@ -369,12 +368,10 @@ FAMILIES_WITHOUT = {
     "bernoulli": (TypeError, "Bernoulli predictions have no score: their targets are not real"),
     "categorical": (TypeError, "Categorical predictions have no score"),
     "poisson": (TypeError, "Poisson predictions have no score"),
-    "zero_inflated": (TypeError, "ZeroInflated predictions have no score"),
     "ensemble": (TypeError, "Mixture predictions have no score"),
     "empirical": (TypeError, "Empirical predictions have no"),
     "empirical_vectors": (TypeError, "Empirical predictions have no"),
     "quantiles": (ValueError, "predictions must have a continuous density.*row 0"),
-    "truncated": (ValueError, "predictions must have .*without finite ends.*row 0"),
 }
 
 
@@ -395,16 +392,9 @@ ENDS = {
     "gamma, no variance": lambda: cj.Gamma(numbers(2.1, 2.0, 3.0), jnp.ones(3)),
     "weibull": lambda: cj.Weibull(numbers(3.0, 0.7, 3.0), jnp.ones(3)),
     "weibull, no variance": lambda: cj.Weibull(numbers(3.0, 2.0, 3.0), jnp.ones(3)),
-    "beta, at 0": lambda: cj.Beta(numbers(2.1, 1.0, 2.1), numbers(2.1, 3.0, 3.0)),
-    "beta, at 1": lambda: cj.Beta(numbers(2.1, 3.0, 2.1), numbers(2.1, 2.0, 3.0)),
     "mixture": lambda: cj.Mixture(
         jnp.full((3, 2), 0.5),
         cj.Gamma(numbers(2.1, 3.0, 4.0, 1.0, 2.1, 2.1).reshape(3, 2), jnp.ones((3, 2))),
-    ),
-    "truncated": lambda: cj.Truncated(
-        cj.Normal(jnp.zeros(3), jnp.ones(3)),
-        numbers(-jnp.inf, -1.0, -jnp.inf),
-        jnp.full(3, jnp.inf),
     ),
 }
 

@@ -31,23 +31,6 @@ def laplace(loc, scale):
     return stats.gennorm(1.0, loc, scale)
 
 
-class Inflated:
-    """A law of SciPy with more zeros."""
-
-    def __init__(self, gate, base):
-        self.gate, self.base = gate, base
-
-    def cdf(self, y):
-        return np.where(y < 0, 0, self.gate + (1 - self.gate) * self.base.cdf(y))
-
-    def sf(self, y):
-        return np.where(y < 0, 1, (1 - self.gate) * self.base.sf(y))
-
-    def logpmf(self, y):
-        of_zero = np.log(self.gate + (1 - self.gate) * self.base.pmf(0))
-        return np.where(y == 0, of_zero, np.log1p(-self.gate) + self.base.logpmf(y))
-
-
 def _rows(parameters, targets):
     """Columns of parameters and targets, all pairs of them."""
     rows = [(*p, y) for p in parameters for y in targets(*p)]
@@ -76,11 +59,6 @@ TAILS = {
         lambda m, r: stats.nbinom(r, r / (r + m)),
         _rows([(m, r) for m in (1e-3, 0.5, 5) for r in (1, 20)], _counts(0, 1, 8, 30, 100, 400)),
     ),
-    "zero_inflated": (
-        lambda gate, rate: cj.ZeroInflated(gate, poisson(rate)),
-        lambda gate, rate: Inflated(gate, stats.poisson(rate)),
-        _rows([(g, r) for g in (0.1, 0.9) for r in (1e-3, 0.5, 20)], _counts(0, 1, 5, 8, 20, 100)),
-    ),
     "binomial": (
         lambda probs, total: cj.Binomial(total, probs, max_count=512),
         lambda probs, total: stats.binom(total, probs),
@@ -99,11 +77,6 @@ TAILS = {
         cj.Weibull,
         lambda k, scale: stats.weibull_min(k, scale=scale),
         _rows([(k, s) for k in (0.5, 4) for s in (1e-20, 1, 1e20)], _deviations(1e-5, 0.1, 2, 6)),
-    ),
-    "beta": (
-        cj.Beta,
-        stats.beta,
-        _rows([(a, b) for a in (0.5, 5, 100) for b in (1, 5)], _counts(1e-20, 1e-5, 0.1, 0.5, 0.9)),
     ),
     "normal": (cj.Normal, stats.norm, _rows(UNITS, _deviations(*FAR))),
     "laplace": (cj.Laplace, laplace, _rows(UNITS, _deviations(*FAR, -75, 75))),
@@ -188,7 +161,7 @@ def derivatives(function, columns, units):
         yield (ends[0] - ends[1]) / (2 * STEP)
 
 
-SLOW = {(f, g) for f in ("beta", "negative_binomial", "gamma", "student_t") for g in FUNCTIONS}
+SLOW = {(f, g) for f in ("negative_binomial", "gamma", "student_t") for g in FUNCTIONS}
 TABLE = [(family, function) for family in TAILS for function in FUNCTIONS]
 
 
@@ -197,7 +170,6 @@ def test_values_and_gradients_far_in_tails(family, function):
     make, law, columns = TAILS[family]
     found_of, expected_of = FUNCTIONS[function]
     is_count = law is stats.poisson or family in ("bernoulli", "binomial", "negative_binomial")
-    is_count |= family == "zero_inflated"
     last = 1 if family == "binomial" else -1 if is_count else len(columns)
 
     def total(*columns):
@@ -235,7 +207,7 @@ def test_values_and_gradients_far_in_tails(family, function):
 @pytest.mark.parametrize("family", slow(TAILS.keys() - {"poisson", "normal", "laplace"}, TAILS))
 def test_gradients_of_the_crps_are_finite(family):
     make, _, columns = TAILS[family]
-    is_real = family in ("gamma", "weibull", "beta", "normal", "laplace", "student_t", "log_normal")
+    is_real = family in ("gamma", "weibull", "normal", "laplace", "student_t", "log_normal")
 
     def total(*parameters):
         y = columns[-1] if is_real else columns[-1].astype("int32")
@@ -272,13 +244,3 @@ def test_gradients_of_tempered_log_densities(family, temperature):
         found, derivatives(reference, columns, units), units, strict=True
     ):
         np.testing.assert_allclose(np.asarray(gradient, float) * unit, slope, rtol=1e-3, atol=1e-4)
-
-
-def test_gradients_where_the_gate_is_one():
-    def log_prob(gate, y):
-        return cj.ZeroInflated(gate, poisson(jnp.full(4, 2.0))).log_prob(y)
-
-    gates = jnp.array([0.0, 0.4, 0.6, 1.0])
-    slopes = jax.grad(lambda gate: jnp.sum(log_prob(gate, jnp.zeros(4, int))))(gates)
-    zero = np.exp(-2)
-    np.testing.assert_allclose(slopes, (1 - zero) / (gates + (1 - gates) * zero), rtol=1e-5)

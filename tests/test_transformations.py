@@ -24,7 +24,6 @@ SLOW = {
     "poisson-embedding-white",
     "negative_binomial-embedding-white",
     "gamma-embedding-gaussian",
-    "zero_inflated-embedding-white",
     "normal-w2-matern32",
     "normal-embedding-laplacian",
     "normal-algebra",

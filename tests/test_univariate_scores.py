@@ -235,12 +235,6 @@ POSITIVE = {
         ),
         lambda p, y: scoringrules.crps_gamma(y, p.concentration, p.rate),
     ),
-    "beta": (
-        lambda: cj.Beta(
-            np.array([0.1, 0.5, 3.0, 90.0, 2.0]), np.array([0.3, 9.0, 0.5, 60.0, 700.0])
-        ),
-        lambda p, y: scoringrules.crps_beta(y, p.concentration1, p.concentration0),
-    ),
     # By quadrature.
     "weibull": (
         lambda: cj.Weibull(

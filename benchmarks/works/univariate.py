@@ -10,7 +10,7 @@ import numpy as np
 import calibjax as cj
 from benchmarks.works.data import real_data
 
-FAMILIES = ("Normal", "StudentT", "LogNormal", "Gamma", "Beta", "Weibull", "Quantiles")
+FAMILIES = ("Normal", "StudentT", "LogNormal", "Gamma", "Weibull", "Quantiles")
 
 
 def batch(family: str, n: int) -> tuple[Any, jax.Array]:
@@ -23,7 +23,6 @@ def batch(family: str, n: int) -> tuple[Any, jax.Array]:
         "StudentT": lambda: cj.StudentT(jnp.full(n, 5.0), loc, scale),
         "LogNormal": lambda: cj.LogNormal(loc / 2, scale / 4),
         "Gamma": lambda: cj.Gamma(1 + 4 * scale, jnp.exp(-loc / 2)),
-        "Beta": lambda: cj.Beta(1 + scale, 1 + scale[::-1]),
         "Weibull": lambda: cj.Weibull(1 + scale, jnp.exp(loc / 2)),
         "Quantiles": lambda: cj.Quantiles(
             jnp.stack([normal.quantile(level) for level in levels], axis=1), levels

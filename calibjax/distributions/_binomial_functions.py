@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy import special
 
 from calibjax._numbers import log1p_beyond_linear, log_gamma_ratio
-from calibjax.distributions._beta import beta_tails
+from calibjax.distributions._incomplete_beta import beta_tails
 
 # Where a function less its linear part is a series.
 _NEAR = 0.5

@@ -16,7 +16,6 @@ from jax.typing import ArrayLike
 from calibjax._base.struct import is_array, static, struct, widened
 from calibjax._data import Distribution
 from calibjax._numbers import with_levels
-from calibjax.distributions._beta import Beta
 from calibjax.distributions._binomial import Binomial
 from calibjax.distributions._categorical import Bernoulli, Categorical
 from calibjax.distributions._counts import Counts
@@ -32,7 +31,6 @@ from calibjax.distributions._poisson import Poisson
 from calibjax.distributions._positive import Gamma, LogNormal, Weibull
 from calibjax.distributions._student_t import StudentT
 from calibjax.distributions._univariate import Univariate
-from calibjax.distributions._zero_inflated import ZeroInflated
 
 #: A distribution of another package, which is never imported.
 Foreign = Any
@@ -84,7 +82,6 @@ _CLOSED_FORMS: dict[str, tuple[Callable[..., Distribution], str]] = {
     "Gamma": (lambda a, mean: Gamma(a, a / mean), "concentration mean"),
     "Chi2": (Gamma, "concentration rate"),
     "Exponential": (_exponential, "mean"),
-    "Beta": (Beta, "concentration1|alpha concentration0|beta"),
     "Weibull": (Weibull, "concentration scale"),
     "Poisson": (Poisson, "rate_parameter|rate"),
     "Binomial": (Binomial, "total_count probs_parameter"),
@@ -104,7 +101,6 @@ _CLOSED_FORMS: dict[str, tuple[Callable[..., Distribution], str]] = {
     "MultivariateNormalTri": _COVARIANCE,
     "MultivariateNormalTriL": _COVARIANCE,
     "bernoulli": (Bernoulli, "p"),
-    "beta": (Beta, "a b"),
     "binom": (Binomial, "n p"),
     "cauchy": (_cauchy, "loc scale"),
     "chi2": (lambda df, scale: Gamma(df / 2, 1 / (2 * scale)), "df scale"),
@@ -127,7 +123,7 @@ def as_predictions(obj: Foreign) -> Distribution:
     Gradients flow to its parameters, which may be tracers, but for SciPy.  One of our families with
     its closed forms becomes of, from
 
-    - numpyro, distrax and TFP: Categorical, Bernoulli, Normal, Laplace, Gamma, Beta, Independent of
+    - numpyro, distrax and TFP: Categorical, Bernoulli, Normal, Laplace, Gamma, Independent of a
       Normal over one axis, and MixtureSameFamily of any distribution in this list;
     - numpyro and TFP: StudentT, Cauchy, LogNormal, Exponential, Weibull, Poisson, Binomial,
       NegativeBinomial;
@@ -137,7 +133,7 @@ def as_predictions(obj: Foreign) -> Distribution:
     - distrax: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTri;
     - TFP: MultivariateNormalDiag, MultivariateNormalFullCovariance, MultivariateNormalTriL;
     - scipy.stats, frozen: norm, laplace, t, cauchy; without ``loc`` lognorm, gamma, expon, chi2,
-      weibull_min, poisson, binom, nbinom, bernoulli; without ``loc`` and ``scale`` beta.
+      weibull_min, poisson, binom, nbinom, bernoulli.
 
     Any other distribution of one real number that has a cdf, a log density, a mean and a variance
     becomes a `Univariate` family, whose expectations of kernels are sums over 64 quantiles.  Those
@@ -335,12 +331,15 @@ def _mixture(obj: Foreign, batch: Batch) -> Mixture:
     return Mixture(weights, family(*(jnp.stack(arrays, axis=1) for arrays in parameters)))
 
 
-def _zero_inflated(obj: Foreign, batch: Batch) -> ZeroInflated:
+def _zero_inflated(obj: Foreign, batch: Batch) -> Mixture:
+    """Counts, and with the probability of the gate those of the mean 0, which are always 0."""
     base = _convert(obj.base_dist, batch)
     if not isinstance(base, Counts):
         raise _refused(obj, f"{_qualified_name(obj)} of {_qualified_name(obj.base_dist)}")
     (gate,) = _broadcast([obj.gate], batch, [0])
-    return ZeroInflated(gate, base)
+    mean, *others = jax.tree.leaves(base)
+    both = [jnp.stack([0 * mean, mean], axis=1), *(jnp.stack([x, x], axis=1) for x in others)]
+    return Mixture(jnp.stack([gate, 1 - gate], axis=1), type(base)(*both))
 
 
 def _transformed(obj: Foreign, batch: Batch) -> Distribution:

@@ -1,4 +1,4 @@
-r"""The density and both tails of a beta variable, and points and weights for expectations.
+r"""The density and both tails of a beta variable.
 
 The tails are integrals by Gauss' rule in the log odds of the variable.
 
@@ -15,12 +15,10 @@ exp(-40).
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from calibjax._numbers import exp_beyond_linear, log1p_beyond_linear, log_gamma_ratio
 from calibjax.distributions._incomplete_gamma import both_tails, outer_tail
-from calibjax.distributions._univariate import N_ATOMS
 
 
 def log_odds_density(a: jax.Array, b: jax.Array, y: jax.Array) -> jax.Array:
@@ -64,64 +62,17 @@ def log_ratio(excess: jax.Array, far: jax.Array) -> jax.Array:
     return jnp.where(near, jnp.log1p(jnp.where(near, excess, 0.0)), far)
 
 
-# A target of this size is as good as 0.
-_NEARLY_ZERO = 1e-30
 # exp(t) beyond it is infinite compared with 1.
 _FAR = 80.0
 
 
-def beta_rule(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Points and weights of a beta variable, ``[64]`` and ``[64]``.
-
-    With c = max(a, 1), d = max(b, 1) and m = c / (c + d) the points x(z) solve
-
-        c log(m / x) + d log((1 - m) / (1 - x)) = z^2 / 2, and x > m where z > 0,
-
-    for an even grid of z.  They are near quantiles at the levels of normal quantiles z, and the
-    density of x(z) times dx/dz is exp(-z^2 / 2) x^(a - c) (1 - x)^(b - d) z / ((c + d) (x - m))
-    times a constant.
-
-    For small a or b much of the probability is near 0 or 1, outside of all points.  Two more points
-    there get the weights for which the sum of the weights and the mean are right.
-    """
-    # One branch or the other, also at 1, where the derivatives of a maximum are both halves.
-    c, d = jnp.where(a > 1, a, 1.0), jnp.where(b > 1, b, 1.0)
-    end = jnp.minimum(5 + jnp.minimum(c, d) / 2, 7.0 if a.dtype == jnp.float64 else 5.5)
-    # An even number of points, so that none is 0.
-    z = end * jnp.asarray(np.linspace(-1, 1, N_ATOMS - 2), a.dtype)
-    t = logit_of_deviance(z, jnp.broadcast_to(c, z.shape), jnp.broadcast_to(d, z.shape))
-    log_x, log_rest, slope = _ratios_and_slope(t, c, d)
-    log_x, log_rest = log_x + jnp.log(c / (c + d)), log_rest + jnp.log(d / (c + d))
-    x, rest = jnp.exp(log_x), jnp.exp(log_rest)
-    exponent = (a - c) * log_x + (b - d) * log_rest - jnp.square(z) / 2
-    weights = jnp.exp(exponent) * z / slope
-    # Above 2 the ends of the grid are far enough, and a sum has more digits than the constant.
-    has_rest = jnp.minimum(a, b) < 2
-    step = 2 * end / (N_ATOMS - 3)
-    weights = weights * jnp.where(has_rest, step * _constant(a, b, c, d), 1 / jnp.sum(weights))
-    at_one = a / (a + b) - jnp.sum(weights * x)
-    at_zero = b / (a + b) - jnp.sum(weights * rest)
-    zero, one = (
-        jnp.full(1, _NEARLY_ZERO, x.dtype),
-        jnp.full(1, 1 - jnp.finfo(x.dtype).epsneg, x.dtype),
-    )
-    of_zero, of_one = (jnp.where(has_rest, rest, 0.0)[None] for rest in (at_zero, at_one))
-    return jnp.concatenate([zero, x, one]), jnp.concatenate([of_zero, weights, of_one])
-
-
-def _constant(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
-    """m^c (1 - m)^d / B(a, b), from numbers that are not much larger than its logarithm."""
-    n, more = a + b, (c - a) + (d - b)
-    # c log c - a log a and so on: c and d are a and b, or 1.
-    of_parts = sum(jnp.where(x > 1, 0.0, -x * jnp.log(x)) for x in (a, b))
-    part = more / (n + more)
-    of_sum = more * jnp.log(n + more) - n * log_ratio(-part, jnp.log(n) - jnp.log(n + more))
-    return jnp.exp(log_density_at_mean(a, b) + of_parts - of_sum)
-
-
 @jax.custom_jvp
 def logit_of_deviance(z: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
-    """log(x / (1 - x)) - log(c / d) for the x in `beta_rule`, elementwise, for z other than 0."""
+    """log(x / (1 - x)) - log(c / d) for the x where the deviance is z^2 / 2, elementwise.
+
+    With m = c / (c + d), c log(m / x) + d log((1 - m) / (1 - x)) = z^2 / 2, and x > m where z > 0;
+    z is not 0.
+    """
     q = jnp.square(z) / 2
     start = z * jnp.sqrt(1 / c + 1 / d) + jnp.where(z > 0, q / d, -q / c)
 

@@ -4,8 +4,7 @@
 - Numbers and lifetimes: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
   `residual_location` and `residual_spread` of `residual_map`.
 - Groups: `segments` of `segment_test`.
-- All: `null_distribution` of the result of a test, `contributions`, `e_process` of the evidence of
-  a monitor.
+- All: `null_distribution` of the result of a test, `e_process` of the evidence of a monitor.
 
 Figures made here belong to the caller: they are no windows, and nothing keeps them alive.  In a
 notebook a cell that ends with ``plot.pit(curve).figure`` shows one.
@@ -16,7 +15,6 @@ from importlib.util import find_spec
 if find_spec("matplotlib") is None:
     raise ModuleNotFoundError("calibjax.plot needs matplotlib: pip install 'calibjax[plot]'")
 
-from calibjax.plot._evidence import contributions as contributions
 from calibjax.plot._evidence import e_process as e_process
 from calibjax.plot._evidence import null_distribution as null_distribution
 from calibjax.plot._groups import segments as segments

@@ -10,9 +10,6 @@ from numpy.typing import ArrayLike
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.plot import _style as style
 
-# The number of points of the curve of contributions, whatever n is.
-_POINTS = 400
-
 
 def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) -> Axes:
     """Draws the statistic of a test among its draws for a calibrated model.
@@ -57,50 +54,6 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
         ax, "Your model among calibrated ones", "test statistic", f"number of {draws.size} draws"
     )
     style.legend(ax, loc="best")
-    return ax
-
-
-def contributions(values: ArrayLike, *, ax: Axes | None = None) -> Axes:
-    """Draws the contributions of all rows, the largest first, and their mean, which is the SKCE.
-
-    A steep start says that few rows cause the error.
-
-    Args:
-        values: what `contributions` returns, ``[n]``; NaN stands for masked rows.
-        ax: the axes to draw into; None makes a new figure, ``ax.figure``.
-
-    Returns:
-        The axes.
-
-    Raises:
-        TypeError: ax is no Axes.
-        ValueError: values are not of the shape ``[n]`` with at least one number.
-
-    Example:
-        >>> import jax.numpy as jnp, calibjax as cj, calibjax.plot
-        >>> ax = cj.plot.contributions(jnp.array([0.3, -0.1, 0.1]))
-        >>> ax.get_xlabel()
-        'rows, by contribution (%)'
-    """
-    given = np.asarray(values, float)
-    numbers = given[~np.isnan(given)]
-    if given.ndim != 1 or not numbers.size:
-        raise ValueError(f"values must be numbers of shape [n], got shape {list(given.shape)}.")
-    numbers = np.sort(numbers)[::-1]
-    index = np.unique(np.linspace(0, numbers.size - 1, _POINTS).round().astype(int))
-    share = 100 * (index + 0.5) / numbers.size
-
-    ax = style.new_axes(ax)
-    ax.fill_between(share, numbers[index], color=style.BLUE, alpha=0.2, linewidth=0.0)
-    ax.plot(share, numbers[index], **style.CURVE)
-    ax.axhline(0.0, **style.IDEAL)
-    mean = float(numbers.mean())
-    ax.axhline(mean, **style.ALARM, label=f"mean = SKCE = {mean:.3g}".replace("-", "−"))
-    ax.set_xlim(0, 100)
-    style.words(
-        ax, "Contributions of rows to the error", "rows, by contribution (%)", "contribution"
-    )
-    style.legend(ax, loc="upper right")
     return ax
 
 

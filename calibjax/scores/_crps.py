@@ -45,7 +45,7 @@ def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> 
     smallest for the distribution of the targets, given the features.  For labels, which are ordered
     as numbers, it is the ranked probability score, and the Brier score (p - y)^2 for binary ones.
 
-    There are formulas, exact up to rounding, for Normal, Laplace, StudentT, LogNormal, Gamma, Beta,
+    There are formulas, exact up to rounding, for Normal, Laplace, StudentT, LogNormal, Gamma,
     Quantiles, SurvivalCurve (up to its last time), Poisson, Binomial, mixtures of Normal, Laplace
     or SurvivalCurve, and samples; for labels and other counts it is a sum over all of them.  For
     samples it is the score of their own distribution, in O(S log S); with ``split=True`` it is the
