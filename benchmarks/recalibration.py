@@ -173,12 +173,12 @@ def judged(data: tuple[np.ndarray, ...], methods: tuple[str, ...], tested: bool)
         start = time.perf_counter()
         recalibrator = cj.fit_recalibrator(cj.Categorical(p), fit_y, method)
         seconds = time.perf_counter() - start
-        mended = recalibrator(cj.Categorical(q))
-        log, brier = losses(mended.label_probabilities(), judge_y)
+        recalibrated = recalibrator(cj.Categorical(q))
+        log, brier = losses(recalibrated.label_probabilities(), judge_y)
         found[method] = {"log": log, "brier": brier, "seconds": seconds}
         found[method] |= {"words": recalibrator.fit.words, "method": recalibrator.fit.method}
         if tested and method in TESTED:
-            rows = mended[:N_TEST], judge_y[:N_TEST]
+            rows = recalibrated[:N_TEST], judge_y[:N_TEST]
             test = cj.calibration_test(jax.random.key(0), *rows, n_resamples=N_RESAMPLES)
             found[method]["p"] = float(test.pvalue)
     return found
@@ -203,11 +203,11 @@ def peer(data: tuple[np.ndarray, ...], methods: tuple[str, ...]) -> dict:
             start = time.perf_counter()
             fitted.fit(p.astype(np.float64), fit_y)
             seconds = time.perf_counter() - start
-            mended = np.asarray(fitted.predict_proba(q.astype(np.float64)))
+            recalibrated = np.asarray(fitted.predict_proba(q.astype(np.float64)))
         except Exception as error:  # whatever a peer cannot do is said in the table
             show("probmetrics", method, type(error).__name__, str(error)[:100])
             continue
-        found[method] = {"log": losses(mended, judge_y)[0], "seconds": seconds}
+        found[method] = {"log": losses(recalibrated, judge_y)[0], "seconds": seconds}
     return found
 
 

@@ -128,12 +128,12 @@ def results_of(case: Case, known: dict[str, dict[str, Any]]) -> dict[str, dict[s
     later, _, later_groups = case.part(slice(case.n_fit, None))
     found: dict[str, dict[str, Any]] = {"nothing": judged(case, later)}
 
-    def keep(name: str, mend: Callable[[], np.ndarray | None]) -> None:
+    def keep(name: str, recalibrate: Callable[[], np.ndarray | None]) -> None:
         start = time.process_time()
-        mended = mend()
+        recalibrated = recalibrate()
         seconds = time.process_time() - start
-        if mended is not None:
-            found[name] = judged(case, mended) | {"seconds": seconds}
+        if recalibrated is not None:
+            found[name] = judged(case, recalibrated) | {"seconds": seconds}
 
     def ours(method: str, with_groups: bool) -> np.ndarray:
         columns = (groups, later_groups) if with_groups else (None, None)

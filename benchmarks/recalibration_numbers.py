@@ -190,10 +190,10 @@ def results_of(case: Case, known: dict[str, dict[str, Any]]) -> dict[str, dict[s
         if name in known:
             continue
         start = time.process_time()
-        mended = peer(case)
-        if mended is not None:
+        recalibrated = peer(case)
+        if recalibrated is not None:
             seconds = time.process_time() - start
-            found[name] = judged(case, mended) | {"seconds": seconds}
+            found[name] = judged(case, recalibrated) | {"seconds": seconds}
     return found
 
 
@@ -276,7 +276,7 @@ def part_of_page(
 ) -> str:
     """The chapter on forecasts of numbers."""
     parts = [
-        "## Numbers\n\nMaps of the unit line, fitted to one half of the rows or to one flu season, "
+        "## Numbers\n\nMaps of PIT values, fitted to one half of the rows or to one flu season, "
         "and judged on the other half, or on the next season. Pinball loss (half of the weighted "
         "interval score) and CRPS are changes in %; of multi-scale rows they are in units of the "
         "size. Coverage is that of central intervals of 50 and 90 % (of quantiles at other levels: "

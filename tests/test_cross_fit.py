@@ -57,9 +57,9 @@ def test_numbers():
     targets = (loc + RNG.normal(size=N)).astype(np.float32)
     levels = (0.1, 0.5, 0.9)
     narrow = cj.Quantiles(loc[:, None] + np.array([-0.5, 0.0, 0.5], np.float32), levels)
-    mended = cj.cross_fit(narrow, targets, "shift_scale", 5)
-    assert type(mended) is cj.Quantiles and mended.levels == levels
-    values = np.asarray(mended.values)
+    recalibrated = cj.cross_fit(narrow, targets, "shift_scale", 5)
+    assert type(recalibrated) is cj.Quantiles and recalibrated.levels == levels
+    values = np.asarray(recalibrated.values)
     for k, level in enumerate(levels):
         assert abs(np.mean(targets <= values[:, k]) - level) < 0.1
 

@@ -24,14 +24,14 @@ def test_parts_are_scores_of_scikit_learn(score):
     found = cj.decompose_score(
         cj.Bernoulli(PROBS), EVENTS, score=score, method="temperature", folds=FOLDS
     )
-    mended = np.asarray(
+    recalibrated = np.asarray(
         cj.cross_fit(cj.Bernoulli(PROBS), EVENTS, "temperature", FOLDS).probs, np.float64
     )
     of_others = [EVENTS[FOLDS != k] for k in range(4)]
     frequencies = np.array([(y.sum() + 0.5) / (len(y) + 1) for y in of_others])[FOLDS]
     loss = LOSSES[score]
     np.testing.assert_allclose(found.score.estimate, loss(EVENTS, PROBS), rtol=1e-5)
-    np.testing.assert_allclose(found.refinement.estimate, loss(EVENTS, mended), rtol=1e-5)
+    np.testing.assert_allclose(found.refinement.estimate, loss(EVENTS, recalibrated), rtol=1e-5)
     np.testing.assert_allclose(found.uncertainty.estimate, loss(EVENTS, frequencies), rtol=1e-5)
     gained = found.score.estimate - found.refinement.estimate
     np.testing.assert_allclose(found.calibration.estimate, gained, atol=1e-9)

@@ -16,7 +16,7 @@ import calibjax as cj
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._max_statistic import aggregate
 from calibjax.intervals import DrawnErrors, three_moment_errors, two_moment_errors
-from calibjax.intervals._variance import largest_variance
+from calibjax.intervals._skce_interval import largest_variance
 
 LEVELS = np.array([0.3, 0.5, 0.8, 0.9, 0.95])
 

@@ -99,8 +99,10 @@ def test_rounded_probabilities_of_a_rare_class(tmp_path):
             table.assign(y=np.array([*"abc"])[labels])[rows].to_csv(path, index=False)
             parts.append(Columns("y", probs="p_*", normalize=True).read(path))
         fit, new = parts
-        mended = cj.fit_recalibrator(fit.predictions, fit.targets, "temperature")(new.predictions)
-        losses.append(float(cj.log_score(mended, new.targets).mean()))
+        recalibrated = cj.fit_recalibrator(fit.predictions, fit.targets, "temperature")(
+            new.predictions
+        )
+        losses.append(float(cj.log_score(recalibrated, new.targets).mean()))
     assert np.isfinite(losses).all() and losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 

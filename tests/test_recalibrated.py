@@ -1,4 +1,4 @@
-"""Maps of the unit line: laws beside SciPy, fits, and forecasts in every form."""
+"""Maps of the unit interval: laws beside SciPy, fits, and forecasts in every form."""
 
 import dataclasses
 import json
@@ -14,12 +14,17 @@ from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
 from calibjax._data import as_data
+from calibjax.recalibration._cross_validation import least_squares_weights, parts_of
 from calibjax.recalibration._fit_numbers import OF_NUMBERS
-from calibjax.recalibration._folds import parts_of
-from calibjax.recalibration._pit_map import UnitLine
-from calibjax.recalibration._pit_map_fits import LEVELS, LINES, fit_pit_spline
-from calibjax.recalibration._pit_map_rows import LineRows, distances_of, seen_cells
-from calibjax.recalibration._stacking import least_squares_weights
+from calibjax.recalibration._pit_map import PITMap
+from calibjax.recalibration._pit_map_fits import (
+    LEVELS,
+    PIT_MAP_FITS,
+    PITMapRows,
+    distances_of,
+    fit_pit_spline,
+    seen_cells,
+)
 
 N = 400
 LOC = np.random.default_rng(0).normal(size=N).astype(np.float32)
@@ -70,7 +75,7 @@ def test_tails_of_a_flat_map_end():
     n_levels = len(LEVELS)
     flat = np.linspace(0.04, 0.96, n_levels)
     flat[:2] = 0.04, 0.0400001
-    line = UnitLine(flat.astype(np.float32), LEVELS)
+    line = PITMap(flat.astype(np.float32), LEVELS)
     p = jax.jit(line)(NORMAL[:3])
     y = LOC[:3]
     for score in (cj.crps(p, y), cj.log_score(p, y)):
@@ -96,9 +101,9 @@ def test_shift_scale_of_a_normal_forecast_is_that_of_its_standard_scores():
         return -np.mean(s * np.log(p) + (1 - s) * np.log1p(-p))
 
     a, b = minimize(loss, [0.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-7}).x
-    mended = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
+    recalibrated = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
     expected = stats.norm(LOC - a / b * 0.6, 0.6 / b)
-    np.testing.assert_allclose(jax.jit(mended.cdf)(TARGETS), expected.cdf(TARGETS), atol=2e-3)
+    np.testing.assert_allclose(jax.jit(recalibrated.cdf)(TARGETS), expected.cdf(TARGETS), atol=2e-3)
     assert abs(0.6 / b - 1) < 0.2 and abs(-a / b * 0.6 - 0.2) < 0.15
 
 
@@ -173,11 +178,11 @@ def test_conditional_is_its_formula():
     below = stats.norm(LOC, 0.6).cdf(LOCAL_TARGETS)[:, None] <= np.array(LEVELS)
     c, g = line.count, line.probabilities
     expected = (w @ below + c * g) / (w.sum(axis=1, keepdims=True) + c)
-    mended = np.asarray(recalibrator(QUANTILES).values)
+    recalibrated = np.asarray(recalibrator(QUANTILES).values)
     for row in (3, 50, 200):
         inner = np.interp(SCORES, ndtri(expected[row]), SCORES)
         inside = (SCORES > ndtri(expected[row, 0])) & (SCORES < ndtri(expected[row, -1]))
-        found = (mended[row] - LOC[row]) / 0.6
+        found = (recalibrated[row] - LOC[row]) / 0.6
         np.testing.assert_allclose(found[inside], inner[inside], atol=0.03)
 
 
@@ -186,11 +191,11 @@ def test_auto_takes_the_conditional_map_where_errors_are_local():
     assert recalibrator.fit.method == "conditional" and len(recalibrator.steps[0].below) == 300
     judge = np.arange(N) >= 300
     u = stats.norm(LOC, 0.6 * FACTOR)
-    mended = np.asarray(recalibrator(QUANTILES).values)[judge]
-    assert np.all(np.diff(mended, axis=1) > 0)
+    recalibrated = np.asarray(recalibrator(QUANTILES).values)[judge]
+    assert np.all(np.diff(recalibrated, axis=1) > 0)
     before, after = (
         np.mean(np.abs(ends - np.stack([u.ppf(0.1), u.ppf(0.9)], axis=1)[judge]))
-        for ends in (np.asarray(QUANTILES.values)[judge][:, [3, 19]], mended[:, [3, 19]])
+        for ends in (np.asarray(QUANTILES.values)[judge][:, [3, 19]], recalibrated[:, [3, 19]])
     )
     assert after < 0.7 * before
 
@@ -243,9 +248,11 @@ def test_groups_have_shifts_and_spreads(form, tmp_path):
     p, groups = FORMS[form], {"station": STATION}
     recalibrator = cj.fit_recalibrator(p, OF_STATIONS, "nothing", groups=groups)
     assert "shifts and slopes of station" in recalibrator.fit.words
-    mended = recalibrator(p, groups)
+    recalibrated = recalibrator(p, groups)
     level = jax.jit(lambda q, u: q.quantile(u))
-    low, middle, high = (np.asarray(level(mended, u)) - LOC for u in np.float32([0.25, 0.5, 0.75]))
+    low, middle, high = (
+        np.asarray(level(recalibrated, u)) - LOC for u in np.float32([0.25, 0.5, 0.75])
+    )
     for station, (shift, factor) in enumerate([(0, 1), (0.8, 1), (0, 2), (0, 1)]):
         own = STATION == station
         # Of 100 rows a median has the standard error 0.075, and the half of the spread 0.05.
@@ -254,7 +261,7 @@ def test_groups_have_shifts_and_spreads(form, tmp_path):
         np.testing.assert_allclose(spread, factor, rtol=0.3)
     recalibrator.save(tmp_path / "map.json")
     again = cj.load_recalibrator(tmp_path / "map.json")(p, groups)
-    jax.tree.map(np.testing.assert_array_equal, again, mended)
+    jax.tree.map(np.testing.assert_array_equal, again, recalibrated)
 
 
 def test_groups_of_calibrated_forecasts_stay_as_they_are():
@@ -282,7 +289,7 @@ def test_scores_of_quantiles_are_the_crps():
     # G(F(y)) is the cdf of N(0.3, 1.5) where F is that of N(0, 1).
     below = (ndtri(levels) >= y[:, None]).astype(float)
     distances = distances_of(np.tile(z, (3, 1)))
-    rows = LineRows(levels, below, np.ones(3), np.zeros(3, int), distances)
+    rows = PITMapRows(levels, below, np.ones(3), np.zeros(3, int), distances)
     w = (y - 0.3) / 1.5
     density = np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi)
     expected = 1.5 * (w * (2 * ndtr(w) - 1) + 2 * density - 1 / np.sqrt(np.pi))
@@ -316,7 +323,7 @@ def test_scores_of_densities_are_log_scores():
     """Of the same map, with fine cells: the log score less that before."""
     levels, y = ndtri_levels(), np.array([-1.3, 0.2, 2.5])
     below = (ndtri(levels) >= y[:, None]).astype(float)
-    rows = LineRows(levels, below, np.ones(3), np.zeros(3, int))
+    rows = PITMapRows(levels, below, np.ones(3), np.zeros(3, int))
     after = stats.norm(0.3, 1.5).logpdf(y)
     expected = stats.norm.logpdf(y) - after
     found = rows.scores(ndtr((ndtri(levels) - 0.3) / 1.5))
@@ -333,7 +340,7 @@ def test_scores_of_ranges_are_log_scores_of_ranges():
     # The fourth is known, in the cell from 0.5 to 0.75.
     mass[3], width = 0.1, np.where(low == high, 0.25, high - low)
     filled = np.random.default_rng(0).uniform(size=(5, 5))
-    rows = LineRows(levels, filled, np.ones(5), np.zeros(5, int))
+    rows = PITMapRows(levels, filled, np.ones(5), np.zeros(5, int))
     rows = rows._replace(seen=seen_cells(levels, low, high))
     np.testing.assert_allclose(rows.scores(g), -np.log(mass / width))
     np.testing.assert_allclose(rows.scores(np.tile(g, (5, 1))), -np.log(mass / width))
@@ -405,10 +412,10 @@ def test_conformal_coverage_by_enumeration():
         for new in range(n + 1):
             others = np.delete(np.arange(n + 1), new)
             recalibrator = cj.fit_recalibrator(predictions[others], targets[others], "conformal")
-            mended = np.asarray(recalibrator(predictions).values)[new]
-            assert recalibrator.fit.converged and np.all(np.diff(mended) >= 0)
-            at_most += (targets[new] <= mended) / (n + 1)
-            below += (targets[new] < mended) / (n + 1)
+            recalibrated = np.asarray(recalibrator(predictions).values)[new]
+            assert recalibrator.fit.converged and np.all(np.diff(recalibrated) >= 0)
+            at_most += (targets[new] <= recalibrated) / (n + 1)
+            below += (targets[new] < recalibrated) / (n + 1)
         for level, above, under in zip(levels, at_most, below, strict=True):
             if level < 0.5:
                 assert under <= level + 1e-9
@@ -431,9 +438,9 @@ def test_conformal_with_few_rows_says_how_far_it_reaches():
     recalibrator = cj.fit_recalibrator(QUANTILES[:4], TARGETS[:4], "conformal")
     assert not recalibrator.fit.converged
     assert "coverage is known for levels from 0.2 to 0.8" in str(recalibrator)
-    mended = np.asarray(recalibrator(QUANTILES).values)
-    assert np.all(mended[:, 0] <= QUANTILES.values[:, 0] + 1e-5)
-    assert np.all(mended[:, -1] >= QUANTILES.values[:, -1] - 1e-5)
+    recalibrated = np.asarray(recalibrator(QUANTILES).values)
+    assert np.all(recalibrated[:, 0] <= QUANTILES.values[:, 0] + 1e-5)
+    assert np.all(recalibrated[:, -1] >= QUANTILES.values[:, -1] - 1e-5)
 
 
 # Targets that are known as ranges
@@ -461,12 +468,12 @@ def test_isotonic_of_censored_targets_is_nearly_that_of_kaplan_and_meier():
 
 @pytest.mark.parametrize("method", ["shift_scale", "pit_beta", "auto"])
 def test_maps_of_censored_targets_are_those_of_all_targets(method):
-    mended, of_all, naive = (
+    recalibrated, of_all, naive = (
         cj.fit_recalibrator(NORMAL, y, method).steps[0].probabilities
         for y in (CENSORED, TARGETS, np.minimum(TARGETS, CENSORED_AT))
     )
     # A deviation of a share of 400 is 0.025.
-    gap, of_naive = np.max(np.abs(mended - of_all)), np.max(np.abs(naive - of_all))
+    gap, of_naive = np.max(np.abs(recalibrated - of_all)), np.max(np.abs(naive - of_all))
     assert gap < 0.05 and of_naive > 2 * gap
 
 
@@ -480,10 +487,10 @@ def test_known_ends_are_targets():
 
 
 def test_quantiles_stay_quantiles_at_their_levels():
-    mended = cj.fit_recalibrator(QUANTILES, TARGETS, "shift_scale")(QUANTILES)
+    recalibrated = cj.fit_recalibrator(QUANTILES, TARGETS, "shift_scale")(QUANTILES)
     of_density = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
-    assert type(mended) is cj.Quantiles and mended.levels == QUANTILES.levels
-    values = np.asarray(mended.values)
+    assert type(recalibrated) is cj.Quantiles and recalibrated.levels == QUANTILES.levels
+    values = np.asarray(recalibrated.values)
     assert np.all(np.diff(values, axis=1) > 0)
     quantile = jax.jit(of_density.quantile)
     for k in (0, 11, 22):
@@ -491,9 +498,9 @@ def test_quantiles_stay_quantiles_at_their_levels():
 
 
 def test_samples_stay_samples_in_their_order():
-    mended = cj.fit_recalibrator(EMPIRICAL, TARGETS, "pit_isotonic")(EMPIRICAL)
-    found = np.asarray(mended.samples)
-    assert type(mended) is cj.Empirical and found.shape == SAMPLES.shape
+    recalibrated = cj.fit_recalibrator(EMPIRICAL, TARGETS, "pit_isotonic")(EMPIRICAL)
+    found = np.asarray(recalibrated.samples)
+    assert type(recalibrated) is cj.Empirical and found.shape == SAMPLES.shape
     np.testing.assert_array_equal(np.argsort(found, axis=1), np.argsort(SAMPLES, axis=1))
     assert np.mean(found.std(axis=1)) > 1.3 * np.mean(SAMPLES.std(axis=1))
 
@@ -511,7 +518,7 @@ def test_mended_values_keep_a_lower_bound(form, tmp_path):
     assert expected.min() < 0
     bound.save(tmp_path / "map.json")
     for recalibrator in (bound, cj.load_recalibrator(tmp_path / "map.json")):
-        assert "mended values below 0 become 0" in str(recalibrator)
+        assert "recalibrated values below 0 become 0" in str(recalibrator)
         found = np.asarray(getattr(recalibrator(predictions), form))
         np.testing.assert_array_equal(found, np.maximum(expected, 0))
 
@@ -523,7 +530,7 @@ def test_auto_is_better_on_new_rows(form):
     assert recalibrator.fit.n_rows == half
     losses = dict(recalibrator.fit.losses)
     assert (
-        set(losses) == {"nothing", *LINES, "conditional"}
+        set(losses) == {"nothing", *PIT_MAP_FITS, "conditional"}
         and min(losses, key=losses.get) != "nothing"
     )
     before, after = (
@@ -537,16 +544,16 @@ def test_auto_is_better_on_new_rows(form):
 def test_auto_leaves_calibrated_forecasts_nearly_alone():
     right = cj.Normal(LOC, np.ones(N, np.float32))
     targets = (TARGETS - 0.2).astype(np.float32)
-    mended = cj.fit_recalibrator(right, targets)(right)
-    change = np.asarray(jax.jit(mended.cdf)(targets)) - stats.norm(LOC, 1.0).cdf(targets)
+    recalibrated = cj.fit_recalibrator(right, targets)(right)
+    change = np.asarray(jax.jit(recalibrated.cdf)(targets)) - stats.norm(LOC, 1.0).cdf(targets)
     assert np.mean(np.abs(change)) < 0.03
 
 
 def test_mended_forecasts_are_judged_like_all_others(key):
-    mended = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
+    recalibrated = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
     assert cj.calibration_test(key, NORMAL, TARGETS, n_resamples=99).pvalue < 0.05
     # These rows fitted it, so that the p-value is rather too large.
-    assert cj.calibration_test(key, mended, TARGETS, n_resamples=99).pvalue > 0.05
+    assert cj.calibration_test(key, recalibrated, TARGETS, n_resamples=99).pvalue > 0.05
 
 
 def test_weights_are_repetitions():
@@ -592,13 +599,13 @@ def test_odd_forecasts_have_a_map(method):
     quantiles = jax.jit(lambda p: jax.vmap(p.quantile)(np.float32([0.1, 0.5, 0.9])))
     for name, (predictions, targets) in FORECASTS.items():
         targets = targets[FEW] if name.endswith("counts") else targets[FEW].astype(np.float32)
-        mended = cj.fit_recalibrator(predictions, targets, method)(predictions)
-        if isinstance(mended, cj.Ordinal):
-            probs = np.asarray(mended.probs)
+        recalibrated = cj.fit_recalibrator(predictions, targets, method)(predictions)
+        if isinstance(recalibrated, cj.Ordinal):
+            probs = np.asarray(recalibrated.probs)
             assert np.all(probs >= 0), name
             np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
         else:
-            found = np.asarray(quantiles(mended), float)
+            found = np.asarray(quantiles(recalibrated), float)
             assert np.all(np.isfinite(found)) and np.all(np.diff(found, axis=0) >= 0), name
 
 
@@ -654,8 +661,8 @@ OVERDISPERSED = np.random.default_rng(4).poisson(
 
 def test_a_map_of_counts_is_its_formula():
     g = np.linspace(0.05, 0.9, len(LEVELS)).astype(np.float32)
-    mended = jax.jit(UnitLine(g, LEVELS))(POISSON[:5])
-    probs, counts = np.asarray(mended.probs, float), np.arange(64)
+    recalibrated = jax.jit(PITMap(g, LEVELS))(POISSON[:5])
+    probs, counts = np.asarray(recalibrated.probs, float), np.arange(64)
     np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
     z = ndtri(np.clip(stats.poisson(RATES[:5, None].astype(float)).cdf(counts), 1e-30, 1 - 1e-15))
     inside = (z > SCORES[0]) & (z < SCORES[-1])
@@ -674,13 +681,13 @@ def test_counts_beyond_a_table_are_no_class_of_it():
     np.testing.assert_allclose(probs[0], np.arange(65) == 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["auto", *LINES, "conditional"])
+@pytest.mark.parametrize("method", ["auto", *PIT_MAP_FITS, "conditional"])
 def test_overdispersed_counts_are_mended(method):
     recalibrator = cj.fit_recalibrator(POISSON, OVERDISPERSED, method, where=np.arange(N) < 250)
-    mended = recalibrator(POISSON)
-    assert type(mended) is cj.Ordinal and mended.probs.shape == (N, 65)
+    recalibrated = recalibrator(POISSON)
+    assert type(recalibrated) is cj.Ordinal and recalibrated.probs.shape == (N, 65)
     judge = np.arange(N) >= 250
-    q = np.asarray(mended.probs, float)[np.arange(N), OVERDISPERSED][judge]
+    q = np.asarray(recalibrated.probs, float)[np.arange(N), OVERDISPERSED][judge]
     before = stats.poisson(RATES).logpmf(OVERDISPERSED)[judge]
     # Best is the law of the mixture, which is geometric.
     best = stats.geom(1 / (1 + RATES)).logpmf(OVERDISPERSED + 1)[judge]
@@ -689,8 +696,10 @@ def test_overdispersed_counts_are_mended(method):
 
 
 def test_conformal_quantiles_of_counts_hold_their_share():
-    mended = cj.fit_recalibrator(POISSON[:250], OVERDISPERSED[:250], "conformal")(POISSON[250:])
-    at_most = np.mean(OVERDISPERSED[250:, None] <= np.asarray(mended.values), axis=0)
+    recalibrated = cj.fit_recalibrator(POISSON[:250], OVERDISPERSED[:250], "conformal")(
+        POISSON[250:]
+    )
+    at_most = np.mean(OVERDISPERSED[250:, None] <= np.asarray(recalibrated.values), axis=0)
     upper = np.array(LEVELS) > 0.5
     # Of 150 rows, and of the fit: a deviation of 0.05 at most.
     assert np.all(at_most[upper] > np.array(LEVELS)[upper] - 0.1)
@@ -702,7 +711,7 @@ ERRORS = {
         "max_count must be so large .* got 64, which row 1 may exceed": lambda: cj.fit_recalibrator(
             cj.Poisson(np.array([1, 30], np.float32), max_count=64), np.ones(2, int), "pit_beta"
         ),
-        "max_count must be given for Poisson predictions that are mended": lambda: (
+        "max_count must be given for Poisson predictions that are recalibrated": lambda: (
             cj.fit_recalibrator(cj.Poisson(np.full(5, 1e5, np.float32)), np.ones(5, int))
         ),
         "levels must be at least 2 increasing numbers": lambda: cj.Recalibrated(

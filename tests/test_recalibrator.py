@@ -17,9 +17,8 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
-from calibjax.recalibration._beta_and_spline_maps import of_curves
 from calibjax.recalibration._fit_labels import OF_LABELS, candidates
-from calibjax.recalibration._isotonic_maps import venn_abers
+from calibjax.recalibration._label_curves import of_curves, venn_abers
 from calibjax.recalibration._penalised_regression import (
     Slopes,
     logistic_regression,
@@ -282,10 +281,10 @@ def test_zeros_of_ragged_rows_stay_zeros():
     # Where nothing is said, zeros are small, whatever the order of the classes.
     last = cj.fit_recalibrator(plain, labels, "temperature")
     first = cj.fit_recalibrator(cj.Categorical(probs[:, ::-1]), M - 1 - labels, "temperature")
-    mended = np.asarray(last(plain).probs)
-    assert np.all(mended > 0) and np.all(np.asarray(recalibrator(plain).probs) > 0)
+    recalibrated = np.asarray(last(plain).probs)
+    assert np.all(recalibrated > 0) and np.all(np.asarray(recalibrator(plain).probs) > 0)
     turned = np.asarray(first(cj.Categorical(probs[:, ::-1])).probs)[:, ::-1]
-    np.testing.assert_allclose(mended, turned, atol=1e-5)
+    np.testing.assert_allclose(recalibrated, turned, atol=1e-5)
 
 
 ODD = {
@@ -484,8 +483,8 @@ for k, (predictions, targets, method, groups, covariates) in enumerate(kinds):
         recalibrator.save(path)
     else:
         recalibrator = cj.load_recalibrator(path)
-    mended = recalibrator(predictions, groups, covariates)
-    for leaf in jax.tree.leaves(mended):
+    recalibrated = recalibrator(predictions, groups, covariates)
+    for leaf in jax.tree.leaves(recalibrated):
         sys.stdout.buffer.write(np.asarray(leaf).tobytes())
     sys.stdout.buffer.write(str(recalibrator).encode())
 """
@@ -519,7 +518,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         json.dumps(whole)[:-30]: "map.json: expected a file that Recalibrator.save has written",
         "[]": "expected a file that Recalibrator.save has written",
         json.dumps({"schema": "other", "version": 1}): "with schema .*, got other",
-        changed("version", value=1): "version 3, got 1",
+        changed("version", value=1): "version 4, got 1",
         changed("fit", "n_classes", value=4): "damaged",
         changed("steps", 0, "step", value="Other"): "damaged",
         changed("steps", 1, "weight", "values", value=[float("nan")]): "damaged",

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import calibjax as cj
-from calibjax.recalibration._group_coding import Coding
+from calibjax.recalibration._fit_groups import Coding
 
 N = 600
 RNG = np.random.default_rng(0)
@@ -38,9 +38,9 @@ def divergence(probs):
 
 def test_planted_errors_are_mended():
     recalibrator = fitted("beta")
-    mended = recalibrator(PREDICTIONS, GROUPS).probs
+    recalibrated = recalibrator(PREDICTIONS, GROUPS).probs
     common = cj.fit_recalibrator(PREDICTIONS, EVENTS, "beta")(PREDICTIONS).probs
-    assert divergence(mended) < 0.5 * divergence(common)
+    assert divergence(recalibrated) < 0.5 * divergence(common)
     assert "shifts of region, age, night, which gain" in str(recalibrator)
 
 
@@ -49,8 +49,8 @@ def test_shift_of_a_segment_solves_its_equation():
     level = np.repeat(["a", "b"], 200)
     events = np.r_[np.arange(200) < 50, np.arange(200) < 140].astype(int)
     even = cj.Bernoulli(np.full(400, 0.5, np.float32))
-    mended = cj.fit_recalibrator(even, events, "nothing", groups={"level": level})
-    found = np.asarray(mended(even, {"level": level}).probs)[[0, 399]]
+    recalibrated = cj.fit_recalibrator(even, events, "nothing", groups={"level": level})
+    found = np.asarray(recalibrated(even, {"level": level}).probs)[[0, 399]]
     candidates = [
         [
             expit(brentq(lambda t, k=k, s=s: 200 * expit(t) - k + 2 * s * t, -9, 9))
@@ -65,8 +65,8 @@ def test_shift_of_a_segment_solves_its_equation():
 
 def test_calibrated_predictions_stay_nearly_as_they_are():
     events = (np.random.default_rng(5).random(N) < expit(LOGITS)).astype(int)
-    mended = cj.fit_recalibrator(PREDICTIONS, events, "nothing", groups=GROUPS)
-    assert np.max(np.abs(mended(PREDICTIONS, GROUPS).probs - PREDICTIONS.probs)) < 0.03
+    recalibrated = cj.fit_recalibrator(PREDICTIONS, events, "nothing", groups=GROUPS)
+    assert np.max(np.abs(recalibrated(PREDICTIONS, GROUPS).probs - PREDICTIONS.probs)) < 0.03
 
 
 def test_levels_that_the_fit_has_not_seen_move_nothing():
@@ -111,12 +111,12 @@ def test_many_classes_and_weights():
     alone = cj.fit_recalibrator(
         predictions, labels, "temperature", groups=GROUPS, where=np.arange(N) < 400
     )
-    mended = np.asarray(recalibrator(predictions, GROUPS).probs)
-    np.testing.assert_allclose(mended, alone(predictions, GROUPS).probs, atol=1e-5)
-    np.testing.assert_allclose(mended.sum(axis=1), 1, atol=1e-5)
+    recalibrated = np.asarray(recalibrator(predictions, GROUPS).probs)
+    np.testing.assert_allclose(recalibrated, alone(predictions, GROUPS).probs, atol=1e-5)
+    np.testing.assert_allclose(recalibrated.sum(axis=1), 1, atol=1e-5)
     west = GROUPS["region"] == "west"
     expected = np.exp(truth) / np.exp(truth).sum(axis=1, keepdims=True)
-    before, after = (np.abs(q - expected)[west].mean() for q in (probs, mended))
+    before, after = (np.abs(q - expected)[west].mean() for q in (probs, recalibrated))
     assert after < 0.5 * before and recalibrator.fit.n_rows == 400
 
 
@@ -139,8 +139,8 @@ def test_one_row_has_a_map():
 
 
 def test_out_of_fold_maps_know_groups():
-    mended = cj.cross_fit(PREDICTIONS, EVENTS, "nothing", 2, groups=GROUPS)
-    assert divergence(mended.probs) < 0.6 * divergence(PREDICTIONS.probs)
+    recalibrated = cj.cross_fit(PREDICTIONS, EVENTS, "nothing", 2, groups=GROUPS)
+    assert divergence(recalibrated.probs) < 0.6 * divergence(PREDICTIONS.probs)
 
 
 @pytest.mark.parametrize("name", ["clusters", "times"])

@@ -76,8 +76,8 @@ def test_events_with_equal_probabilities_are_tied(kind, at_fit, at_use, x64):
         for of, seen in ((lambda p: cj.Bernoulli(p[:, 1]), of_one), (cj.Categorical, codes)):
             for method, expected in (("isotonic", isotonic), ("venn_abers", venn_abers)):
                 fit = of(pair.astype(at_fit))
-                mended = cj.fit_recalibrator(fit, events, method)(of(pair.astype(at_use)))
-                q = np.asarray(mended.label_probabilities(), float)[:, 1]
+                recalibrated = cj.fit_recalibrator(fit, events, method)(of(pair.astype(at_use)))
+                q = np.asarray(recalibrated.label_probabilities(), float)[:, 1]
                 right = expected(seen, events)
                 if method == "isotonic":
                     right = (1 - 1 / (N + 1)) * right + 0.5 / (N + 1)
@@ -163,11 +163,14 @@ def test_conformal_quantiles_have_their_ties(name, at_fit, at_use, x64):
     with jax.enable_x64(x64):
         y = codes if name == "poisson" else targets.astype(at_fit)
         recalibrator = cj.fit_recalibrator(family(loc.astype(at_fit)), y, "conformal")
-        mended = recalibrator(family(loc.astype(at_use)))
+        recalibrated = recalibrator(family(loc.astype(at_use)))
         if name == "samples":
-            levels, values = np.arange(1, 10) / 10, np.sort(np.asarray(mended.samples), axis=1)
+            levels, values = (
+                np.arange(1, 10) / 10,
+                np.sort(np.asarray(recalibrated.samples), axis=1),
+            )
         else:
-            levels, values = np.array(mended.levels), np.asarray(mended.values)
+            levels, values = np.array(recalibrated.levels), np.asarray(recalibrated.values)
     new = targets.astype(at_use)[:, None]
     ordered = np.sort(codes)
     for k, level in enumerate(levels):
@@ -187,8 +190,8 @@ def test_conformal_guarantee_of_whole_numbers():
         mean = rng.integers(0, 4, n + 2000).astype(np.float32)
         y = np.round(mean + rng.normal(size=n + 2000)).astype(np.float32)
         predictions = cj.Normal(mean, np.ones_like(mean))
-        mended = cj.fit_recalibrator(predictions[:n], y[:n], "conformal")(predictions[n:])
-        values, levels = np.asarray(mended.values), list(mended.levels)
+        recalibrated = cj.fit_recalibrator(predictions[:n], y[:n], "conformal")(predictions[n:])
+        values, levels = np.asarray(recalibrated.values), list(recalibrated.levels)
         low, upper, high = (values[:, levels.index(x)] for x in (0.025, 0.95, 0.975))
         new = y[n:]
         held = (new >= low) & (new <= high)

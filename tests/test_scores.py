@@ -13,7 +13,7 @@ from marks import fast_in_float32, fast_in_float64, slow
 from scipy import integrate, special, stats
 
 import calibjax as cj
-from calibjax.scores._crps import crps_of_numbers
+from calibjax.scores._scores import crps_of_numbers
 
 by_quadrature = jax.jit(crps_of_numbers)
 RTOL = {"float32": 2e-6, "float64": 1e-12}

@@ -69,7 +69,7 @@ def test_the_map_is_fitted_to_predictions_of_other_folds():
     assert found.predict(X[NEW]).tolist() == best.tolist()
     losses = [log_loss(Y[NEW], x.predict_proba(X[NEW])) for x in (model, found)]
     assert losses[1] < losses[0]
-    # Rows are mended one by one.
+    # Rows are recalibrated one by one.
     np.testing.assert_allclose(found.predict_proba(X[:1]), found.predict_proba(X)[:1], rtol=1e-9)
     again = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(again.predict_proba(X[NEW]), found.predict_proba(X[NEW]))
@@ -161,10 +161,10 @@ def test_maps_of_regressors_are_those_of_the_library():
     with jax.enable_x64(True):
         recalibrator = cj.fit_recalibrator(cj.Normal(mean, deviation), TARGETS, "shift_scale")
     assert str(model.recalibrator_) == str(recalibrator) and model.scale_ is None
-    mended = model.predict_distribution(Z)
+    recalibrated = model.predict_distribution(Z)
     middle = BayesianRidge().fit(Z, TARGETS).predict(Z, return_std=True)
     expected = recalibrator(cj.Normal(*(np.float32(x) for x in middle))).quantile(0.9)
-    np.testing.assert_allclose(mended.quantile(0.9), expected, rtol=1e-5)
+    np.testing.assert_allclose(recalibrated.quantile(0.9), expected, rtol=1e-5)
     found = model.predict_quantiles(Z, (0.9,))[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -193,7 +193,7 @@ def test_maps_of_regressors_know_groups_and_what_depends(name):
         np.testing.assert_allclose(model.scale_, np.std(predicted - targets), rtol=0.01)
         expected = cj.fit_recalibrator(law, targets, "conditional", **beside, **{name: units})
     assert str(model.recalibrator_) == str(expected) and "of shop" in str(expected)
-    # Rows are mended one by one, and by their shops.
+    # Rows are recalibrated one by one, and by their shops.
     medians = model.predict(frame)
     np.testing.assert_allclose(model.predict(frame[:5]), medians[:5], rtol=1e-9)
     law = model.predict_distribution(frame)

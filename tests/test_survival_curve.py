@@ -273,7 +273,7 @@ def test_bad_arguments():
         (
             lambda: cj.fit_recalibrator(curves("float32"), y),
             TypeError,
-            "laws of all times to be mended",
+            "distributions of all times to be recalibrated",
         ),
         (lambda: cj.crps(cj.SurvivalCurve(TIMES[::-1], PROBS), y), ValueError, times),
         (lambda: cj.crps(cj.SurvivalCurve(TIMES - 2, PROBS), y), ValueError, times),

@@ -12,7 +12,7 @@ from marks import fast_in_float64
 from scipy import integrate, special, stats
 
 import calibjax as cj
-from calibjax.scores._crps import crps_of_numbers
+from calibjax.scores._scores import crps_of_numbers
 
 # tests/test_scores.py and tests/test_cdf.py have the same formulas once.
 pytestmark = pytest.mark.slow

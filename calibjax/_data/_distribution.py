@@ -59,8 +59,6 @@ class Distribution(ABC):
     has_known_quantiles: ClassVar[bool] = False
     #: Whether the density, if there is one, has no jumps.
     has_continuous_density: ClassVar[bool] = True
-    #: Whether 2 loc - Y is distributed as Y, so that both tails have the same digits.
-    is_symmetric: ClassVar[bool] = False
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
     #: What else an array without one of the axes may be, for the end of an error message.

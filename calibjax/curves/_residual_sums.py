@@ -1,4 +1,4 @@
-r"""Sums of residuals in parts of the unit line or in bins, and how far they may be from 0.
+r"""Sums of residuals in parts of the unit interval or in bins, and how far they may be from 0.
 
 Their mean is 0 if a model is calibrated.  The band is |M| <= c d, where c is the quantile of the
 largest |M| / d of data sets under H0.  With the variance v of M, d^2 is max(v, 1): where less than
@@ -7,9 +7,9 @@ one row is expected, chance moves whole rows.
 **Bins.**  With the residuals r_i = y_i - p_i and weights w_i, M = sum_i w_i r_i of a bin has the
 variance sum_i w_i^2 p_i (1 - p_i), if rows are independent.
 
-**Parts of the unit line.**  Of a hidden target only an interval of U = F(y) is known, in which
+**Parts of the unit interval.**  Of a hidden target only an interval of U = F(y) is known, in which
 U is uniform given it.  With the cdf C_i(z) of U given what is known of row i, the sums over a part
-(l, h] of the unit line are
+(l, h] of the unit interval are
 
     M = sum_i e_i,    e_i = C_i(h) - C_i(l) - (h - l),    E e_i = 0.
 
@@ -24,7 +24,7 @@ xi_i, and v is a sum whose mean is the variance of M, whatever the law of the ce
 variance that is missing: each row is hidden in what is open of it, and from an event on
 (`Between.hiding`).
 
-As a row is seen up to a on the unit line, the conditional mean of 1{l < U <= h} is a martingale
+As a row is seen up to a on the unit interval, the conditional mean of 1{l < U <= h} is a martingale
 with steps
 
     s(u) = -(h - l) / (1 - u) for u <= l,    (1 - h) / (1 - u) for l < u <= h,    0 behind h
@@ -53,9 +53,9 @@ from calibjax.resampling import (
     critical_value,
     draw_pits,
     in_passes,
-    lacking,
     row_numbers,
     sum_over_rows,
+    variance_deficit,
 )
 from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
 
@@ -78,7 +78,7 @@ def without_equal_weights(data: Data) -> Data:
 
 @struct
 class ResidualSums:
-    """Sums M over rows, of k parts of the unit line or k bins.
+    """Sums M over rows, of k parts of the unit interval or k bins.
 
     Args:
         observed: of the observed targets, ``[k]``.
@@ -143,7 +143,7 @@ def sums_in_bins(
     size, count, of_ones, of_observed, variance = in_bins(bins, columns).T
     least = of_ones / jnp.maximum(count, 1)
     deviation = jnp.where(count > 0, jnp.sqrt(jnp.maximum(variance, least)), 0.0)
-    missing = lacking(of_observed, variance)[:, None, None]
+    missing = variance_deficit(of_observed, variance)[:, None, None]
 
     def of_groups(groups: jax.Array) -> tuple[jax.Array, jax.Array]:
         """M of some data sets under H0, ``[draws, b]``, and of the observed targets, ``[b]``."""
@@ -158,7 +158,7 @@ def sums_in_bins(
 
 
 class Parts(NamedTuple):
-    """Parts (l, h] of the unit line, as numbers of points of a grid, ``[k]`` each."""
+    """Parts (l, h] of the unit interval, as numbers of points of a grid, ``[k]`` each."""
 
     first: jax.Array
     last: jax.Array
@@ -176,12 +176,12 @@ def sums_in_parts(
     n_resamples: int,
     sampler: NullSampler,
 ) -> ResidualSums:
-    """The sums over all kept rows of the masses in parts of the unit line, less their lengths.
+    """The sums over all kept rows of the masses in parts of the unit interval, less their lengths.
 
     Args:
         key: a key of `jax.random`.
         data: predictions and their targets, which may be `Between`.
-        grid: even points of the unit line, from 0 to 1, ``[g]``.
+        grid: even points of the unit interval, from 0 to 1, ``[g]``.
         parts: parts of the line.
         n_resamples: the number of data sets under H0.
         sampler: of the rows.

@@ -10,12 +10,7 @@ from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
 from calibjax._data import Between, Data, Distribution
 from calibjax.discrepancy._normal_form import SteinResidual, SumOfTerms, h, normal_form
-from calibjax.kernels import (
-    KernelLike,
-    check_formula,
-    check_kernel,
-    check_symmetric,
-)
+from calibjax.kernels import KernelLike, check_formula, check_kernel, check_symmetric
 
 
 def check_kernel_of(

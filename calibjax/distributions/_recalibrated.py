@@ -18,7 +18,7 @@ from calibjax.distributions._univariate import LocationScale, Univariate
 
 @struct
 class Recalibrated(Univariate):
-    """Predictions with the cdf G(F(y)), for the cdf F of the base and a map G of the unit line.
+    """Predictions with the cdf G(F(y)), for the cdf F of the base and a map G of the unit interval.
 
     At K levels u_k of the base the map is given, G(u_k) = P(Y <= F^{-1}(u_k)).  Between them, and
     beyond, it is linear in normal scores: with the standard normal cdf Phi,

@@ -46,7 +46,6 @@ class StudentT(Univariate):
     loc: jax.Array
     scale: jax.Array
 
-    is_symmetric = True
     conditions = {"df": POSITIVE, "scale": POSITIVE}
 
     def mean(self) -> jax.Array:

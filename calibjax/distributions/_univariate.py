@@ -221,7 +221,6 @@ class LocationScale(Distribution):
 
     shapes = {"loc": "n", "scale": "n"}
     conditions = {"scale": POSITIVE}
-    is_symmetric = True
 
     #: ``noise(key, shape, dtype)``, draws of Z.
     noise: Callable[..., jax.Array]

@@ -22,9 +22,9 @@ from calibjax.resampling import (
     counted_pvalue_with_ties,
     draw_groups,
     in_passes,
-    lacking,
     row_numbers,
     under_model,
+    variance_deficit,
 )
 
 # The number of rows that are resampled at a time.
@@ -195,7 +195,7 @@ def _multiplied_test(
         return jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype) - probs
 
     observed, squares = residuals_of(data.targets), jnp.square(weights)[:, None]
-    missing = lacking(
+    missing = variance_deficit(
         jnp.sum(squares * jnp.square(observed), axis=0),
         jnp.sum(squares * probs * (1 - probs), axis=0),
     )

@@ -51,8 +51,8 @@ from calibjax.resampling import (
     centred,
     draw_targets,
     in_passes,
-    lacking,
     sum_over_rows,
+    variance_deficit,
 )
 
 # The groups of draws that stand for the expectation of a feature, and of its square.
@@ -192,7 +192,7 @@ class KernelSums:
             return list(map(variances_of, self.features))
 
         sums = sum_over_rows(variances, self.sets.rows, weights, _PER_ROW, axis)
-        return [lacking(*found) for found in sums]
+        return [variance_deficit(*found) for found in sums]
 
     def arguments(self, rows: SampledRows, groups: jax.Array) -> Arguments:
         """What features take: predictions, observed and drawn targets, and independent draws."""

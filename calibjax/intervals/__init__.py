@@ -1,7 +1,6 @@
 """How large a calibration error is, and whether one is larger than another one."""
 
-from calibjax.intervals._compare_calibration import compare_calibration
-from calibjax.intervals._compare_groups import compare_groups
+from calibjax.intervals._compare_calibration import compare_calibration, compare_groups
 from calibjax.intervals._comparison import CalibrationComparison
 from calibjax.intervals._equivalent_temperature import (
     EquivalentTemperature,

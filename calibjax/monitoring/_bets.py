@@ -56,9 +56,8 @@ from jax.typing import DTypeLike
 
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, struct
-from calibjax.monitoring._basis import Basis
 from calibjax.monitoring._chunks import Chunks, in_chunks
-from calibjax.monitoring._outcomes import Outcomes
+from calibjax.monitoring._outcomes import Basis, Outcomes
 
 # Variances tau of w, and shares x of the bets on surprises.
 _SIZES = 1e-3, 3e-2, 1.0

@@ -17,7 +17,7 @@ if find_spec("matplotlib") is None:
 
 from calibjax.plot._evidence import e_process as e_process
 from calibjax.plot._evidence import null_distribution as null_distribution
-from calibjax.plot._groups import segments as segments
+from calibjax.plot._evidence import segments as segments
 from calibjax.plot._maps import residual_location as residual_location
 from calibjax.plot._maps import residual_spread as residual_spread
 from calibjax.plot._maps import witness as witness

@@ -39,7 +39,7 @@ _OF_SCORES, _OF_VALUES, _LEAST_EPS, _MOST = 8, 4, 2.0**-40, 0.1
 
 
 @struct
-class ConformalLine:
+class ConformalPITMap:
     """Where the quantiles at levels are among the normal scores of a forecast, ``[K]``."""
 
     scores: Numbers
@@ -66,9 +66,9 @@ class ConformalLine:
             # The quantile is the first count that reaches a level, of which an end is a cdf.
             scores = jax.lax.cummax(scores - rounding)
             return quantiles_of(predictions, scores, self.levels)
-        mended = quantiles_of(predictions, scores + rounding, self.levels)
-        by = outwards(z, _OF_VALUES * eps)[None] * jnp.abs(mended.values)
-        return Quantiles(mended.values + by, self.levels)
+        recalibrated = quantiles_of(predictions, scores + rounding, self.levels)
+        by = outwards(z, _OF_VALUES * eps)[None] * jnp.abs(recalibrated.values)
+        return Quantiles(recalibrated.values + by, self.levels)
 
 
 def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
@@ -94,7 +94,7 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
     found = np.where(is_low, downwards, np.maximum.accumulate(found))
     reached = bool(np.all((rank >= 1) & (rank <= n)))
     words = f"coverage is known for levels from {1 / (n + 1):.2g} to {n / (n + 1):.4g}"
-    line = ConformalLine(np.clip(found, -_LARGEST, _LARGEST), tuple(levels.tolist()))
+    line = ConformalPITMap(np.clip(found, -_LARGEST, _LARGEST), tuple(levels.tolist()))
     return Fitted((line,), reached, words)
 
 

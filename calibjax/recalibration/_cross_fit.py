@@ -10,8 +10,8 @@ from jax.typing import ArrayLike
 
 from calibjax._data import CovariatesLike, Data, Distribution, NamedColumns, RowOptions, Targets
 from calibjax.distributions import Normal
+from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_map
-from calibjax.recalibration._folds import numbers_of_folds
 from calibjax.recalibration._pit_map import as_normal
 from calibjax.scores import crps, log_score
 
@@ -29,9 +29,9 @@ def cross_fit(
 ) -> Any:
     """Recalibrated predictions of all rows, each by a map that was fitted without its fold.
 
-    All rows judge the method then, and none has fitted the map that mends it: log scores, tests and
-    `evaluate` are honest, but for this: the maps see a part of the rows only, and one map for later
-    is fitted to all of them by `fit_recalibrator`.
+    All rows judge the method then, and none has fitted the map that recalibrates it: log scores,
+    tests and `evaluate` are honest, but for this: the maps see a part of the rows only, and one map
+    for later is fitted to all of them by `fit_recalibrator`.
 
     Args:
         predictions, targets: as in `fit_recalibrator`.
@@ -40,7 +40,7 @@ def cross_fit(
             same, and times in blocks of consecutive ones; or the number of the fold of each row,
             integers ``[n]``, without clusters and times.
         rows: as in `fit_recalibrator`.  Clusters and times stay together in the parts that "auto"
-            leaves out, too; a row of weight 0 fits no map, and is mended.
+            leaves out, too; a row of weight 0 fits no map, and is recalibrated.
 
     Returns:
         What the maps make of the predictions, in the order of the rows.
@@ -57,8 +57,8 @@ def cross_fit(
         >>> logits = 3 * jax.random.normal(jax.random.key(0), (500,))
         >>> targets = cj.Bernoulli.from_logits(logits / 3).sample(jax.random.key(1))
         >>> predictions = cj.Bernoulli.from_logits(logits)
-        >>> mended = cj.cross_fit(predictions, targets, "temperature", 5)
-        >>> for p in (predictions, mended):
+        >>> recalibrated = cj.cross_fit(predictions, targets, "temperature", 5)
+        >>> for p in (predictions, recalibrated):
         ...     print(round(float(cj.log_score(p, targets).mean()), 2))
         0.76
         0.6
@@ -109,7 +109,7 @@ class HeldOut(NamedTuple):
     """What maps do to rows that did not fit them.
 
     Args:
-        predictions: after `cross_fit`; normal ones that "shift_scale" has mended are normal.
+        predictions: after `cross_fit`; normal ones that "shift_scale" has recalibrated are normal.
         before: the score of each row before, ``[n]``.
         after: and after it.
     """

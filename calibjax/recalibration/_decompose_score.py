@@ -9,8 +9,8 @@ from calibjax._base.check import check_choice
 from calibjax._data import Data, Distribution, RowOptions, Targets, as_data
 from calibjax.intervals import Estimate, Sampling, mean_interval
 from calibjax.recalibration._cross_fit import brier_scores, held_out
+from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit
-from calibjax.recalibration._folds import numbers_of_folds
 from calibjax.recalibration._recalibrator import check_labels
 from calibjax.resampling import one_level
 
@@ -71,7 +71,7 @@ def decompose_score(
     weights: ArrayLike | None = None,
     confidence_level: float = 0.95,
 ) -> ScoreDecomposition:
-    """How much of a proper score is miscalibration, and how much is left after it is mended.
+    """How much of a proper score is miscalibration, and how much is left after it is recalibrated.
 
     .. math::
         \\bar S(p) = \\underbrace{\\bar S(p) - \\bar S(q)}_{\\text{calibration}}
@@ -79,10 +79,10 @@ def decompose_score(
         \\bar S(q) = \\underbrace{\\bar S(c)}_{\\text{uncertainty}}
         - \\underbrace{(\\bar S(c) - \\bar S(q))}_{\\text{resolution}}
 
-    p are the predictions, q those of `cross_fit`, which mends each row by a map that was fitted to
-    other folds, and c says for each row how often targets happened in the other folds.  Calibration
-    is the log score, Brier score or CRPS that a user of the model would have gained: it is negative
-    where a map harms.
+    p are the predictions, q those of `cross_fit`, which recalibrates each row by a map that was
+    fitted to other folds, and c says for each row how often targets happened in the other folds.
+    Calibration is the log score, Brier score or CRPS that a user of the model would have gained:
+    it is negative where a map harms.
 
     **It is a lower bound, on average.**  A map that is fitted to some rows is worse than the best
     map, so that the calibration part of a calibrated model is a little below 0: by 0.008 nats for
@@ -101,7 +101,8 @@ def decompose_score(
         score: "log", the log score in nats, of labels; "brier", (p - y)^2 of two classes and the
             sum of squares over all classes of more; "crps", in units of the targets, of numbers.
             By default "log" of labels and "crps" of numbers.
-        method: how to mend, as in `fit_recalibrator`.  By default "spline" for two classes, "svs"
+        method: how to recalibrate, as in `fit_recalibrator`.  By default "spline" for two classes,
+        "svs"
             for more, and "pit_beta" for numbers: of few parameters, for the sake of the bias.
         folds: a number of folds of 2 or more, or the number of the fold of each row, ``[n]``, such
             as weeks in blocks.
@@ -147,7 +148,7 @@ def decompose_score(
         of_labels = "spline" if has_labels and check_labels(data.predictions) == 2 else "svs"
         method = of_labels if has_labels else "pit_beta"
     fold = numbers_of_folds(folds, data)
-    _, of_model, of_mended = held_out(data, method, fold, score=score)
+    _, of_model, of_recalibrated = held_out(data, method, fold, score=score)
     counts = None if data.weights is None else np.asarray(data.weights, np.float64)
     every = np.ones(data.n) if counts is None else counts
     of_frequencies = _scores_of_frequencies(score, data, fold, every)
@@ -163,10 +164,10 @@ def decompose_score(
     words = f"{method} in {n_folds} folds of {data.n} rows; intervals of {100 * level:.4g} %"
     return ScoreDecomposition(
         score=part(of_model),
-        calibration=part(of_model - of_mended),
-        refinement=part(of_mended),
+        calibration=part(of_model - of_recalibrated),
+        refinement=part(of_recalibrated),
         uncertainty=part(of_frequencies),
-        resolution=part(of_frequencies - of_mended),
+        resolution=part(of_frequencies - of_recalibrated),
         name=score,
         words=words,
     )

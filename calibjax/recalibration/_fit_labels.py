@@ -8,11 +8,20 @@ import numpy as np
 from calibjax._base.check import check_choice
 from calibjax._base.struct import on_host
 from calibjax._data import Data, NamedColumns
-from calibjax.recalibration._beta_and_spline_maps import fit_beta, fit_spline
+from calibjax.recalibration._cross_validation import counted, in_words, mixture_weights, parts_of
 from calibjax.recalibration._fit_groups import fit_groups
-from calibjax.recalibration._folds import counted, parts_of
-from calibjax.recalibration._isotonic_maps import fit_isotonic, fit_venn_abers
-from calibjax.recalibration._probability_maps import Average, Fitted, LabelRows, run, with_floor
+from calibjax.recalibration._label_curves import fit_beta, fit_isotonic, fit_spline, fit_venn_abers
+from calibjax.recalibration._probability_maps import (
+    Average,
+    Fitted,
+    LabelRows,
+    fit_sms,
+    fit_svs,
+    fit_temperature,
+    fit_vector,
+    run,
+    with_floor,
+)
 from calibjax.recalibration._recalibrator import (
     Recalibrator,
     check_labels,
@@ -20,8 +29,6 @@ from calibjax.recalibration._recalibrator import (
     numbers_of_classes,
     recalibrator_of,
 )
-from calibjax.recalibration._scaling_maps import fit_sms, fit_svs, fit_temperature, fit_vector
-from calibjax.recalibration._stacking import in_words, mixture_weights
 
 #: The fit of each method, by its name.
 FITS: dict[str, Callable[[LabelRows], Fitted]] = {

@@ -1,4 +1,4 @@
-"""A map of predictions of numbers: what rows say of the unit line, the fit, what is known of it."""
+"""A map of predictions of numbers: what rows say of their PIT, the fit, what is known of it."""
 
 from typing import Any
 
@@ -9,21 +9,24 @@ import numpy as np
 from calibjax._base.check import check_choice
 from calibjax._data import Between, CovariatesLike, Data, Distribution, NamedColumns, padded
 from calibjax.distributions import Counts
-from calibjax.recalibration._conditional_pit_map import ConditionalLine, median_and_spread
-from calibjax.recalibration._conformal_quantiles import fit_conformal
-from calibjax.recalibration._covariates import read_covariates
-from calibjax.recalibration._fit_groups import FittedGroups, fit_line_groups
-from calibjax.recalibration._folds import counted, parts_of
+from calibjax.recalibration._cross_validation import counted, parts_of
+from calibjax.recalibration._fit_groups import FittedGroups, fit_pit_map_groups
+from calibjax.recalibration._fit_pit_map import (
+    ConditionalPITMap,
+    fit_pit_map,
+    median_and_spread,
+    read_covariates,
+)
 from calibjax.recalibration._pit_map import (
-    UnitLine,
+    PITMap,
     are_complete,
+    fit_conformal,
     known_levels,
     quantiles_at,
 )
-from calibjax.recalibration._pit_map_auto import fit_line
-from calibjax.recalibration._pit_map_fits import LINES
-from calibjax.recalibration._pit_map_rows import (
-    LineRows,
+from calibjax.recalibration._pit_map_fits import (
+    PIT_MAP_FITS,
+    PITMapRows,
     at_levels,
     below_of_intervals,
     beyond_quantiles,
@@ -33,7 +36,7 @@ from calibjax.recalibration._pit_map_rows import (
 from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
 from calibjax.scores import PITInterval, mass_below, pit_interval
 
-OF_NUMBERS = ("auto", "nothing", *LINES, "conditional", "conformal")
+OF_NUMBERS = ("auto", "nothing", *PIT_MAP_FITS, "conditional", "conformal")
 # Parts of the rows that are left out in turn.
 _N_PARTS = 10
 
@@ -78,7 +81,7 @@ def fit_numbers(
         n = int(kept.sum())
         # Neighbours in the order of the rows may be alike.
         by_rows = np.arange(n) * min(_N_PARTS, n) // n
-        rows = _line_rows(whole, method, kept, counts, by_rows if part is None else part)
+        rows = _pit_map_rows(whole, method, kept, counts, by_rows if part is None else part)
         if rows.distances is not None:
             is_hidden = isinstance(targets, Between)
             score = "CRPS with hidden targets filled in" if is_hidden else "CRPS"
@@ -87,13 +90,13 @@ def fit_numbers(
             if columns is not None:
                 features = np.concatenate([features, columns[kept]], axis=1)
             rows = rows._replace(features=features)
-        method, fitted, losses = fit_line(method, rows)
+        method, fitted, losses = fit_pit_map(method, rows)
         if groups is not None:
             (line,) = fitted.steps
             g = _values(line, whole.predictions, _filled(columns, whole.n))
             g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
             g = np.maximum(g, np.finfo(np.float32).tiny)
-            of_groups = fit_line_groups(groups, kept, g, rows.below, rows.weights, part)
+            of_groups = fit_pit_map_groups(groups, kept, g, rows.below, rows.weights, part)
     return recalibrator_of(
         predictions,
         fitted,
@@ -108,7 +111,7 @@ def fit_numbers(
 
 
 def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float | None:
-    """The bound, if mended predictions can keep it and no target that counts is below it."""
+    """The bound, if recalibrated predictions can keep it and no target that counts is below it."""
     if lower is None:
         return None
     if isinstance(lower, bool) or not (
@@ -145,10 +148,10 @@ def _check_complete(data: Data, kept: np.ndarray) -> None:
         )
 
 
-def _line_rows(
+def _pit_map_rows(
     data: Data, method: str, kept: np.ndarray, counts: np.ndarray, part: np.ndarray
-) -> LineRows:
-    """What padded data say of the unit line in rows that count."""
+) -> PITMapRows:
+    """What padded data say of the unit interval in rows that count."""
     predictions = data.predictions
     levels = np.asarray(known_levels(predictions))
     counts = counts * (counts.sum() / np.sum(counts**2))
@@ -162,7 +165,7 @@ def _line_rows(
         dtype = pit.low.dtype
         ends = PITInterval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
         below = _known(_mass_below(ends, levels.astype(dtype)), kept)
-    rows = LineRows(levels, below, counts, part, seen=seen)
+    rows = PITMapRows(levels, below, counts, part, seen=seen)
     if not predictions.has_known_quantiles:
         return rows
     quantiles = _known(quantiles_at(predictions, levels), kept)
@@ -186,7 +189,7 @@ def _filled(columns: np.ndarray | None, n: int) -> np.ndarray | None:
 
 @jax.jit
 def _values(
-    line: UnitLine | ConditionalLine, predictions: Distribution, columns: jax.Array | None
+    line: PITMap | ConditionalPITMap, predictions: Distribution, columns: jax.Array | None
 ) -> jax.Array:
     return line.values(predictions, columns)
 

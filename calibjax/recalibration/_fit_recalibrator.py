@@ -16,7 +16,7 @@ from calibjax._data import (
 )
 from calibjax.recalibration._fit_labels import OF_LABELS, fit_labels
 from calibjax.recalibration._fit_numbers import OF_NUMBERS, fit_numbers
-from calibjax.recalibration._pit_map import check_numbers_to_mend
+from calibjax.recalibration._pit_map import check_numbers
 from calibjax.recalibration._recalibrator import Recalibrator
 
 
@@ -83,11 +83,11 @@ def fit_recalibrator(
     clusters or times, parts of them are left out, and the error is that between parts.  Of many
     classes each one is moved alone; it must gain more, so that chance moves one as seldom, and all
     together must gain as well.  Of numbers l are the logits of G at the levels, l becomes
-    l + sum_s (a_s + b_s l), so that b mends spreads, and rows are left out at all levels.
+    l + sum_s (a_s + b_s l), so that b recalibrates spreads, and rows are left out at all levels.
     O(n S^2) time for S segments.
 
-    **Numbers.**  A monotone map G of the unit line makes of the cdf F the cdf G(F(y)), of quantiles
-    F^{-1}(u) the quantiles F^{-1}(G^{-1}(u)), and so of samples:
+    **Numbers.**  A monotone map G of the unit interval makes of the cdf F the cdf G(F(y)), of
+    quantiles F^{-1}(u) the quantiles F^{-1}(G^{-1}(u)), and so of samples:
 
     ==================  ============================================================================
     ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0: of normal predictions shift and scale
@@ -118,10 +118,10 @@ def fit_recalibrator(
     of ranges it is the log score of the range.  Mixtures have the least such score, too.  A season
     that comes next may still be another one than all parts of those before.
 
-    "conditional" mends local errors of bias and spread.  With `covariates` s has their normal
-    scores, too, if that predicts parts better.  How many rows c the map G stands for, 20 to 2000,
-    and the width h, 1, 0.5 or 0.25, are those that predict parts best; if none is better than G
-    there, or of fewer than 100 rows, the map is G.  It keeps 4096 of the rows at most, every so
+    "conditional" recalibrates local errors of bias and spread.  With `covariates` s has their
+    normal scores, too, if that predicts parts better.  How many rows c the map G stands for, 20 to
+    2000, and the width h, 1, 0.5 or 0.25, are those that predict parts best; if none is better than
+    G there, or of fewer than 100 rows, the map is G.  It keeps 4096 of the rows at most, every so
     manyth of more.  Of fewer than 20 rows "auto" and "conditional" are "nothing".
 
     Of counts, whose U lies between F(y - 1) and F(y), a map makes `Ordinal` predictions, tables of
@@ -139,9 +139,9 @@ def fit_recalibrator(
     first inequality of each holds, and as targets that are equal up to rounding are tied, quantiles
     go outwards by some roundings.  The probability is over all n + 1 rows.  Intervals between two
     quantiles hold at least their share.  It needs 1 / (n + 1) <= u <= n / (n + 1), else
-    ``fit.converged`` is False; and no map of the unit line can mend a forecast where it has no
-    tail, since its two outermost quantiles are equal, or where F(y) rounds to 0 or 1.  Of densities
-    it makes `Quantiles`, at the levels of the fit.
+    ``fit.converged`` is False; and no map of the unit interval can recalibrate a forecast where it
+    has no tail, since its two outermost quantiles are equal, or where F(y) rounds to 0 or 1.  Of
+    densities it makes `Quantiles`, at the levels of the fit.
 
     It is computed in NumPy and SciPy, outside of jit; what it returns can be traced.  Time: passes
     over n m numbers, some ten for a temperature and some hundred for others; n m^2 for "sms".
@@ -159,7 +159,7 @@ def fit_recalibrator(
             that cannot be read as those of the fit are errors.
         covariates: of "auto" and "conditional" for numbers, what is known of a row beside its
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
-        lower: of quantiles and samples of what is never less, such as 0 of admissions: mended
+        lower: of quantiles and samples of what is never less, such as 0 of admissions: recalibrated
             values below it become this number.  None for no bound; then a forecast that is widened
             may go below 0 where no forecast and no target does.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  Of n rows of unequal
@@ -183,8 +183,8 @@ def fit_recalibrator(
         >>> targets = cj.Categorical.from_logits(logits).sample(jax.random.key(1))
         >>> too_sure = cj.Categorical.from_logits(2 * logits + jnp.array([0.5, 0.0, 0.0]))
         >>> recalibrator = cj.fit_recalibrator(too_sure, targets, "svs")
-        >>> mended = recalibrator(too_sure)
-        >>> for predictions in (too_sure, mended):
+        >>> recalibrated = recalibrator(too_sure)
+        >>> for predictions in (too_sure, recalibrated):
         ...     print(round(float(cj.log_score(predictions, targets).mean()), 2))
         0.69
         0.58
@@ -217,7 +217,7 @@ def data_outside_jit(
     given = predictions.predictions if isinstance(predictions, Data) else predictions
     of_numbers = isinstance(given, Distribution) and not given.has_labels
     if of_numbers:
-        check_numbers_to_mend(given)
+        check_numbers(given)
     return on_one_device(as_data(predictions, targets, at_least=1, intervals=of_numbers, **rows))
 
 

@@ -1,4 +1,4 @@
-"""A map of the unit line, and what it makes of predictions of numbers.
+"""A map of the unit interval, and what it makes of predictions of numbers.
 
 Counts become a table of probabilities, a distribution that every function takes, whatever the map
 is.  Counts above the last one of the sums of a family go to its last class: they have a probability
@@ -34,27 +34,27 @@ _LEAST_SLOPE = 0.2
 
 
 @struct
-class UnitLine:
-    """The map G of the unit line, by its values at levels, ``[K]``; see `Recalibrated`."""
+class PITMap:
+    """The map G of the unit interval, by its values at levels, ``[K]``; see `Recalibrated`."""
 
     probabilities: Numbers
     levels: Sequence[float] = static()
 
     def __call__(self, predictions: Distribution, covariates: jax.Array | None = None) -> Any:
-        return mended(predictions, self.values(predictions, covariates), self.levels)
+        return apply_pit_map(predictions, self.values(predictions, covariates), self.levels)
 
     def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
         """G at the levels ``[K]``, whatever the predictions are."""
         return jnp.asarray(self.probabilities)
 
 
-def mended(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> Any:
+def apply_pit_map(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> Any:
     """Predictions after a map with the values g at the levels, ``[K]``, or ``[n, K]`` of rows."""
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     scores = ndtri(jnp.asarray(levels, dtype))
     g = _with_tails(g.astype(dtype), scores)
     if isinstance(predictions, Counts):
-        return mended_counts(predictions, scores, normal_score(g, 1 - g))
+        return recalibrated_counts(predictions, scores, normal_score(g, 1 - g))
     if not predictions.has_known_quantiles:
         rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
         return Recalibrated(predictions, rows, levels)
@@ -133,8 +133,8 @@ def known_levels(predictions: Distribution) -> Sequence[float]:
     return LEVELS
 
 
-def check_numbers_to_mend(predictions: Any) -> None:
-    """An error unless these are predictions of numbers that a map of the unit line mends."""
+def check_numbers(predictions: Any) -> None:
+    """An error unless these are predictions of numbers that a map of PIT values recalibrates."""
     if isinstance(predictions, Empirical):
         if predictions.weights is not None or predictions.target_shape != "n":
             raise TypeError(
@@ -147,18 +147,19 @@ def check_numbers_to_mend(predictions: Any) -> None:
         if predictions.max_count is None:
             raise ValueError(
                 f"max_count must be given for {type(predictions).__name__} predictions that are "
-                "mended, which makes tables of the probabilities of 0 … max_count."
+                "recalibrated, which makes tables of the probabilities of 0 … max_count."
             )
     elif isinstance(predictions, SurvivalCurve):
         raise TypeError(
-            "predictions must be laws of all times to be mended, such as Weibull(concentration, "
-            "scale) or LogNormal(loc, scale), got SurvivalCurve, which ends at its last time."
+            "predictions must be distributions of all times to be recalibrated, such as Weibull("
+            "concentration, scale) or LogNormal(loc, scale), got SurvivalCurve, which ends at its "
+            "last time."
         )
     elif not isinstance(predictions, Quantiles):
         Recalibrated.check_base("predictions", predictions)
 
 
-def mended_counts(predictions: Counts, scores: jax.Array, moved: jax.Array) -> Ordinal:
+def recalibrated_counts(predictions: Counts, scores: jax.Array, moved: jax.Array) -> Ordinal:
     """P(Y <= k) = G(F(k)) for the counts k = 0 … max_count, of which the last one has the rest.
 
     Args:
@@ -210,7 +211,7 @@ def _interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def as_normal(mended: Any) -> Normal:
+def as_normal(recalibrated: Any) -> Normal:
     """Normal predictions after a shift and scale of normal scores, as what they are: normal."""
-    low, loc, high = (mended.quantile(ndtr(z)) for z in (-1.0, 0.0, 1.0))
+    low, loc, high = (recalibrated.quantile(ndtr(z)) for z in (-1.0, 0.0, 1.0))
     return Normal(loc, (high - low) / 2)

@@ -134,17 +134,17 @@ def apply(steps: tuple, probs: jax.Array) -> jax.Array:
     return probs
 
 
-def of_present(xp: ModuleType, mended: ArrayT, probs: ArrayT) -> ArrayT:
+def of_present(xp: ModuleType, recalibrated: ArrayT, probs: ArrayT) -> ArrayT:
     """New probabilities of the classes that ragged rows have: zeros stay zeros."""
-    found = xp.where(probs > 0, mended, 0.0)
+    found = xp.where(probs > 0, recalibrated, 0.0)
     return found / xp.sum(found, axis=1, keepdims=True)
 
 
 def run(steps: tuple, probs: np.ndarray, ragged: bool = False) -> np.ndarray:
     """What a map makes of probabilities of NumPy, in float64, padded to a bucket."""
     rows = filled_up(probs).astype(jnp.result_type(float))
-    mended = np.asarray(apply_jit(steps, rows), np.float64)[: len(probs)]
-    return of_present(np, mended, probs) if ragged else mended
+    recalibrated = np.asarray(apply_jit(steps, rows), np.float64)[: len(probs)]
+    return of_present(np, recalibrated, probs) if ragged else recalibrated
 
 
 @jax.jit

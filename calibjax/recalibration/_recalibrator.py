@@ -1,5 +1,8 @@
-"""A fitted map from predictions to predictions."""
+"""A fitted map from predictions to predictions, and its file."""
 
+import dataclasses
+import hashlib
+import json
 import os
 from typing import Any, NamedTuple
 
@@ -7,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.files import json_of, write_file
-from calibjax._base.struct import static, struct, widened, widest_dtype
+from calibjax._base.files import json_of, read_json, write_file
+from calibjax._base.struct import is_array, static, struct, widened, widest_dtype
 from calibjax._data import (
+    ColumnCode,
     CovariatesLike,
     Distribution,
     NamedColumns,
@@ -18,13 +22,101 @@ from calibjax._data import (
     valid_rows,
 )
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
-from calibjax.recalibration._conformal_quantiles import ConformalLine
-from calibjax.recalibration._covariates import covariates_of
-from calibjax.recalibration._fit_groups import FittedGroups
-from calibjax.recalibration._group_coding import GroupCurve
-from calibjax.recalibration._pit_map import check_numbers_to_mend, mended
-from calibjax.recalibration._probability_maps import Fitted, apply_jit, of_present
-from calibjax.recalibration._recalibrator_file import content_of_parts, read_parts
+from calibjax.recalibration._fit_groups import Coding, FittedGroups, GroupCurve
+from calibjax.recalibration._fit_pit_map import ConditionalPITMap, covariates_of
+from calibjax.recalibration._label_curves import (
+    BetaCurve,
+    IsotonicCurve,
+    SplineCurve,
+    VennAbersCurve,
+)
+from calibjax.recalibration._pit_map import ConformalPITMap, PITMap, apply_pit_map, check_numbers
+from calibjax.recalibration._probability_maps import (
+    Average,
+    Fitted,
+    Floor,
+    MixedWithUniform,
+    Scaling,
+    apply_jit,
+    of_present,
+)
+
+# The number of the version changes with what a file holds.
+_KIND = {"schema": "calibjax.Recalibrator", "version": 4}
+_OF_LABELS = Average, BetaCurve, Floor, IsotonicCurve, MixedWithUniform, Scaling, SplineCurve
+_OF_NUMBERS = ConditionalPITMap, ConformalPITMap, PITMap
+_STEPS: dict[str, type] = {
+    x.__name__: x for x in (*_OF_LABELS, VennAbersCurve, *_OF_NUMBERS, GroupCurve)
+}
+_PARTS = "fit", "steps", "groups"
+
+
+def content_of_parts(fit: dict[str, Any], steps: Any, groups: Any) -> dict[str, Any]:
+    """What a file holds of the parts of a map, which JSON can write; more may stand beside it."""
+    content = {name: _as_json(x) for name, x in zip(_PARTS, (fit, steps, groups), strict=True)}
+    return _KIND | content | {"digest": _digest(content)}
+
+
+def read_parts(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any, Any]:
+    """The parts of the map that a file holds: what is known of its fit, its steps, its groups."""
+    found = read_json(path, _KIND, "Recalibrator.save")
+    content: dict[str, Any] = {name: found.get(name) for name in _PARTS}
+    if found.get("digest") != _digest(content):
+        raise ValueError(f"{path}: the map in the file is damaged, fit it again.")
+    fit = dict(content["fit"])
+    for name in ("losses", "covariates"):
+        fit[name] = _tuples(fit[name])
+    return fit, _of_json(content["steps"]), _of_json(content["groups"])
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """Of what was written, and equal of what is read: decimals of numbers are exact."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _as_json(node: Any) -> Any:
+    if isinstance(node, Coding):
+        columns = [x._asdict() | {"levels": _texts(x.levels)} for x in node.columns]
+        return {"columns": columns, "pairs": node.pairs}
+    if isinstance(node, tuple):
+        return [_as_json(x) for x in node]
+    if is_array(node) and not isinstance(node, (bool, int, float)):
+        array = np.asarray(node)
+        values = array.astype(float).ravel().tolist()
+        return {"dtype": str(array.dtype), "shape": array.shape, "values": values}
+    if type(node) not in _STEPS.values():
+        return node
+    fields = {name: _as_json(x) for name, x in vars(node).items()}
+    return {"step": type(node).__name__, **fields}
+
+
+def _texts(levels: tuple[Any, ...]) -> list[Any]:
+    """Levels of a column; JSON has no infinity."""
+    return [str(x) if x in (-np.inf, np.inf) else x for x in levels]
+
+
+def _of_json(node: Any) -> Any:
+    if isinstance(node, list):
+        return tuple(_of_json(x) for x in node)
+    if not isinstance(node, dict):
+        return node
+    if "step" in node:
+        step = _STEPS[node["step"]]
+        names = [field.name for field in dataclasses.fields(step)]
+        return step(**{name: _of_json(node[name]) for name in names})
+    if "columns" in node:
+        return Coding(tuple(map(_code_of, node["columns"])), _tuples(node["pairs"]))
+    return np.array(node["values"], float).astype(node["dtype"]).reshape(node["shape"])
+
+
+def _code_of(node: dict[str, Any]) -> ColumnCode:
+    is_float = np.dtype(node["dtype"]).kind == "f"
+    levels = tuple(map(float, node["levels"]) if is_float else node["levels"])
+    return ColumnCode(node["name"], node["dtype"], levels, tuple(node["cuts"]))
+
+
+def _tuples(node: list[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(x) if isinstance(x, list) else x for x in node)
 
 
 class Fit(NamedTuple):
@@ -88,12 +180,14 @@ class Recalibrator:
         if (groups is None) != (self.of_groups is None):
             raise ValueError(_about_groups(self.of_groups))
         if self.fit.n_classes is None:
-            check_numbers_to_mend(predictions)
+            check_numbers(predictions)
             columns = covariates_of(covariates, self.fit.covariates, len(predictions))
             segments = None
             if self.of_groups is not None and groups is not None:
                 segments = self.of_groups.coding.segments(groups, len(predictions))
-            found = _line_applied(self.steps, predictions, columns, self.of_groups, segments)
+            found = _recalibrated_numbers(
+                self.steps, predictions, columns, self.of_groups, segments
+            )
             return found if self.fit.lower is None else _at_least(found, self.fit.lower)
         n_classes, predictions = check_labels(predictions), predictions.keeping_digits()
         if n_classes != self.fit.n_classes:
@@ -124,7 +218,7 @@ class Recalibrator:
         classes = "" if fit.n_classes is None else f" of {fit.n_classes} classes"
         lines.append(f"  fitted to {rows}{classes}; {ended}")
         if fit.lower is not None:
-            lines.append(f"  mended values below {fit.lower:g} become {fit.lower:g}")
+            lines.append(f"  recalibrated values below {fit.lower:g} become {fit.lower:g}")
         if fit.n_impossible:
             some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
             lines.append(f"  {some} had probability 0; zeros were raised")
@@ -155,7 +249,7 @@ def numbers_of_classes(predictions: Distribution) -> jax.Array:
 
 
 @jax.jit
-def _line_applied(
+def _recalibrated_numbers(
     steps: tuple,
     predictions: Distribution,
     covariates: jax.Array | None,
@@ -163,14 +257,14 @@ def _line_applied(
     segments: np.ndarray | None = None,
 ) -> Distribution:
     (line,) = steps
-    if isinstance(line, ConformalLine):
+    if isinstance(line, ConformalPITMap):
         return line(predictions)
     if of_groups is None or segments is None:
         return line(predictions, covariates)
     g = line.values(predictions, covariates)
     g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
-    moved = in_dtype(of_groups, g.dtype).of_line(g, segments)
-    return mended(predictions, moved, line.levels)
+    moved = in_dtype(of_groups, g.dtype).of_pit_map(g, segments)
+    return apply_pit_map(predictions, moved, line.levels)
 
 
 def _at_least(predictions: Distribution, lower: float) -> Distribution:
@@ -216,15 +310,15 @@ def _recalibrated(
     probs = widened(numbers_of_classes(predictions))
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
     probs = jnp.where(valid, probs, 1 / probs.shape[1])
-    mended, ragged = apply_jit(steps, probs), is_ragged(predictions)
+    recalibrated, ragged = apply_jit(steps, probs), is_ragged(predictions)
     if ragged:
-        mended = of_present(jnp, mended, probs)
+        recalibrated = of_present(jnp, recalibrated, probs)
     if of_groups is not None and segments is not None:
-        mended = in_dtype(of_groups, mended.dtype)(mended, segments)
-    mended = jnp.where(valid, mended, jnp.nan)
+        recalibrated = in_dtype(of_groups, recalibrated.dtype)(recalibrated, segments)
+    recalibrated = jnp.where(valid, recalibrated, jnp.nan)
     if predictions.is_binary:
-        return Bernoulli(mended[:, 1], complement=mended[:, 0])
-    return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(mended, ragged)
+        return Bernoulli(recalibrated[:, 1], complement=recalibrated[:, 0])
+    return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(recalibrated, ragged)
 
 
 def content_of(recalibrator: Recalibrator) -> dict[str, Any]:

@@ -31,11 +31,11 @@ from calibjax.resampling._null_sampler import (
     centred,
     in_passes,
     judged_by_pit,
-    lacking,
     pooled,
     redrawn_label_counts,
     sum_over_rows,
     under_model,
+    variance_deficit,
 )
 from calibjax.resampling._rank_pvalues import (
     Level,

@@ -195,7 +195,7 @@ def centred(
     return sums - means[..., None] * observed
 
 
-def lacking(observed: jax.Array, expected: jax.Array) -> jax.Array:
+def variance_deficit(observed: jax.Array, expected: jax.Array) -> jax.Array:
     """lambda, from the sums of squares of observed residuals and those that are expected."""
     is_possible = expected > 0
     share = observed / jnp.where(is_possible, expected, 1.0)

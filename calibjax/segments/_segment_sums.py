@@ -41,11 +41,11 @@ from calibjax.resampling import (
     SampledRows,
     counted_pvalue,
     in_passes,
-    lacking,
     normal_scores,
     rounding_of,
     row_numbers,
     sum_over_rows,
+    variance_deficit,
 )
 from calibjax.segments._segments import SegmentTable
 from calibjax.segments._statistics import bounded, statistics_of
@@ -139,7 +139,7 @@ def segment_sums(
     if not sampler.redraws:
         # Random signs make sums symmetric, and a skew scale would stretch one of their sides.
         skewness = jnp.zeros_like(skewness)
-    missing = lacking(statistics.squares(squares, centres), variance)
+    missing = variance_deficit(statistics.squares(squares, centres), variance)
 
     def scores(sums: jax.Array) -> jax.Array:
         """Of sums ``[S, D, J]`` around the means; 0 where nothing is tested."""

@@ -11,8 +11,8 @@ if find_spec("sklearn") is None:
         "calibjax.sklearn needs scikit-learn: pip install 'calibjax[sklearn]'"
     )
 
-from calibjax.sklearn._classifier import RecalibratedClassifier as RecalibratedClassifier
-from calibjax.sklearn._display import ReliabilityDisplay as ReliabilityDisplay
-from calibjax.sklearn._regressor import RecalibratedRegressor as RecalibratedRegressor
-from calibjax.sklearn._scorers import calibration_pvalue_scorer as calibration_pvalue_scorer
-from calibjax.sklearn._scorers import skce_scorer as skce_scorer
+from calibjax.sklearn._estimators import RecalibratedClassifier as RecalibratedClassifier
+from calibjax.sklearn._estimators import RecalibratedRegressor as RecalibratedRegressor
+from calibjax.sklearn._metrics import ReliabilityDisplay as ReliabilityDisplay
+from calibjax.sklearn._metrics import calibration_pvalue_scorer as calibration_pvalue_scorer
+from calibjax.sklearn._metrics import skce_scorer as skce_scorer

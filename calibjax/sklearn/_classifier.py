@@ -1,4 +1,4 @@
-"""A classifier whose probabilities are mended, and classes of scikit-learn as labels."""
+"""A classifier whose probabilities are recalibrated, and classes of scikit-learn as labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.multiclass import check_classification_targets
 
 from calibjax.distributions import Categorical
-from calibjax.sklearn._recalibrated import Recalibrated, fitted_clone
+from calibjax.sklearn._estimators import Recalibrated, fitted_clone
 
 
 class RecalibratedClassifier(ClassifierMixin, Recalibrated):
-    """A classifier whose probabilities are mended by `fit_recalibrator`.
+    """A classifier whose probabilities are recalibrated by `fit_recalibrator`.
 
     The map is fitted to predictions of rows that did not train the model that made them, by
     cross-validation, and the estimator is fitted again to all rows: as
@@ -73,14 +73,14 @@ class RecalibratedClassifier(ClassifierMixin, Recalibrated):
         return self.estimator_.classes_
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The mended probabilities of all classes, ``[n, m]``, in the order of ``classes_``."""
+        """Recalibrated probabilities of all classes, ``[n, m]``, in the order of ``classes_``."""
         with jax.enable_x64(True):
-            mended, n = self._mended(X)
-            found = np.asarray(mended.probs)[:n]
+            recalibrated, n = self._recalibrated(X)
+            found = np.asarray(recalibrated.probs)[:n]
         return found / found.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class with the largest mended probability, ``[n]``."""
+        """The class with the largest recalibrated probability, ``[n]``."""
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def _check_targets(self, y: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""An estimator around another one, whose predictions are mended by a map of held-out rows."""
+"""An estimator around another one, whose predictions are recalibrated by a map of held-out rows."""
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral
@@ -25,7 +25,7 @@ from calibjax.recalibration import Recalibrator, fit_recalibrator
 
 
 class Recalibrated(MetaEstimatorMixin, BaseEstimator):
-    """An estimator that reads the features, and a map that mends what it predicts.
+    """An estimator that reads the features, and a map that recalibrates what it predicts.
 
     A subclass says what it predicts, and of which columns of the features the map knows.
     """
@@ -96,8 +96,8 @@ class Recalibrated(MetaEstimatorMixin, BaseEstimator):
         order = np.argsort(np.concatenate(held), kind="stable")
         return np.concatenate(held)[order], np.concatenate(found)[order]
 
-    def _mended(self, X: Any) -> tuple[Any, int]:
-        """The mended predictions, filled up to a bucket, and the number of rows."""
+    def _recalibrated(self, X: Any) -> tuple[Any, int]:
+        """The recalibrated predictions, filled up to a bucket, and the number of rows."""
         check_is_fitted(self)
         numbers = self._numbers(self.estimators_, X)
         columns = self._columns(X)

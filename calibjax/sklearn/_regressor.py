@@ -1,4 +1,4 @@
-"""A regressor that predicts quantiles and intervals, which are mended."""
+"""A regressor that predicts quantiles and intervals, which are recalibrated."""
 
 import inspect
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from calibjax._data import Distribution
 from calibjax.distributions import Normal, Quantiles
-from calibjax.sklearn._recalibrated import Recalibrated, columns_of, fitted_clone
+from calibjax.sklearn._estimators import Recalibrated, columns_of, fitted_clone
 
 Kind = Literal["quantiles", "deviation", "number"]
 
 
 class RecalibratedRegressor(RegressorMixin, Recalibrated):
-    """A regressor that predicts quantiles and intervals, mended by `fit_recalibrator`.
+    """A regressor that predicts quantiles and intervals, recalibrated by `fit_recalibrator`.
 
     What it makes of the estimator is, in this order,
 
@@ -84,18 +84,18 @@ class RecalibratedRegressor(RegressorMixin, Recalibrated):
     scale_: float | None
 
     def predict_distribution(self, X: Any) -> Distribution:
-        """The mended predictions, which all functions of calibjax take, such as `evaluate`."""
+        """Recalibrated predictions, which all functions of calibjax take, such as `evaluate`."""
         check_is_fitted(self)
         return self.recalibrator_(
             self._forecasts(self._numbers(self.estimators_, X)), **self._columns(X)
         )
 
     def predict_quantiles(self, X: Any, levels: Sequence[float] | None = None) -> np.ndarray:
-        """Mended quantiles at levels in (0, 1), ``[n, K]``; at those of the estimator if None."""
+        """Recalibrated quantiles ``[n, K]`` at levels in (0, 1), or at those of the estimator."""
         with jax.enable_x64(True):
-            mended, n = self._mended(X)
+            recalibrated, n = self._recalibrated(X)
             at = jnp.asarray(self.levels if levels is None else levels, float)
-            return np.asarray(_quantiles(mended, at))[:n]
+            return np.asarray(_quantiles(recalibrated, at))[:n]
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Central intervals that hold targets with a probability, ``[n, 2]``."""
@@ -104,7 +104,7 @@ class RecalibratedRegressor(RegressorMixin, Recalibrated):
         return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The medians of the mended predictions, ``[n]``."""
+        """The medians of the recalibrated predictions, ``[n]``."""
         return self.predict_quantiles(X, (0.5,))[:, 0]
 
     def _base(self) -> Any:

@@ -10,7 +10,7 @@ from instances import sample
 import calibjax as cj
 from calibjax._data import Data
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._null_distributions import cantelli
+from calibjax.hypothesis_tests._asymptotic import cantelli
 from calibjax.operators import DenseH, low_rank_h
 
 N = 30

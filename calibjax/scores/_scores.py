@@ -1,8 +1,8 @@
-r"""The continuous ranked probability score.
+r"""The log score and the continuous ranked probability score.
 
-For labels and counts it is sum_k (F(k) - 1{y <= k})^2.  For real numbers without a closed form it
-comes from the cdf alone.  With any location m it is the sum of three integrals, each of a function
-that decreases smoothly from m to the end of the interval:
+For labels and counts the CRPS is sum_k (F(k) - 1{y <= k})^2.  For real numbers without a closed
+form it comes from the cdf alone.  With any location m it is the sum of three integrals, each of a
+function that decreases smoothly from m to the end of the interval:
 
 .. math::
     \int_{-\infty}^m F^2 + \int_m^\infty (1 - F)^2 + \int_m^y (2 F - 1).
@@ -20,6 +20,7 @@ from m.
 """
 
 from collections.abc import Callable
+from typing import TypeVar, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +28,109 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._base.sharding import as_varying
-from calibjax._base.struct import struct
-from calibjax._data import Data, Distribution, padded
-from calibjax.scores._score_rows import numbers_as_data, score_rows, without_masked
+from calibjax._base.compile import first_rows
+from calibjax._base.sharding import Axis, as_varying, row_by_row_on_devices
+from calibjax._base.struct import PyTree, struct
+from calibjax._data import (
+    Between,
+    Data,
+    Distribution,
+    RowOptions,
+    Targets,
+    as_data,
+    clean,
+    known_point,
+    padded,
+    unit_interval,
+)
+
+
+def numbers_as_data(
+    predictions: Distribution | Data,
+    targets: Targets | None,
+    *,
+    intervals: bool = False,
+    without: tuple[str, ...] = (),
+    **rows: Unpack[RowOptions],
+) -> Data:
+    """`as_data` of n >= 1 rows, which must be of single labels, counts or numbers."""
+    data = as_data(predictions, targets, at_least=1, intervals=intervals, without=without, **rows)
+    if data.predictions.target_shape != "n":
+        raise TypeError(
+            "predictions must be of labels, counts or real numbers, got "
+            f"{type(data.predictions).__name__} predictions of vectors."
+        )
+    return data
+
+
+T = TypeVar("T")
+
+
+@row_by_row_on_devices
+def score_rows(axis: Axis, _: None, rows: tuple[Data, ...], function: Callable[..., T]) -> T:
+    """function(predictions, targets, …) of all rows in one floating dtype; NaN for invalid rows.
+
+    `rows` holds `Data` and what else the function takes of each row.  The function gives ``[n]``,
+    or a tree of such arrays.
+    """
+    data, *others = rows
+    valid, scores = data.valid(), function(*clean(data, axis).samples, *others)
+    return jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), scores)
+
+
+def without_masked(scores: T, data: Data) -> T:
+    """The scores of the rows of `data`, of which what fills them up is cut; masked ones are NaN."""
+    scores = first_rows(scores, data.n)
+    if data.where is None:
+        return scores
+    return jax.tree.map(lambda x: jnp.where(jnp.asarray(data.where), x, jnp.nan), scores)
+
+
+def log_score(predictions: Distribution | Data, targets: Targets | None = None) -> jax.Array:
+    """The log score of each row, -log p_i(y_i), in nats: smaller is better.
+
+    p_i is the density of prediction i, or the probabilities of labels and counts.  The mean over
+    the rows is the negative log likelihood.  Of a target that is only known to be `Between` two
+    numbers it is -log(F_i(high) - F_i(low)), where F_i is the cdf, and from the upper tails where
+    these are smaller.  In float32 each tail has some 6 digits, down to 1e-38: a probability below
+    that has an infinite score, and of a narrow interval fewer digits are left.
+
+    Args:
+        predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of a family that has
+            `log_prob`.
+
+    Returns:
+        An array ``[n]``; infinite where the target was impossible.  A masked row is NaN, and
+        inside jit an invalid one.
+
+    Raises:
+        TypeError: predictions without `log_prob`, such as `Empirical`, or a `Univariate` family of
+            your own that defines only `quantile`; another wrong type.
+        ValueError: an argument of the wrong shape or, where it is concrete, value.
+
+    See also:
+        `crps`, `pit`.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> cj.log_score(cj.Bernoulli(jnp.array([0.5, 0.9])), jnp.array([1, 0])).round(3).tolist()
+        [0.693, 2.303]
+
+    Reference: Good, Rational decisions, Journal of the Royal Statistical Society B 1952.
+    """
+    data = as_data(predictions, targets, at_least=1, intervals=True)
+    return without_masked(score_rows(None, (padded(data),), _log_score), data)
+
+
+def _log_score(predictions: Distribution, targets: PyTree) -> jax.Array:
+    if not isinstance(targets, Between):
+        return -predictions.log_prob(targets)
+    exact = predictions.log_prob(known_point(predictions, targets))
+    width = unit_interval(predictions, targets).width()
+    # The derivative of a log at 0 would be NaN.
+    is_possible = width > 0
+    hidden = jnp.where(is_possible, jnp.log(jnp.where(is_possible, width, 1.0)), -jnp.inf)
+    return -jnp.where(targets.is_exact(), exact, hidden)
 
 
 def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> jax.Array:

@@ -1,18 +1,233 @@
-"""Where predictions of numbers are wrong: cells of predictions with similar location and spread."""
+"""Where predictions are wrong: cells of classes, or of locations and spreads."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data import NOT_PLAIN, Data, Distribution, clean, padded
+from calibjax._data import NOT_PLAIN, Data, Distribution, as_data, clean, padded
 from calibjax._numbers import absolute, dot
-from calibjax.curves._witness_map import worst_cell
-from calibjax.resampling import check_resamples, critical_value, is_beyond, row_numbers, under_model
+from calibjax.estimators import UniformBinning, bin_means
+from calibjax.resampling import (
+    Bins,
+    check_resamples,
+    critical_value,
+    is_beyond,
+    redrawn_label_counts,
+    row_numbers,
+    under_model,
+)
 from calibjax.scores import numbers_as_data
+
+
+@struct
+class WitnessMap:
+    """Where predictions of classes are wrong; see `witness_map`.
+
+    The rows of the arrays ``[m, b]`` are classes, of Bernoulli predictions only the class 1.
+
+    Args:
+        classes: the label of each row of the arrays, ``[m]``.
+        probability_edges: the ends of the bins of the predicted probability, ``[b + 1]``.
+        predicted: the mean probability of the class in the cell, ``[m, b]``, NaN where it is empty.
+        value: by how much more often the class happened, ``[m, b]``, NaN where the cell is empty.
+        count: the number of rows in each cell, ``[m, b]``.
+        score: the value on a scale on which it is nearly standard normal under a calibrated model,
+            ``[m, b]``, with its sign.
+        significant: whether the score is farther from 0 than the critical score, ``[m, b]``.
+        critical: a calibrated model has a score beyond it, in any of the cells, with a probability
+            of at most 1 - confidence_level.
+        confidence_level: this level.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Categorical(jnp.tile(jnp.array([0.25, 0.05, 0.7]), (1000, 1)))
+        >>> targets = jnp.repeat(jnp.arange(3), jnp.array([250, 50, 700]))
+        >>> found = cj.witness_map(jax.random.key(0), predictions, targets)
+        >>> found.worst_cell() is None, found.count[1, 0].tolist()
+        (True, 1000)
+    """
+
+    classes: jax.Array
+    probability_edges: jax.Array
+    predicted: jax.Array
+    value: jax.Array
+    count: jax.Array
+    score: jax.Array
+    significant: jax.Array
+    critical: jax.Array
+    confidence_level: jax.Array
+
+    def worst_cell(self) -> tuple[int, ...] | None:
+        """The index (row, bin) of the significant cell with the largest score; None if none is.
+
+        It is where the model is most clearly wrong, often a cell of many rows.
+        """
+        return worst_cell(self.score, self.significant)
+
+    def largest_cell(self) -> tuple[int, ...] | None:
+        """The index (row, bin) of the significant cell with the largest value; None if none is.
+
+        It is where the model is most wrong, often a cell of few rows.
+        """
+        return worst_cell(self.value, self.significant)
+
+
+def witness_map(
+    key: jax.Array,
+    predictions: Distribution | Data,
+    targets: ArrayLike | None = None,
+    *,
+    n_bins: int = 10,
+    confidence_level: float = 0.95,
+    n_resamples: int = 999,
+    where: ArrayLike | None = None,
+) -> WitnessMap:
+    """Which classes happen more or less often than predicted, and at which probabilities.
+
+    .. math::
+        \\text{value}_{cb} = \\frac{1}{n_{cb}} \\sum_{i : p_{ic} \\in b} (1\\{y_i = c\\} - p_{ic})
+
+    A cell is a class c and one of n_bins equal intervals b of its predicted probability, which are
+    closed on the right.  A row has a cell for each class, so that it counts m times.  Scores are
+
+    .. math::
+        z_{cb} = \\pm \\sqrt{T_{cb}}, \\qquad T_{cb} = 2 n_{cb}\\, \\mathrm{KL}(
+        \\bar y_{cb} \\| \\bar p_{cb}) \\,
+        \\frac{n_{cb} \\bar p_{cb} (1 - \\bar p_{cb})}{\\sum_{p_{ic} \\in b} p_{ic} (1 - p_{ic})},
+
+    which are on one scale for frequent and for rare events.  All targets are redrawn from the
+    predictions R = n_resamples times, and a cell is significant if its score
+    is farther from 0 than all scores of a data set are in a share confidence_level of these data
+    sets.  So, if rows are independent given the predictions, a calibrated model has *any*
+    significant cell with a probability of at most 1 - confidence_level, for every n and any number
+    of classes.
+
+    Args:
+        key: a key of `jax.random`.
+        predictions, targets, where: as in `Data`, or one `Data` with `where` alone: n >= 2
+            Bernoulli or Categorical predictions.
+        n_bins: the number of bins b, from 1 to 2^24.
+        confidence_level: the probability that no cell is wrongly significant, a number in
+            (0, R / (R + 1)].
+        n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
+
+    Returns:
+        WitnessMap.  Inside jit its numbers are NaN if a kept row is invalid, and no cell is
+        significant.  O(n R + n m) time; O(n m + m b R) memory.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+
+    See also:
+        `residual_map` for numbers, `calibjax.plot.witness` for a picture.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> probs = jnp.tile(jnp.array([0.25, 0.05, 0.7]), (1000, 1))
+        >>> targets = jnp.repeat(jnp.arange(3), jnp.array([240, 120, 640]))
+        >>> found = cj.witness_map(jax.random.key(0), cj.Categorical(probs), targets)
+        >>> row, b = found.worst_cell()
+        >>> row, found.value[row, b].round(2).tolist(), found.probability_edges[b:b + 2].tolist()
+        (1, 0.07, [0.0, 0.10000000149011612])
+
+    Reference: Bröcker and Smith, Increasing the reliability of reliability diagrams, Weather and
+    Forecasting 2007, for redrawn targets; Westfall and Young, Resampling-based multiple testing,
+    Wiley 1993, for the largest of many scores.
+    """
+    check_key(key)
+    data = as_data(predictions, targets, where=where, without=NOT_PLAIN)
+    if not data.predictions.has_labels:
+        raise TypeError(
+            "predictions must be Bernoulli or Categorical, got "
+            f"{type(data.predictions).__name__}; residual_map takes counts and real numbers."
+        )
+    n_bins = UniformBinning(n_bins).n_bins
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    return _witness_map(key, padded(data), level, n_bins=n_bins, n_resamples=n_resamples)
+
+
+@on_all_rows
+def _witness_map(
+    key: jax.Array, data: Data, confidence_level: jax.Array, *, n_bins: int, n_resamples: int
+) -> WitnessMap:
+    data, binning = clean(data), UniformBinning(n_bins)
+    dtype = data.weights.dtype
+    probs, complements = _with_complements(data.predictions)
+    m, first = probs.shape[1], 1 if data.predictions.is_binary else 0
+    kept = data.weights[:, None] != 0
+    bins = jnp.where(kept, binning.intervals(probs), n_bins)
+
+    def bins_of_class(columns: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        p, complement, bins, happened = columns
+        here = jnp.zeros((2, n_bins), jnp.int32).at[:, bins]
+        sizes, events = here.add(jnp.stack([jnp.ones(data.n, jnp.int32), happened]), mode="drop")
+        moments = jnp.stack([p, complement, p * complement], axis=1)
+        return sizes, events, bin_means(moments, bins, sizes)
+
+    happened = (data.targets[:, None] == jnp.arange(m, dtype=jnp.int32)[None]).astype(jnp.int32)
+    columns = jax.tree.map(lambda x: x.T[first:], (probs, complements, bins, happened))
+    sizes, events, means = lax.map(bins_of_class, columns)
+    mean, complement, variance = jnp.moveaxis(means, -1, 0).reshape(3, -1)
+    cell = Bins(mean, complement, variance * sizes.reshape(-1).astype(dtype), sizes.reshape(-1))
+
+    # The labels before the first class have no cell, nor have masked rows.
+    n_cells = sizes.size
+    row_of_class = jnp.arange(m, dtype=jnp.int32) - first
+    has_cell = (bins < n_bins) & (row_of_class >= 0)[None]
+    cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
+    redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
+    critical = cell.critical(redrawn, confidence_level)
+
+    distances = cell.distances(events.reshape(-1))
+    value = events.reshape(-1).astype(dtype) / jnp.maximum(cell.size, 1).astype(dtype) - cell.mean
+    valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
+    of_filled = jnp.where(cell.size > 0, valid, jnp.nan).astype(dtype)
+    score = jnp.sign(value) * jnp.sqrt(distances) * of_filled
+    critical = jnp.sqrt(critical) * valid
+
+    def shaped(x: jax.Array) -> jax.Array:
+        return x.reshape(sizes.shape)
+
+    return WitnessMap(
+        classes=jnp.arange(first, m, dtype=jnp.int32),
+        probability_edges=binning.edges(dtype),
+        predicted=shaped(cell.mean * of_filled),
+        value=shaped(value * of_filled),
+        count=sizes,
+        score=shaped(score),
+        significant=shaped(is_beyond(score, critical)),
+        critical=critical,
+        confidence_level=confidence_level.astype(dtype) * valid,
+    )
+
+
+def _with_complements(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+    """The probability of each label, and of all other labels with all its digits, ``[n, m]``.
+
+    Probabilities are divided by their sum, which may differ a little from 1, as draws are.
+    """
+    probs = predictions.label_probabilities()
+    total = jnp.sum(probs, axis=1, keepdims=True)
+    is_mode = jnp.arange(probs.shape[1])[None] == jnp.argmax(probs, axis=1)[:, None]
+    off_mode = predictions.off_mode_probability()[:, None]
+    return probs / total, jnp.where(is_mode, off_mode, total - probs) / total
+
+
+def worst_cell(size: ArrayLike, significant: ArrayLike) -> tuple[int, ...] | None:
+    """The index of the significant cell whose size is farthest from 0; None if none is.
+
+    The size is a score, for the clearest error, or a value, for the largest one.  The arrays must
+    be concrete.
+    """
+    distances = np.where(np.asarray(significant), np.abs(np.asarray(size)), -1.0)
+    index = np.unravel_index(np.argmax(distances), distances.shape)
+    return tuple(map(int, index)) if distances[index] >= 0 else None
+
 
 # The number of residuals in memory at a time.
 _RESIDUALS = 2**18
