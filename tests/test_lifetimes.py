@@ -78,7 +78,7 @@ BAD = {
     "names of times": (
         FRAME.set_axis(["S_1", "S_2.5", "S_4"]),
         COLUMNS,
-        r"times as their index, got S_1: curves.set_axis\(\[1, 2.5, 4\]\)",
+        r"times as their index, got S_1: curves.set_axis\(times\)",
     ),
     "lengths": (CURVES["functions"], (TIME, EVENT[:2]), "as many events as times"),
     "missing": (FRAME, COLUMNS.assign(week=np.nan), "finite times; row 0 of week is nan"),

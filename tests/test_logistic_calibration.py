@@ -67,8 +67,6 @@ def test_observed_over_expected_and_distances():
     recalibrated = cj.fit_recalibrator(cj.Bernoulli(PROBS), EVENTS, "spline")(cj.Bernoulli(PROBS))
     distance = np.abs(np.asarray(recalibrated.probs, np.float64) - PROBS)
     np.testing.assert_allclose(found.integrated_index, distance.mean(), atol=1e-5)
-    np.testing.assert_allclose(found.median_distance, np.median(distance), atol=2e-3)
-    np.testing.assert_allclose(found.distance_90, np.quantile(distance, 0.9), atol=2e-3)
 
 
 def test_weights_are_rows_that_stand_there_again():

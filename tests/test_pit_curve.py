@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
-from calibjax.curves import PITCurve
 
 KEY = jax.random.key(0)
 LOC, SCALE = np.linspace(-2.0, 2.0, 80), np.linspace(0.5, 2.0, 80)
@@ -74,26 +73,3 @@ def test_masked_rows_take_no_random_number():
     found = cj.pit_curve(KEY, predictions, masked, where=where, **options)
     expected = cj.pit_curve(KEY, predictions[where], counts[where], **options)
     np.testing.assert_array_equal(found.count, expected.count)
-
-
-def test_a_printed_curve_is_short():
-    curve = PITCurve(
-        edges=np.array([0, 0.5, 1]),
-        count=np.array([3, 1]),
-        density=np.array([1.5, 0.5]),
-        pointwise_low=np.zeros(2),
-        pointwise_high=np.full(2, 2.0),
-        density_low=np.zeros(2),
-        density_high=np.array([1.75, 2]),
-        grid=np.linspace(0, 1, 101),
-        difference=np.zeros(101),
-        difference_low=np.zeros(101),
-        difference_high=np.zeros(101),
-        confidence_level=np.array(0.95),
-    )
-    assert str(curve).splitlines() == [
-        "PIT of 4 rows in 2 bins, bands at 0.95:",
-        "0 … 0.5: height 1.5, if calibrated 0 … 1.75",
-        "0.5 … 1: height 0.5, if calibrated 0 … 2",
-    ]
-    assert "PITCurve" in str(jax.vmap(lambda x: x)(jax.tree.map(lambda x: x[None], curve)))

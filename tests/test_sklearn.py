@@ -39,9 +39,8 @@ from calibjax.sklearn import (
     RecalibratedClassifier,
     RecalibratedRegressor,
     ReliabilityDisplay,
-    _recalibrated,
-    _regressor,
-    _scorers,
+    _estimators,
+    _metrics,
     calibration_pvalue_scorer,
     skce_scorer,
 )
@@ -243,7 +242,7 @@ def test_what_regressors_say():
         FrozenEstimator(BayesianRidge()): ("deviation", None),
     }
     for estimator, kind in kinds.items():
-        assert _regressor.kind_of(estimator) == kind
+        assert _estimators.kind_of(estimator) == kind
 
 
 def test_a_trained_regressor():
@@ -321,7 +320,7 @@ def test_maps_are_fitted_to_the_rows_that_were_held_out(name, of_classes, monkey
         fits.append((jax.tree.leaves(predictions)[0], targets, known))
 
     wrapper = RecalibratedClassifier if of_classes else RecalibratedRegressor
-    monkeypatch.setattr(_recalibrated, "fit_recalibrator", fit_recalibrator)
+    monkeypatch.setattr(_estimators, "fit_recalibrator", fit_recalibrator)
     weights = np.ones(n)
     clusters = hospital if "Group" in name else None
     wrapper(base, cv=cv, groups=[1]).fit(x, y, weights, clusters=clusters)
@@ -352,7 +351,7 @@ def test_scorers(monkeypatch):
     def calibration_test(key, predictions, targets):
         return type("", (), {"pvalue": float(np.sum(targets))})
 
-    monkeypatch.setattr(_scorers, "calibration_test", calibration_test)
+    monkeypatch.setattr(_metrics, "calibration_test", calibration_test)
     assert calibration_pvalue_scorer(model, X[NEW], Y[NEW]) == labels.sum()
 
 

@@ -5,13 +5,12 @@ from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
-from calibjax._base.struct import is_array, is_traced, struct, widest_dtype
+from calibjax._base.struct import struct, widest_dtype
 from calibjax._data import Between, Data, Distribution, RowOptions, Targets, clean, padded
 from calibjax.curves._residual_sums import Parts, sums_in_parts, without_equal_weights
 from calibjax.estimators import UniformBinning
@@ -108,18 +107,6 @@ class PITCurve:
     difference_low: jax.Array
     difference_high: jax.Array
     confidence_level: jax.Array
-
-    def __str__(self) -> str:
-        """The bins, their heights and the band for all of them."""
-        if is_traced(self) or not is_array(self.count) or np.ndim(self.count) != 1:
-            return repr(self)
-        columns = self.edges[:-1], self.edges[1:], self.density, self.density_low, self.density_high
-        lines = [
-            f"{low:.3g} … {high:.3g}: height {height:.3g}, if calibrated {least:.3g} … {most:.3g}"
-            for low, high, height, least, most in zip(*map(np.asarray, columns), strict=True)
-        ]
-        shown = f"PIT of {float(np.sum(np.asarray(self.count))):g} rows in {len(lines)} bins"
-        return "\n".join([f"{shown}, bands at {float(self.confidence_level):g}:", *lines])
 
 
 def pit_curve(

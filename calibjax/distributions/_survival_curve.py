@@ -1,6 +1,5 @@
 """Predictions of lifetimes by survival curves on a grid of times."""
 
-import re
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -334,7 +333,10 @@ def times_and_probabilities(curves: Any) -> tuple[Any, Any]:
         try:
             times = np.asarray(curves.index, float)
         except (TypeError, ValueError):
-            raise ValueError(_no_times(list(map(str, curves.index)))) from None
+            raise ValueError(
+                f"curves must have times as their index, got {curves.index[0]}: "
+                "curves.set_axis(times) sets them."
+            ) from None
         try:
             return times, np.asarray(curves, float).T
         except (TypeError, ValueError) as error:
@@ -351,13 +353,3 @@ def times_and_probabilities(curves: Any) -> tuple[Any, Any]:
         raise ValueError(f"curves must have one number of times, got {sizes}.")
     times = np.stack([np.asarray(function.x, float) for function in functions])
     return times, np.stack([np.asarray(function(function.x), float) for function in functions])
-
-
-def _no_times(names: list[str]) -> str:
-    """What to do if the index of a frame holds names, each with one number or not."""
-    said = f"curves must have times as their index, got {names[0]}"
-    numbers = [re.findall(r"\d+\.?\d*", name) for name in names]
-    if any(len(found) != 1 for found in numbers):
-        return f"{said}: curves.set_axis(times) sets them."
-    times = ", ".join(found[0] for found in numbers[:3]) + (", …" if len(numbers) > 3 else "")
-    return f"{said}: curves.set_axis([{times}]) sets them."

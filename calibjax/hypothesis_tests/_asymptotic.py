@@ -39,8 +39,6 @@ from calibjax.intervals import (
     h_and_dependent_sums,
     remark_on_rare_events,
     resampled_errors,
-    three_moment_errors,
-    two_moment_errors,
 )
 from calibjax.kernels import KernelLike
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
@@ -102,8 +100,7 @@ def gamma(
     row_sums, squares = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
     t1, t2 = h.trace() / n, (squares + h.trace(power=2)) / jnp.square(n)
-    errors = two_moment_errors(_mean_error(h, row_sums), t1 / n, t2 / jnp.square(n))
-    return NullComparison(statistic, _gamma_pvalue(statistic, t1, t2), row_sums, errors=errors)
+    return NullComparison(statistic, _gamma_pvalue(statistic, t1, t2), row_sums)
 
 
 def pearson(
@@ -113,9 +110,7 @@ def pearson(
     n = h.count()
     row_sums, _ = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
-    core = h.core() / n
-    errors = three_moment_errors(_mean_error(h, row_sums), core / n)
-    return NullComparison(statistic, _pearson_pvalue(statistic, core), row_sums, errors=errors)
+    return NullComparison(statistic, _pearson_pvalue(statistic, h.core() / n), row_sums)
 
 
 def spectrum(
@@ -278,16 +273,16 @@ def asymptotic_skce_test(
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
-        CalibrationTestResult.  Its confidence_interval holds whether the model is calibrated or
-        not, and its lower end is above 0 only if p <= 1 - confidence_level.  The interval of
-        `skce_confidence_interval` has the same lower end as the one of "bootstrap", and an upper
-        end that is often much lower; it knows of rare events, too.  The standard_error, from row
-        sums of H (Hájek projection), holds for models that are *not* calibrated; under H0 it is too
-        large.  With "features" the estimate and the interval are of the SKCE of the random kernel,
-        and standard_error is None, because the row sums do not show the error of the features.  The
-        null_distribution holds the draws, if there are any.  Inside jit a bad value, or fewer than
-        two kept rows, makes all numbers NaN.  As a loss use `skce`: the estimate of a test has no
-        gradient in bounded memory.
+        CalibrationTestResult.  Its confidence_interval, which "gamma" and "pearson" do not have,
+        holds whether the model is calibrated or not, and its lower end is above 0 only if p <= 1 -
+        confidence_level.  The interval of `skce_confidence_interval` has the same lower end as the
+        one of "bootstrap", and an upper end that is often much lower; it knows of rare events, too.
+        The standard_error, from row sums of H (Hájek projection), holds for models that are *not*
+        calibrated; under H0 it is too large.  With "features" the estimate and the interval are of
+        the SKCE of the random kernel, and standard_error is None, because the row sums do not show
+        the error of the features.  The null_distribution holds the draws, if there are any.  Inside
+        jit a bad value, or fewer than two kept rows, makes all numbers NaN.  As a loss use `skce`:
+        the estimate of a test has no gradient in bounded memory.
 
     Raises:
         TypeError, ValueError: as in `skce`; weights, clusters or times are given, and method is

@@ -27,7 +27,7 @@ from calibjax._numbers import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import NormInterval, remark_on_rare_events, three_moment_errors
+from calibjax.intervals import remark_on_rare_events
 from calibjax.kernels import KernelLike
 
 Family = TypeVar("Family", bound=Distribution)
@@ -67,10 +67,9 @@ def asymptotic_cme_test(
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.
 
     Returns:
-        CalibrationTestResult; its estimate is `ucme`, of which the confidence_interval says how
-        large it may be.  Inside jit a bad value, too few kept rows or a singular covariance makes
-        all numbers NaN.  Outside of jit the method says so if fewer than ten rare events are
-        expected, which are targets other than the most probable one.
+        CalibrationTestResult; its estimate is `ucme`.  Inside jit a bad value, too few kept rows or
+        a singular covariance makes all numbers NaN.  Outside of jit the method says so if fewer
+        than ten rare events are expected, which are targets other than the most probable one.
 
     Raises:
         TypeError, ValueError: as in `skce`; n <= J, or S is singular, for example because two
@@ -140,14 +139,10 @@ def _asymptotic_cme_test(
     # The weights of the locations are 1, or all NaN if a location is invalid.
     statistic = jnp.where(singular, jnp.nan, statistic * jnp.prod(locations.weights))
     estimate = jnp.where(jnp.isnan(statistic), jnp.nan, jnp.mean(jnp.square(mean)))
-    # The estimate is the squared norm of z_bar / sqrt(J), whose error has this covariance.
-    covariance = all_sum(dot(centred.T, centred), axis) / (n * (n - 1) * n_locations)
-    errors = three_moment_errors(jnp.trace(covariance), covariance)
     result = CalibrationTestResult(
         statistic=statistic,
         pvalue=gammaincc(jnp.asarray(n_locations / 2, statistic.dtype), statistic / 2),
         estimate=estimate,
-        interval=NormInterval(estimate, errors),
         method=f"asymptotic_cme_test, {n_locations} locations",
     )
     return result, singular

@@ -25,8 +25,6 @@ from calibjax.intervals._norm_intervals import (
     IntervalOf,
     MeanInterval,
     NormInterval,
-    three_moment_errors,
-    two_moment_errors,
 )
 from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events, remark_on_rare_events
 from calibjax.intervals._skce_interval import (

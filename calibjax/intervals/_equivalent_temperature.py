@@ -5,9 +5,7 @@ others, then for i != j
 
     E h_ij = k_P(p_i, p_j) <mu(q_i) - mu(p_i), mu(q_j) - mu(p_j)>
 
-with the mean embeddings mu.  For labels a mean embedding is a sum over labels, and h with any
-kernel has the expectation (q_i - p_i)^T K_ij (q_j - p_j), where K_ij is the kernel at both
-predictions and all pairs of labels.
+with the mean embeddings mu, which are sums over labels if there are labels.
 """
 
 import functools
@@ -36,7 +34,6 @@ from calibjax._numbers import dot
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
-    JointResidual,
     PITResidual,
     SumOfTerms,
     Term,
@@ -70,9 +67,6 @@ def tempered_sums(
 
     def term_sums(term: Term) -> jax.Array:
         residual = term.residual
-        if are_labels and isinstance(residual, JointResidual):
-            sums = _sums_of_joint_kernel(residual.kernel, predictions, weights, temperatures)
-            return times(term.factor, sums)
         if isinstance(residual, FeatureResidual | PITResidual) and are_labels:
             products = functools.partial(_products_of_features, residual.feature)
         elif isinstance(residual, PITResidual):
@@ -82,9 +76,8 @@ def tempered_sums(
             products = functools.partial(of_embeddings, residual.kernel)
         else:
             raise NotImplementedError(
-                f"equivalent_temperature with a joint kernel, {describe(residual)}, needs "
-                f"predictions over finitely many labels, got {type(predictions).__name__}; use a "
-                "TensorProduct, or sums and multiples of them."
+                f"equivalent_temperature is not known for a joint kernel, {describe(residual)}; "
+                "use a TensorProduct, or sums and multiples of them."
             )
         # The kernel on predictions is made once for all temperatures.
         pairs = pairwise(term.prediction_kernel, predictions, predictions)
@@ -93,27 +86,6 @@ def tempered_sums(
         return times(term.factor, sums)
 
     return kernel.total(term_sums)
-
-
-def _sums_of_joint_kernel(
-    kernel: KernelLike, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
-) -> jax.Array:
-    """In one pass over all pairs of rows and of labels."""
-    gaps = lax.map(lambda t: _label_gaps(predictions, t), temperatures)
-    gaps = jnp.moveaxis(gaps * weights[None, :, None], 0, -1)
-    labels = all_labels(predictions)
-
-    def row_sums(row: tuple[Distribution, jax.Array, jax.Array]) -> jax.Array:
-        p, gap, index = row
-
-        def with_other(q: Distribution) -> jax.Array:
-            return vmap_pairs(lambda y, z: kernel((p, y), (q, z)))(labels, labels)
-
-        values = jax.vmap(with_other)(predictions).astype(gap.dtype).at[index].set(0.0)
-        return jnp.sum(gap * jnp.tensordot(values, gaps, ((0, 2), (0, 1))), axis=0)
-
-    rows = predictions, gaps, jnp.arange(weights.shape[0])
-    return jnp.sum(lax.map(row_sums, rows), axis=0)
 
 
 def _products_of_embeddings(
@@ -269,7 +241,8 @@ def equivalent_temperature(
 
     Args:
         key: a key of `jax.random`.
-        kernel: a TensorProduct, or sums and multiples of them; for labels any kernel.
+        kernel: a TensorProduct, or of labels a FeatureKernel or PITKernel, or sums and multiples of
+            them.
         predictions, targets: as in `Data`, or one `Data`: n >= 2 predictions of a family that
             `temper` takes.
         confidence_level: a number in (0, 1).
@@ -284,7 +257,7 @@ def equivalent_temperature(
     Raises:
         TypeError: the family of the predictions cannot be tempered.
         TypeError, ValueError: as in `skce` and `skce_confidence_interval`.
-        NotImplementedError: a joint kernel of predictions that are not over labels.
+        NotImplementedError: a joint kernel.
 
     See also:
         `fit_temperature` for the temperature that recalibrates a model.

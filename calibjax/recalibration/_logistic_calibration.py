@@ -34,7 +34,6 @@ class LogisticCalibration(NamedTuple):
         intercept_beside_slope: a of a + b logit p.
         pvalue: of the hypothesis a = 0 and b = 1, by the likelihood ratio.
         integrated_index: the mean distance of p from the smooth curve of frequencies, the ICI.
-        median_distance, distance_90: the median and the 90 % quantile of this distance, E50, E90.
         n_rows, n_events: how many rows there are, and how many events.
         words: why something is infinite or NaN, or nothing.
 
@@ -52,22 +51,19 @@ class LogisticCalibration(NamedTuple):
     intercept_beside_slope: float
     pvalue: float
     integrated_index: float
-    median_distance: float
-    distance_90: float
     n_rows: int
     n_events: int
     words: str = ""
 
     def __repr__(self) -> str:
         """Words, as `print` shows them."""
-        distances = f"{self.integrated_index:.4g}, median {self.median_distance:.4g}"
         lines = [
             f"LogisticCalibration of {self.n_rows} rows, {self.n_events} events",
             f"  observed / expected {self.observed_over_expected}: 1 is right",
             f"  intercept {self.intercept}: 0 is right, above 0 risks are too low",
             f"  slope {self.slope}: 1 is right, below 1 the model is too sure",
             f"  p = {self.pvalue:.3g} of the intercept 0 with the slope 1",
-            f"  integrated calibration index {distances}, 90 % below {self.distance_90:.4g}",
+            f"  integrated calibration index {self.integrated_index:.4g}",
         ]
         return "\n".join(lines + [f"  {self.words}"] * bool(self.words))
 
@@ -169,12 +165,6 @@ def logistic_calibration(
     share = float(sampling.shares() @ happened)
     low, high = wilson_interval(happened, level, sampling)
     distance = np.abs(run(fit_spline(rows).steps, rows.probs) - rows.probs)[:, 1]
-    order = np.argsort(distance)
-    below = np.cumsum(sampling.shares()[order])
-    median, distance_90 = (
-        float(distance[order][min(np.searchsorted(below, x - 1e-9), len(order) - 1)])
-        for x in (0.5, 0.9)
-    )
     return LogisticCalibration(
         observed_over_expected=Estimate(share / expected, low / expected, high / expected),
         intercept=of_intercept,
@@ -182,8 +172,6 @@ def logistic_calibration(
         intercept_beside_slope=float(beside),
         pvalue=pvalue,
         integrated_index=float(sampling.shares() @ distance),
-        median_distance=median,
-        distance_90=distance_90,
         n_rows=len(happened),
         n_events=int(happened.sum()),
         words=words,
