@@ -62,7 +62,7 @@ def test_the_picture(evaluation):
     ax = plot.segments(found)
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels[-1] == "all rows (120)" and labels[-2] == "C (40)" and len(labels) <= 12
-    ax = plot.segments(found, statistic="sureness")
+    ax = plot.segments(found, statistic="calibration slope")
     assert ax.get_xlabel() == "factor that logits should have"
     with pytest.raises(ValueError, match="statistic must be one that a segment has"):
         plot.segments(found, statistic="spread")

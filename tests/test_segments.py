@@ -282,7 +282,7 @@ def test_scores_of_gamma_variables():
     ],
 )
 def test_only_factors_near_1_are_stated(observed, words):
-    assert effect_in_words("sureness", observed, 1.0) == words
+    assert effect_in_words("calibration slope", observed, 1.0) == words
 
 
 def one_segment(**given):

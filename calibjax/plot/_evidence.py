@@ -155,7 +155,7 @@ _WIDTH = 26
 # What is shown of each statistic of segments.
 _UNITS = {
     "rate": "observed rate",
-    "sureness": "factor that logits should have",
+    "calibration slope": "factor that logits should have",
     "location": "targets above predictions (predicted deviations)",
     "spread": "observed spread / predicted spread",
     "coverage": "coverage of central intervals",

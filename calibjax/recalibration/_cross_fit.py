@@ -252,9 +252,8 @@ def decompose_score(
         score: "log", the log score in nats, of labels; "brier", (p - y)^2 of two classes and the
             sum of squares over all classes of more; "crps", in units of the targets, of numbers.
             By default "log" of labels and "crps" of numbers.
-        method: how to recalibrate, as in `fit_recalibrator`.  By default "spline" for two classes,
-        "svs"
-            for more, and "pit_beta" for numbers: of few parameters, for the sake of the bias.
+        method: as in `fit_recalibrator`.  By default "spline" for two classes, "svs" for more, and
+            "pit_beta" for numbers: of few parameters, for the sake of the bias.
         folds: a number of folds of 2 or more, or the number of the fold of each row, ``[n]``, such
             as weeks in blocks.
         clusters: as in `Data`; they stay together in a number of folds, and count as one in

@@ -169,7 +169,7 @@ def effects_of(
         low, high = (np.sqrt(square / np.where(s > 0, s, np.nan)) for s in (most, least))
         high = np.where(least > 0, high, np.inf)
         return Effects(np.sqrt(square), p, low, high, np.sqrt(least), np.sqrt(most))
-    if statistic in ("sureness", "location"):
+    if statistic in ("calibration slope", "location"):
         step, least, most = (s / information for s in (observed_sums, least, most))
         observed = p + step
         return Effects(observed, p, observed - most, observed - least, p + least, p + most)
@@ -191,7 +191,7 @@ def _end(observed: np.ndarray, a: np.ndarray, sign: int) -> np.ndarray:
 
 def in_words(statistic: str, observed: float, predicted: float) -> str:
     """The error as part of a sentence."""
-    if statistic == "sureness":
+    if statistic == "calibration slope":
         # Farther from 1 a step of Newton goes too far, or not far enough.
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
             return "much too sure" if observed < 1 else "far from sure enough"

@@ -36,9 +36,9 @@ class Segment:
         conditions: the level of each column, none for all rows.
         n: the number of rows.
         n_effective: (sum w)^2 / sum w^2, which is n if all rows weigh the same.
-        statistic: "rate" and "sureness" of events; "class 0", …, "top label" and "sureness" of
-            classes; "location", "spread" and "coverage" of numbers.
-        observed: frequencies as they are; of sureness about the factor by which logits should be
+        statistic: "rate" and "calibration slope" of events; "class 0", …, "top label" and
+            "calibration slope" of classes; "location", "spread" and "coverage" of numbers.
+        observed: frequencies as they are; of a slope about the factor by which logits should be
             multiplied, one step of Newton from 1 to the most likely one: far from 1 it says which
             way, and not how far; of location the shift in predicted deviations; of spread the ratio
             of what was observed, around the location of the segment, to what was predicted, both as
@@ -47,8 +47,8 @@ class Segment:
         predicted: what a calibrated model has on average, in the same units.
         value: observed - predicted.
         interval: of the value; all intervals hold the true values with a probability of 95 %.
-            It holds 0 if and only if pvalue > 0.05.  Those of sureness and location take the
-            variance that the model says: where the spread is wrong too, see its own interval.
+            It holds 0 if and only if pvalue > 0.05.  Those of calibration slope and location take
+            the variance that the model says: where the spread is wrong too, see its own interval.
         expected: the range of `observed` if the model is calibrated, with 95 % for all at once.
         score: nearly standard normal if the model is calibrated.
         pvalue: adjusted for all segments and statistics.

@@ -42,9 +42,9 @@ def segment_test(
     region = north and lead time = 3; all rows are one, too.  In each, sums of residuals that people
     read are compared with what the model itself says of them:
 
-    - events: the rate, and sureness, the slope that logits should have;
+    - events: the rate, and the calibration slope, that of logits;
     - classes: the frequency of each of up to 20 classes, the accuracy of the most probable class,
-      and sureness;
+      and the calibration slope;
     - numbers, counts, ordered classes, samples and quantiles: location, spread around the location
       of the segment, and the coverage of central 90 % intervals, or of the two levels of
       quantiles that are nearest to them.

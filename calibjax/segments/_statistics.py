@@ -3,18 +3,19 @@ r"""What is tested of a segment: residuals of rows that a person can read, with 
 **Events** (two classes), with the residual r = y - p:
 
 - rate: r;
-- sureness: r (l - c) with the logit l of p and the centre c = sum w^2 v l / sum w^2 v of the
-  segment, v = p (1 - p).  It is the derivative of the log likelihood in the slope of logits, and
-  under the model it is not correlated with the rate.  Logits count as no further from their mean
-  over all rows than 2 deviations, both weighted by v: a wrong row at p = 1 is not all there is.
+- calibration slope: r (l - c) with the logit l of p and the centre c = sum w^2 v l / sum w^2 v of
+  the segment, v = p (1 - p).  It is the derivative of the log likelihood in the slope of logits,
+  and under the model it is not correlated with the rate.  Logits count as no further from their
+  mean over all rows than 2 deviations, both weighted by v: a wrong row at p = 1 is not all there
+  is.
 
 **Classes**, with the indicators e of the target and its probabilities p:
 
 - the frequency of each class, e_c - p_c, of up to 20 classes;
 - top label: whether the most probable class came, minus its probability;
-- sureness: log p_y - E log p_Y, the derivative of the log likelihood in the inverse temperature,
-  where log p - E log p is cut off at -2 deviations of all rows, each row weighted as for events by
-  the variance of its most probable class.
+- calibration slope: log p_y - E log p_Y, the derivative of the log likelihood in the inverse
+  temperature, where log p - E log p is cut off at -2 deviations of all rows, each row weighted as
+  for events by the variance of its most probable class.
 
 **Numbers**, counts and ordered classes, with the normal score z of U = F(y):
 
@@ -107,7 +108,7 @@ class Uncentred:
 
 @struct
 class EventStatistics:
-    """Rate and sureness of events.
+    """Rate and calibration slope of events.
 
     Args:
         middle: the mean logit of all rows, from which logits are counted: sums keep more digits.
@@ -117,7 +118,7 @@ class EventStatistics:
     middle: jax.Array
     most: jax.Array
 
-    names: ClassVar = ("rate", "sureness")
+    names: ClassVar = ("rate", "calibration slope")
     n_residuals: ClassVar = 2
     #: Whether moments are known without draws.
     knows_moments: ClassVar = True
@@ -180,7 +181,7 @@ class EventStatistics:
 
 @struct
 class ClassStatistics(Uncentred):
-    """Frequencies of classes, of the most probable one, and sureness.
+    """Frequencies of classes, of the most probable one, and calibration slope.
 
     Args:
         n_classes: m.
@@ -218,8 +219,8 @@ class ClassStatistics(Uncentred):
         p, deviations = self._probabilities_and_deviations(predictions)
         top = jnp.argmax(p, axis=1).astype(labels.dtype)
         is_top = (labels == top[:, None]).astype(p.dtype) - jnp.max(p, axis=1)[:, None]
-        sureness = jnp.take_along_axis(deviations, labels, axis=1)
-        found = jnp.stack([is_top, sureness], axis=2)
+        slope = jnp.take_along_axis(deviations, labels, axis=1)
+        found = jnp.stack([is_top, slope], axis=2)
         if not self.has_classes:
             return found
         indicators = jax.nn.one_hot(labels, self.n_classes, dtype=p.dtype)
@@ -252,7 +253,7 @@ class ClassStatistics(Uncentred):
 def names_of_classes(n_classes: int) -> tuple[str, ...]:
     """What the statistics of so many classes are called."""
     classes = [f"class {c}" for c in range(n_classes)] if n_classes <= _MOST_CLASSES else []
-    return (*classes, "top label", "sureness")
+    return (*classes, "top label", "calibration slope")
 
 
 def event_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) -> EventStatistics:
