@@ -49,28 +49,30 @@ def calibration_test(
 ) -> CalibrationTestResult:
     """Is this model calibrated?  A small p-value says that it is not.
 
-    It is `aggregated_skce_test` with `default_kernels`: targets drawn from the predictions show
-    what chance does, and kernels of several kinds and scales look for errors.  Its level is exact
-    for every family, every number of rows, and however rare events are: if the model is calibrated,
-    and rows are independent given the predictions, the p-value is at most a with probability at
-    most a.  Rows that depend on each other need `clusters` or `times`: calibrated forecasts for
-    four steps ahead, issued at every step, are rejected in more than a third of all cases without.
+    It is `aggregated_skce_test` with `default_kernels`: the statistic of the data is compared with
+    that of targets drawn from the predictions, and kernels of several kinds and scales look for
+    errors.  Its level is exact for every family, every number of rows, and events of any rarity: if
+    the model is calibrated, and rows are independent given the predictions, the p-value is at most
+    a with probability at most a.  Rows that depend on each other need `clusters` or `times`:
+    without them, calibrated forecasts for four steps ahead, issued at every step, are rejected in
+    more than a third of all cases.
 
     **Covariates** are what else is known of a row before its target: age, region, lead time.  With
-    them the test asks more, for whatever kind of row the predictions are wrong,
+    them the hypothesis is that the predictions are right for every kind of row,
 
     .. math::
         H_0: \\mathrm{law}(Y \\mid P, X) = P,
 
     which is false for a climatology, or for the prior given as posterior, although both are
-    calibrated without X.  Its level is exact in the same sense, given predictions and covariates.
-    There are four families of kernels: those on predictions alone; on each column; on each pair of
+    calibrated without X.  The level is exact in the same sense, given predictions and covariates.
+    There are four families of kernels: on predictions alone; on each column; on each pair of
     columns, for errors that only two columns together show; and on predictions and a column.
-    Kernels of columns are centred, and see location and spread of numbers and vectors, and
-    frequencies, most likely class and log probability of labels (of up to 32 classes).  The largest
-    score of each family is transformed as those of kernels are (`aggregated_skce_test`), so that
-    1225 pairs drown nothing else, and the statistic is the largest of these four.  Numbers enter by
-    their ranks: no monotone change of a column matters, and neither do names of categories.
+    Kernels of columns are centred.  They see location and spread of numbers and vectors, and of
+    labels (up to 32 classes) frequencies, the most likely class and the log probability.  The
+    largest score of each family is transformed as those of kernels are (`aggregated_skce_test`),
+    and the statistic is the largest of the four, so that 1225 pairs drown nothing else.  Numbers
+    enter by their ranks: no monotone change of a column matters, and neither do names of
+    categories.
 
     O(n n_resamples) time, and memory that does not depend on n_resamples; with d columns
     O(n d^2 n_resamples).  Rows on several devices stay where they are.
@@ -137,9 +139,9 @@ def aggregated_skce_test(
 ) -> CalibrationTestResult:
     """Is the SKCE of any of several kernels too large for a calibrated model?
 
-    The targets are redrawn from the predictions n_resamples times.  For each kernel k, z_k^b brings
-    the biased SKCE of draw b to a scale on which it is nearly standard normal under H0, and z_k^0
-    is the number of the observed targets.  With M^b = max_k z_k^b,
+    The targets are redrawn from the predictions n_resamples times.  For each kernel k, z_k^b is the
+    biased SKCE of draw b on a scale on which it is nearly standard normal under H0, and z_k^0 is
+    that of the observed targets.  With M^b = max_k z_k^b,
 
     .. math::
         p = \\frac{1 + \\#\\{b \\ge 1: M^b \\ge M^0\\}}{n_{resamples} + 1}.
@@ -149,35 +151,37 @@ def aggregated_skce_test(
     draws, and however rare events are.  Observed and redrawn targets are then exchangeable, and the
     transformation to z is symmetric in all of them.  Kernels must not depend on targets.
 
-    Predictions that are samples (`Empirical` without weights) are tested by exchange: in each draw,
-    one of the S + 1 values of a row, its S samples and its target, chosen at random, plays the
-    target, and the kernels see the set of all of them.  If the samples are independent draws from
-    the law of the target, the level is exact for every S >= 1: a model is not rejected because its
-    samples are few.  Weighted samples, and mixtures of samples, are taken for the law itself.
+    Predictions that are samples (`Empirical` without weights) are tested by exchange.  In each draw
+    one of the S + 1 values of a row, its S samples and its target, is chosen at random to be the
+    target, and the kernels see the set of all values.  If the samples are independent draws from
+    the distribution of the target, the level is exact for every S >= 1: a model is not rejected
+    because it has few samples.  Weighted samples, and mixtures of samples, are taken for the
+    distribution itself.
 
-    Of `Quantiles` the default kernels judge the PIT U = F(y) of a target between two levels, drawn
-    evenly.  Targets that are equal to a quantile, as those of a law with an atom may be, are
-    judged in favour of the predictions, which say only in which range the cdf jumps there: first,
-    PITs in the jump are chosen that make the SKCE of the default kernels small, nearly the
-    smallest.  With such targets the level is not a theorem: it was kept in all cases that were
-    tried but for a coin with quantiles at 0.001 and 0.999, where 7 % were rejected at 0.05.
+    For `Quantiles` the default kernels judge the PIT U = F(y), drawn evenly between the two levels
+    around a target.  A target that is equal to a quantile, as targets of a distribution with atoms
+    may be, is judged in favour of the predictions, which say only in which range the cdf jumps
+    there: its PIT in the jump is chosen such that the SKCE of the default kernels is nearly as
+    small as possible.  With such targets the level is not a theorem.  It was kept in all cases that
+    were tried but one: for a coin with quantiles at 0.001 and 0.999, 7 % were rejected at 0.05.
 
-    **Rows that depend on each other**, in clusters or over times, are compared with no draws but
-    with data sets whose residuals are the observed ones, multiplied with random numbers that
-    depend on each other as the rows may (`resampling/_multipliers.py`).  The level is right for
-    many clusters or times, in most cases from ten clusters on.  So are rows that are censored by
-    an unknown law, each with a multiplier of its own; if `Between` says when each row would have
-    been censored, draws are hidden in the same way, and the level is exact.
+    **Rows that depend on each other**, in clusters or over times, are tested by a wild bootstrap:
+    draws are the observed residuals times random multipliers that depend on each other as the rows
+    may (`resampling/_multipliers.py`).  The level is right for many clusters or times, in most
+    cases from ten clusters on.  Rows that are censored by an unknown law have a multiplier each; if
+    `Between` says when each row would have been censored, draws are hidden in the same way, and the
+    level is exact.
 
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
 
-    Above n = n_features, prediction kernels are interpolated from n_features landmarks, rows that
-    are evenly spaced.  This gives kernels that depend on predictions only: the level remains exact,
-    wide kernels hardly change, and kernels that are narrower than the distances of the landmarks
-    become wider.  A kernel of real targets or counts is replaced by waves with some of its
-    frequencies.  O(n n_features) time for each number of a feature and each draw;
-    O(n + n_features (n_features + 100 M)) memory for features of M numbers, as many as classes.
+    Above n = n_features rows, prediction kernels are interpolated from n_features landmarks, which
+    are evenly spaced rows.  The interpolated kernels depend on predictions only, so that the level
+    remains exact; wide kernels hardly change, and kernels that are narrower than the distances of
+    the landmarks become wider.  A kernel of real targets or counts is replaced by waves with some
+    of its frequencies.  A pass takes O(n n_features) time for each number of a feature and each
+    draw, and O(n + n_features (n_features + 100 M)) memory for features of M numbers, as many as
+    classes.
 
     Args:
         key: a key of `jax.random`.
@@ -194,14 +198,13 @@ def aggregated_skce_test(
 
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
-        estimate is the unbiased SKCE of the kernel that attains the maximum (of the changed kernel
-        above n_features rows, and of samples with the target among them), and `members` says which
-        kernel that is, and has the estimates, scores z, p-values and intervals of all kernels.  The
-        confidence_interval is for the SKCE of the kernel with the maximum; as the intervals of all
-        kernels hold simultaneously, it may be chosen after the fact.  It excludes 0 if and only if
-        p <= 1 - confidence_level, unless data vary more than the model's draws: then it may contain
-        0 in spite of a smaller p-value.  Inside jit a bad value, or fewer than two kept rows, makes
-        all numbers NaN.
+        estimate is the unbiased SKCE of the kernel with the largest score (above n_features rows of
+        the interpolated kernel, and for samples with the target among them); `members` has the
+        estimates, scores z, p-values and intervals of all kernels.  The confidence_interval is for
+        the SKCE of that kernel, and may be chosen after the fact, since the intervals of all
+        kernels hold simultaneously.  It excludes 0 if and only if p <= 1 - confidence_level, unless
+        data vary more than the model's draws: then it may contain 0 in spite of a smaller p-value.
+        Inside jit a bad value, or fewer than two kept rows, makes all numbers NaN.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;

@@ -51,43 +51,45 @@ def fit_recalibrator(
                         them
     ==================  ============================================================================
 
-    All but "isotonic" and "venn_abers" minimise the mean log loss plus the penalty.  L' is L after
-    a temperature.  "beta", "spline" and "isotonic" of more than two classes look at each class
-    alone, and rows are divided by their sums.
+    Every map but "isotonic" and "venn_abers" minimises the mean log loss plus its penalty.  L' is L
+    after a fitted temperature.  With more than two classes, "beta", "spline" and "isotonic" are
+    fitted to each class against the rest, and each row is divided by its sum.
 
-    "auto" predicts each fifth of the rows by fits to the others, of "nothing" as well, and takes
-    the mixture sum_k w_k q_k with the least log loss there, found by EM, without small parts.  With
-    clusters or times, fifths of them are left out.  Of more than 30 classes it tries no curves, and
-    of more than 200 no matrix.
+    "auto" fits each candidate, "nothing" included, to four fifths of the rows and predicts the
+    other fifth.  It returns the mixture sum_k w_k q_k with the least log loss on these held-out
+    rows; the weights are found by EM, and those below 0.02 become 0.  With clusters or times,
+    fifths of the clusters or times are held out.  With more than 30 classes the curves are no
+    candidates, and with more than 200 the matrix is none.
 
-    "isotonic" and "venn_abers" tie probabilities that differ by less than 1e-6 of their size, some
-    roundings of float32, whatever else is in their rows and in whatever dtype they come: at a fit
-    and where a map is used.  Above 1 - 2^-10 rows are told apart by the sum of the other classes,
-    up to 0.1 % of it; if an event was given by one number, as far as float32 tells this from 1.
+    "isotonic" and "venn_abers" treat probabilities as equal if they differ by less than 1e-6 of
+    their size, which is a few roundings of float32, at the fit and where the map is used.
+    Probabilities above 1 - 2^-10 are compared by the sum of the other classes, which has more
+    digits, and are equal within 0.1 % of it; a Bernoulli probability that is given by one number is
+    compared as far as float32 tells it from 1.
 
-    Of other methods probabilities of 0 become max(half of the smallest positive one, 1e-15) if the
-    fitting rows have zeros, else 1e-15: one impossible target would decide over everything.  The
-    rule is part of the map.  At the end (1 - 1 / (n + 1)) q + 1 / ((n + 1) m) takes the place of q,
-    but of "nothing" and "venn_abers": what did not happen in n rows may happen.  But of
-    `Categorical` predictions that are ``ragged``, whose rows have fewer classes or more, zeros stay
-    zeros, at a fit and where a map is used, and only what a row has counts.
-    A row that comes alone, a class that never came, and decisions that are all right have a map
-    too; ``fit.converged`` says whether there was a minimum.
+    For the other methods a probability of 0 would let one impossible target decide the fit.  It
+    becomes max(half of the smallest positive probability, 1e-15) if the fitting rows have zeros,
+    else 1e-15; this rule is part of the map.  At the end q becomes (1 - 1 / (n + 1)) q + 1 / ((n +
+    1) m), except after "nothing" and "venn_abers": what did not happen in n rows may still happen.
+    `Categorical` predictions that are ``ragged``, whose rows differ in their number of classes,
+    keep their zeros at the fit and where the map is used, and only the classes of a row count.
+    There is a map even if there is one row, if a class never came, or if all decisions are right;
+    ``fit.converged`` says whether the loss has a minimum.
 
-    **Groups** of rows, by columns such as region or age: the map for all rows moves logits l of
-    labels, and segments s move them further, to l + sum_s (a_s + b_s x) over the segments of a row,
-    with x = (l - mean) / deviation.  Segments are levels of columns, and pairs of levels with at
-    least 20 rows, the 200 largest; pairs have no b.  Ridge penalties draw a and b to 0.  Shifts of
-    levels, slopes, and shifts of pairs are added one after another, each with the strength of 5 for
-    which rows left out lose least, and only if that is more than a standard error less.  With
-    clusters or times, parts of them are left out, and the error is that between parts.  Of many
-    classes each one is moved alone; it must gain more, so that chance moves one as seldom, and all
-    together must gain as well.  Of numbers l are the logits of G at the levels, l becomes
-    l + sum_s (a_s + b_s l), so that b recalibrates spreads, and rows are left out at all levels.
-    O(n S^2) time for S segments.
+    **Groups** of rows are columns such as region or age.  The map for all rows gives logits l of
+    labels, and the segments s of a row move them to l + sum_s (a_s + b_s x) with x = (l - mean) /
+    deviation.  Segments are the levels of columns, and the 200 largest pairs of levels with at
+    least 20 rows; pairs have no b.  Ridge penalties draw a and b to 0.  Shifts of levels, slopes,
+    and shifts of pairs are added one after another: each with the one of 5 strengths that has the
+    least loss on held-out rows, and only if that loss is lower by more than a standard error.  With
+    clusters or times, parts of them are held out, and the standard error is that between parts.
+    With many classes each class is moved by itself; it must gain more, so that chance moves a
+    class as seldom as with two, and all classes together must gain, too.  For numbers l are the
+    logits of G at the levels and become l + sum_s (a_s + b_s l), so that b changes spreads; a row
+    is held out at all levels at once.  The time is O(n S^2) for S segments.
 
-    **Numbers.**  A monotone map G of the unit interval makes of the cdf F the cdf G(F(y)), of
-    quantiles F^{-1}(u) the quantiles F^{-1}(G^{-1}(u)), and so of samples:
+    **Numbers.** A monotone map G of the unit interval turns the cdf F into G(F(y)), and quantiles
+    F^{-1}(u), and samples likewise, into F^{-1}(G^{-1}(u)):
 
     ==================  ============================================================================
     ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0: of normal predictions shift and scale
@@ -105,46 +107,46 @@ def fit_recalibrator(
                         better still, each by more than a standard error of the gain in parts
     ==================  ============================================================================
 
-    All but "conformal" minimise the mean over levels u of the log loss of G(u) as the probability
-    of U <= u, so that the targets of quantiles and of samples need not be known better than they
-    are.  The levels are those of the quantiles, k / (S + 1) of S <= 40 samples, and else 0.01,
-    0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99, between which `Recalibrated` says what happens.
+    Every map but "conformal" minimises the mean over levels u of the log loss of G(u) as the
+    probability of U <= u.  It asks only on which side of each level a target is, which is all that
+    quantiles and samples say.  The levels are those of the quantiles, k / (S + 1) for S <= 40
+    samples, and else 0.01, 0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99; `Recalibrated` says what happens
+    between them.
 
-    "auto" and "conditional" leave out one of ten parts of the rows in turn: with `clusters` these
-    are tenths of the clusters, by chance, with `times` consecutive ones, and else parts of the rows
-    in their order, since neighbours may be alike.  They are judged by the score that counts for
-    such forecasts: of quantiles and samples by the CRPS, in units of the targets, of densities and
-    counts by the log score, less that of the forecast as it is, with the levels as ends of cells;
-    of ranges it is the log score of the range.  Mixtures have the least such score, too.  A season
-    that comes next may still be another one than all parts of those before.
+    "auto" and "conditional" hold out each of ten parts of the rows in turn: with `clusters` tenths
+    of the clusters, by chance, with `times` consecutive ones, and else parts of the rows in their
+    order, since neighbours may be alike.  Candidates are judged by the score that suits the
+    forecasts: the CRPS of quantiles and samples, in units of the targets; of densities and counts
+    the log score, less that of the forecast as it is, with the levels as ends of cells; and of
+    `Between` targets the log score of their interval.  The weights of a mixture have the least such
+    score.  The next season may still be unlike all parts of those before.
 
-    "conditional" recalibrates local errors of bias and spread.  With `covariates` s has their
-    normal scores, too, if that predicts parts better.  How many rows c the map G stands for, 20 to
-    2000, and the width h, 1, 0.5 or 0.25, are those that predict parts best; if none is better than
-    G there, or of fewer than 100 rows, the map is G.  It keeps 4096 of the rows at most, every so
-    manyth of more.  Of fewer than 20 rows "auto" and "conditional" are "nothing".
+    "conditional" corrects local errors of bias and spread.  With `covariates` s has their normal
+    scores, too, if that lowers the score of held-out parts.  The number of rows c that G stands
+    for, from 20 to 2000, and the width h, 1, 0.5 or 0.25, are those with the least score there; if
+    none is better than G, or with fewer than 100 rows, the map is G.  The map keeps at most 4096
+    rows, evenly spaced among more.  With fewer than 20 rows "auto" and "conditional" are "nothing".
 
-    Of counts, whose U lies between F(y - 1) and F(y), a map makes `Ordinal` predictions, tables of
-    G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all counts from there on:
-    a table is a law that every function takes.
+    For counts, where U lies between F(y - 1) and F(y), a map makes `Ordinal` predictions: tables of
+    G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all larger counts.
 
-    Of counts, and of targets that are known as ranges, `Between`, the share of U <= u given its
-    interval is that under the map itself, found in turn with it (the EM algorithm; of
-    "pit_isotonic" this is the estimate of Turnbull), and under "pit_spline" for "auto" and
-    "conditional".
+    For counts, and for `Between` targets, the share of U <= u given its interval is that under the
+    map itself.  Both are found in turn by the EM algorithm, which for "pit_isotonic" gives the
+    estimate of Turnbull.  "auto" and "conditional" take the shares under "pit_spline".
 
     "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
-    fit are exchangeable, the quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1),
-    and one at a lower level P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1); with ties among U the
-    first inequality of each holds, and as targets that are equal up to rounding are tied, quantiles
-    go outwards by some roundings.  The probability is over all n + 1 rows.  Intervals between two
-    quantiles hold at least their share.  It needs 1 / (n + 1) <= u <= n / (n + 1), else
-    ``fit.converged`` is False; and no map of the unit interval can recalibrate a forecast where it
-    has no tail, since its two outermost quantiles are equal, or where F(y) rounds to 0 or 1.  Of
-    densities it makes `Quantiles`, at the levels of the fit.
+    fit are exchangeable, the new quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n +
+    1), and one at a lower level has P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1).  The probability
+    is over all n + 1 rows.  With ties among U the first inequality of each pair holds; targets that
+    are equal up to rounding are ties, for which quantiles move outwards by a few roundings.
+    Intervals between two quantiles hold at least their share.  The guarantee needs 1 / (n + 1) <=
+    u <= n / (n + 1), else ``fit.converged`` is False.  No map of U corrects a forecast that has no
+    tail, because its two outermost quantiles are equal, or whose F(y) rounds to 0 or 1.  For
+    densities the result is `Quantiles` at the levels of the fit.
 
-    It is computed in NumPy and SciPy, outside of jit; what it returns can be traced.  Time: passes
-    over n m numbers, some ten for a temperature and some hundred for others; n m^2 for "sms".
+    The fit runs in NumPy and SciPy, outside of jit; the map that it returns can be traced.  It
+    takes passes over n m numbers, some ten for a temperature and some hundred for others, and O(n
+    m^2) time for "sms".
 
     Args:
         predictions, targets: as in `Data`, or one `Data`.  Predictions of labels (Categorical,
@@ -153,17 +155,17 @@ def fit_recalibrator(
             max_count; of densities and counts targets may be `Between`.
         method: one of the table.
         groups: columns ``[n]`` by their names, a dict or a frame; not for "conformal".  Numbers
-            and times with more than 12 different values are cut at their quartiles, and all else is
-            a category; missing values are a level.  The map takes equal values for equal, whatever
-            their types are, such as 0.1 in float32 and in float64, or a date and its text; values
-            that cannot be read as those of the fit are errors.
-        covariates: of "auto" and "conditional" for numbers, what is known of a row beside its
+            and times with more than 12 different values are cut at their quartiles, everything else
+            is a category, and missing values are a level.  Values are matched with those of the fit
+            whatever their types are, such as 0.1 in float32 and in float64, or a date and its text;
+            values that cannot be read as those of the fit are errors.
+        covariates: for "auto" and "conditional" of numbers, what is known of a row beside its
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
-        lower: of quantiles and samples of what is never less, such as 0 of admissions: recalibrated
-            values below it become this number.  None for no bound; then a forecast that is widened
+        lower: a bound of the targets of quantiles and samples, such as 0 for admissions.
+            Recalibrated values below it become this number; without it a forecast that is widened
             may go below 0 where no forecast and no target does.
-        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  Of n rows of unequal
-            weights (sum w)^2 / sum w^2 count in penalties.  Clusters are left out together, and
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  In penalties n rows
+            of unequal weights count as (sum w)^2 / sum w^2.  Clusters are held out together, and
             times in blocks of consecutive ones (those of a `Data` if they have a horizon).
 
     Returns:
