@@ -97,16 +97,6 @@ def test_residuals_have_locations_from_left_to_right_and_spreads_upwards():
     assert texts(plot.residual_spread(found)) == ["+10", "−50"]
 
 
-def test_contributions_are_sorted_and_skip_masked_rows():
-    values = np.array([0.1, np.nan, -0.2, 0.4])
-    ax = plot.contributions(values)
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0.4, 0.1, -0.2])
-    np.testing.assert_allclose(ax.lines[2].get_ydata(), 0.1)
-    assert plot.contributions(np.linspace(0.0, 1.0, 10**5)).lines[0].get_ydata().size == 400
-    with pytest.raises(ValueError, match="values must be numbers"):
-        plot.contributions([np.nan])
-
-
 def test_the_statistic_stands_among_its_draws():
     draws = jnp.arange(99.0)
     result = CalibrationTestResult(
@@ -137,11 +127,11 @@ def test_the_legend_does_not_hide_the_draws():
 def test_axes_of_the_caller_are_drawn_into():
     figure = Figure()
     axes = figure.subplots(1, 2)
-    assert plot.contributions([0.1], ax=axes[0]) is axes[0]
-    assert plot.witness(class_map(2, True), ax=axes[1]) is axes[1]
+    found = class_map(2, True)
+    assert plot.witness(found, ax=axes[0]) is axes[0]
     figure.savefig(io.BytesIO())
     with pytest.raises(TypeError, match="ax must be the Axes"):
-        plot.contributions([0.1], ax=figure)
+        plot.witness(found, ax=figure)
 
 
 @pytest.mark.slow
