@@ -1,7 +1,7 @@
 """Estimators around another one, whose predictions are recalibrated by a map of held-out rows."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -42,7 +42,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
     A subclass says what it predicts, and of which columns of the features the map knows.
     """
 
-    _default: ClassVar[Callable[[], Any]]
+    _default: ClassVar[type]
     estimator: Any
     method: str
     cv: Any
