@@ -169,22 +169,25 @@ def _stacked(many: list[Any], draws: Sequence[Any], known: Mapping[str, Any]) ->
     """One dataset of those of n simulations, with the labels of the first one along dimensions."""
     import xarray
 
-    first = many[0]
+    ordered: list[Any] = []
     for k, dataset in enumerate(many):
         if dataset is None:
             got = type(draws[k]).__name__
             raise TypeError(f"draws[{k}] must be a posterior as draws[0] is, got {got}.")
         _check_names(dataset, list(known), f"draws[{k}]")
+        own = dataset[list(known)]
+        first = ordered[0] if ordered else own
         for name in known:
-            if dataset[name].shape != first[name].transpose(*dataset[name].dims, ...).shape:
+            if dict(own[name].sizes) != dict(first[name].sizes):
                 raise ValueError(
                     f"draws must have one shape of {name}, got {list(first[name].shape)} and, in "
-                    f"draws[{k}], {list(dataset[name].shape)}."
+                    f"draws[{k}], {list(own[name].shape)}."
                 )
-            for dim in set(first[name].dims) - set(_OF_DRAWS):
-                _order(name, dim, names_along(first[name], dim), names_along(dataset[name], dim))
-    known_dims = [dim for dim in first.dims if dim in first.coords and dim not in _OF_DRAWS]
-    ordered = [x.sel({dim: first[dim] for dim in known_dims})[list(known)] for x in many]
+        for dim in set(own.dims) - set(_OF_DRAWS):
+            name = next(name for name in known if dim in own[name].dims)
+            labels = (names_along(x[name], dim) for x in (first, own))
+            own = own.isel({dim: _order(name, dim, *labels)})
+        ordered.append(own)
     if not all(_SIMULATION in x.coords and not x.coords[_SIMULATION].ndim for x in ordered):
         ordered = [x.drop_vars(_SIMULATION, errors="ignore") for x in ordered]
     same: Any = dict(data_vars="all", coords="minimal", compat="override", join="override")
