@@ -554,20 +554,11 @@ def families():
     }
 
 
+FAMILIES = "Bernoulli Normal StudentT Poisson Empirical Quantiles MultivariateNormalDiag Mixture"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "family",
-    [
-        "Bernoulli",
-        "Normal",
-        "StudentT",
-        "Poisson",
-        "Empirical",
-        "Quantiles",
-        "MultivariateNormalDiag",
-        "Mixture",
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES.split())
 def test_families(family):
     predictions, targets = families()[family]
     found = cj.evaluate(predictions, targets)

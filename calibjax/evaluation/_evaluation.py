@@ -148,7 +148,7 @@ class Evaluation:
         return as_multiple(self.test.pvalue, N_RESAMPLES)
 
     @functools.cached_property
-    def keys(self) -> Keys:
+    def random_keys(self) -> Keys:
         """The keys of the parts that draw."""
         return keys_of(self.seed)
 
@@ -159,13 +159,13 @@ class Evaluation:
     @_lazy
     def effect(self) -> Effect:
         """The SKCE with its interval, and the temperatures that say how much it is."""
-        return effect_of(self.keys.effect, self._rows, 1 - self.level, N_RESAMPLES)
+        return effect_of(self.random_keys.effect, self._rows, 1 - self.level, N_RESAMPLES)
 
     @_lazy
     def measures(self) -> dict[str, Measure]:
         """Accuracy, scores and classical calibration errors, by their names."""
         rows = self._rows, 1 - self.level, N_RESAMPLES, self.row_names
-        return measures(self.keys.measures, *rows)
+        return measures(self.random_keys.measures, *rows)
 
     @_lazy
     def impossible(self) -> Impossible:
@@ -177,7 +177,7 @@ class Evaluation:
         others = np.arange(self._rows.n) < self.n
         others[indices] = False
         possible = self._rows.replace(where=jax.device_put(others))
-        without = calibration_test(self.keys.test, possible, n_resamples=N_RESAMPLES)
+        without = calibration_test(self.random_keys.test, possible, n_resamples=N_RESAMPLES)
         return dataclasses.replace(found, pvalue_without=as_multiple(without.pvalue, N_RESAMPLES))
 
     @_lazy
@@ -185,7 +185,7 @@ class Evaluation:
         """The result of `segment_test` of the groups; None without groups."""
         if self.groups is None:
             return None
-        return segments_tested(self.keys.segments, self.data, self.groups, N_RESAMPLES)
+        return segments_tested(self.random_keys.segments, self.data, self.groups, N_RESAMPLES)
 
     @_lazy
     def pvalue_of_neighbours(self) -> float | None:
@@ -195,14 +195,14 @@ class Evaluation:
         """
         if self.units is not None:
             return None
-        return neighbour_dependence_test(self.keys.neighbours, self._rows)
+        return neighbour_dependence_test(self.random_keys.neighbours, self._rows)
 
     @_lazy
     def neighbours(self) -> tuple[Neighbours, ...]:
         """The same in the order of other columns of a file, of dates and of names."""
         if self.units is not None:
             return ()
-        return neighbours_in_columns(self.keys.neighbours, self._rows, self.columns)
+        return neighbours_in_columns(self.random_keys.neighbours, self._rows, self.columns)
 
     @property
     def _is_explained(self) -> bool:
@@ -221,7 +221,7 @@ class Evaluation:
         return self._directions_of(self._rows, self.effect.best_temperature)
 
     def _directions_of(self, data: Data, temperature: float | None) -> tuple[Direction, ...]:
-        key, rows = self.keys.measures, impossible_rows(data)
+        key, rows = self.random_keys.measures, impossible_rows(data)
         return directions_of(key, data, temperature, rows, self.level, self.classes)
 
     @_lazy
@@ -234,7 +234,7 @@ class Evaluation:
 
     @_lazy
     def _maps(self) -> dict[str, Any]:
-        return map_of(self.keys.curves, self._rows, 1 - self.level, N_RESAMPLES)
+        return map_of(self.random_keys.curves, self._rows, 1 - self.level, N_RESAMPLES)
 
     @_lazy
     def recalibration(self) -> RecalibrationCheck | None:
@@ -247,7 +247,7 @@ class Evaluation:
         """
         if not (self._is_explained and self._is_plain):
             return None
-        return recalibration_check(self.keys.test, self.data, N_RESAMPLES)
+        return recalibration_check(self.random_keys.test, self.data, N_RESAMPLES)
 
     @property
     def _is_plain(self) -> bool:
@@ -366,7 +366,7 @@ class Evaluation:
         if isinstance(self.targets, Between):
             return {}
         rows = self._rows, 1 - self.level, N_RESAMPLES
-        return curves_of(self.keys.curves, *rows) | self._maps
+        return curves_of(self.random_keys.curves, *rows) | self._maps
 
     @_lazy
     def contributions(self) -> np.ndarray | None:
@@ -392,7 +392,9 @@ class Evaluation:
         """
         if isinstance(self.targets, Between) or not self._is_plain:
             return []
-        return recalibration_checks(self.keys.test, self.data, N_RESAMPLES, self.recalibration)
+        return recalibration_checks(
+            self.random_keys.test, self.data, N_RESAMPLES, self.recalibration
+        )
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.
@@ -422,7 +424,7 @@ class Evaluation:
 
         with jax.enable_x64(self.is_x64):
             rows = self.data, columns, self.level, N_RESAMPLES
-            return verdicts_of_groups(self.keys.test, *rows, directions)
+            return verdicts_of_groups(self.random_keys.test, *rows, directions)
 
     def plot(self) -> Any:
         """All pictures in one figure of matplotlib, which notebooks show.

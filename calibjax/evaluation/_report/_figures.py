@@ -181,7 +181,7 @@ def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes
     n_resamples = len(evaluation.test.null_distribution)
     level = min(1 - evaluation.level / n_groups, n_resamples / (n_resamples + 1))
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
-    key = evaluation.keys.curves
+    key = evaluation.random_keys.curves
     if data.predictions.has_labels:
         of_group = judged(data).replace(where=is_member)
         curve = curves.reliability_curve(key, of_group, n_bins=15, **options)
