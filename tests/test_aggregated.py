@@ -405,54 +405,20 @@ def test_bad_arguments(key):
     feature = cj.FeatureKernel(cj.WhiteKernel(), log_probability)
     text = cj.FeatureKernel(cj.DistanceKernel(cj.TotalVariation()), lambda p, y: "no number")
     test = functools.partial(cj.aggregated_skce_test, key)
-    for call, exception, message in [
-        (lambda: cj.aggregated_skce_test(None, None, predictions, labels), TypeError, "key must"),
-        (
-            lambda: cj.aggregated_skce_test(jax.random.PRNGKey(0), None, predictions, labels),
-            TypeError,
-            "key must be a typed key.*uint32",
-        ),
-        (lambda: test([], predictions, labels), ValueError, "kernels must hold at least one"),
-        (
-            lambda: test(WHITE, predictions, labels),
-            TypeError,
-            "kernels must be a list of kernels, got TensorProduct",
-        ),
-        (
-            lambda: test([cj.WhiteKernel()], predictions, labels),
-            TypeError,
-            "kernel on pairs, got WhiteKernel",
-        ),
-        (
-            lambda: test([lambda a, b: 1.0], predictions, labels),
-            TypeError,
-            "kernels must be TensorProducts, FeatureKernels or SteinKernels.*got <lambda>",
-        ),
-        (
-            lambda: test([own], normal, jnp.zeros(N)),
-            TypeError,
-            "target kernel such as Gaussian.*got minus_distance",
-        ),
-        (lambda: test([feature], predictions, labels), TypeError, "prediction_kernel must be"),
-        (lambda: test([text], predictions, labels), TypeError, "feature must return a scalar"),
-        (
-            lambda: test(None, predictions, labels, n_resamples=0),
-            ValueError,
-            "n_resamples must be at least 1, got 0",
-        ),
-        (lambda: test(None, predictions, labels, n_features=0), ValueError, "n_features must be"),
-        (
-            lambda: test(None, predictions, labels.at[2].set(3)),
-            ValueError,
-            "targets must be labels in 0 … 2; row 2 is 3",
-        ),
-        (
-            lambda: test(None, predictions, labels, where=jnp.arange(N) < 1),
-            ValueError,
-            "at least 2 rows, got 1",
-        ),
+    kernels_are = "kernels must be TensorProducts, FeatureKernels or SteinKernels.*got <lambda>"
+    for rows, kernels, exception, message in [
+        ((predictions, labels), [], ValueError, "kernels must hold at least one"),
+        ((predictions, labels), WHITE, TypeError, "kernels must be a list .*got TensorProduct"),
+        ((predictions, labels), [cj.WhiteKernel()], TypeError, "kernel on pairs, got WhiteKernel"),
+        ((predictions, labels), [lambda a, b: 1.0], TypeError, kernels_are),
+        ((normal, jnp.zeros(N)), [own], TypeError, "such as Gaussian.*got minus_distance"),
+        ((predictions, labels), [feature], TypeError, "prediction_kernel must be"),
+        ((predictions, labels), [text], TypeError, "feature must return a scalar"),
     ]:
-        check_message(call, exception, message)
+        check_message(lambda k=kernels, r=rows: test(k, *r), exception, message)
+    check_message(
+        lambda: test(None, predictions, labels, n_features=0), ValueError, "n_features must be"
+    )
 
 
 # Rare events and other degenerate data.

@@ -19,7 +19,7 @@ from calibjax.features import draw_features
 from calibjax.features._random_features import prediction_frequency, target_frequency
 from calibjax.kernels import embedding
 from calibjax.operators import low_rank_h
-from tests.messages import check_message
+from tests.messages import calls, check_message
 
 # What has no features, and a part of the message that says so.
 WITHOUT = {
@@ -306,62 +306,45 @@ def test_pairs_without_a_closed_form(key, float64):
     assert abs(found.estimate - exact) < 5 * found.standard_error
 
 
-@pytest.mark.parametrize(
-    ("kernel", "family", "exception", "message"),
-    [
-        (
-            cj.TensorProduct(
-                lambda p, q: jnp.exp(-jnp.square(p.loc - q.loc)), cj.GaussianKernel(1.0)
-            ),
-            "normal",
-            TypeError,
-            "DistanceKernel.*function",
+def tensor(distance, target_kernel, *options, **exponent):
+    return cj.TensorProduct(cj.DistanceKernel(distance, *options, **exponent), target_kernel)
+
+
+TV, W2, EUCLIDEAN = cj.TotalVariation(), cj.Wasserstein(), cj.Euclidean()
+WHITE, GAUSSIAN = cj.WhiteKernel(), cj.GaussianKernel(1.0)
+BAD = {
+    TypeError: {
+        "DistanceKernel.*function": lambda: features_of(
+            cj.TensorProduct(lambda p, q: jnp.exp(-jnp.square(p.loc - q.loc)), GAUSSIAN)
         ),
-        (
-            cj.TensorProduct(
-                cj.DistanceKernel(cj.Wasserstein()), lambda y, z: jnp.exp(-abs(y - z))
-            ),
-            "normal",
-            TypeError,
-            "GaussianKernel.*WhiteKernel.*<lambda>",
+        "GaussianKernel.*WhiteKernel.*<lambda>": lambda: features_of(
+            tensor(W2, lambda y, z: jnp.exp(-abs(y - z)))
         ),
-        (
-            cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.WhiteKernel()),
-            "normal",
-            TypeError,
-            "WhiteKernel.*labels or counts.*real",
+        "WhiteKernel.*labels or counts.*real": lambda: features_of(tensor(W2, WHITE)),
+        "exponent.*TotalVariation.*1.5": lambda: features_of(
+            tensor(TV, WHITE, exponent=1.5), "categorical"
         ),
-        (
-            cj.TensorProduct(
-                cj.DistanceKernel(cj.TotalVariation(), exponent=1.5), cj.WhiteKernel()
-            ),
-            "categorical",
-            TypeError,
-            "exponent.*TotalVariation.*1.5",
+        "Euclidean.*Categorical.*Normal": lambda: features_of(tensor(EUCLIDEAN, GAUSSIAN)),
+    },
+    ValueError: {
+        r"lengthscale.*scalar.*\[2\]": lambda: features_of(
+            tensor(EUCLIDEAN, WHITE, jnp.ones(2)), "categorical"
         ),
-        (
-            cj.TensorProduct(cj.DistanceKernel(cj.Euclidean(), jnp.ones(2)), cj.WhiteKernel()),
-            "categorical",
-            ValueError,
-            r"lengthscale.*scalar.*\[2\]",
+        r"lengthscale.*GaussianKernel.*\[\].*\[2\]": lambda: features_of(
+            tensor(W2, cj.GaussianKernel(jnp.ones(2)))
         ),
-        (
-            cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(jnp.ones(2))),
-            "normal",
-            ValueError,
-            r"lengthscale.*GaussianKernel.*\[\].*\[2\]",
-        ),
-        (
-            cj.TensorProduct(cj.DistanceKernel(cj.Euclidean()), cj.GaussianKernel(1.0)),
-            "normal",
-            TypeError,
-            "Euclidean.*Categorical.*Normal",
-        ),
-    ],
-)
-def test_messages(kernel, family, exception, message, key):
+    },
+}
+
+
+def features_of(kernel, family="normal"):
     data = cast(FAMILIES[family](4, 0), "float32")
-    check_message(lambda: cj.random_feature_skce(key, kernel, *data), exception, message)
+    return cj.random_feature_skce(jax.random.key(0), kernel, *data)
+
+
+@pytest.mark.parametrize("case", calls(BAD))
+def test_messages(case):
+    check_message(*case)
 
 
 @pytest.mark.parametrize(
