@@ -407,7 +407,7 @@ def test_letters_of_options(tmp_path, capsys):
     assert "column y: A is the first of p" in capsys.readouterr().err
     for target, message in [
         ("C", "row 1: expected options of their rows, got C, with 2 options"),
-        ("D", "got 'D': name .* of lists write the indices of options, from 0, or A, B, …"),
+        ("D", "got 'D': name .* of lists write the indices of options, from 0, or A, B"),
         ("", "expected a label, got an empty text; --drop-missing leaves out its row"),
         (-1, "got -1; if -1 stands for no label, leave out its rows"),
     ]:

@@ -61,7 +61,7 @@ MISTAKES = {
     "columns that are no names": (
         lambda: cj.evaluate(FRAME.add_prefix("p_"), NAMES[LABELS]),
         ValueError,
-        r"targets, row 0: .*'p_dog'.* classes=\['cat', 'dog', 'fox'\]",
+        r"targets, row 0: .*'p_dog'.*: classes must name the classes in the order",
     ),
     "too few classes": (
         lambda: cj.evaluate(PROBS, NAMES[LABELS], classes=["cat", "dog"]),
@@ -216,7 +216,7 @@ MISTAKES = {
     "real targets of probabilities": (
         lambda: cj.evaluate(PROBS, np.linspace(0.5, 2.0, N)),
         ValueError,
-        r"row 0: .* got 0.5. For real targets .* calibjax.Normal\(mean, sd\)",
+        r"row 0: .* got 0.5; of real targets .* calibjax.Normal\(mean, sd\)",
     ),
     "draws as an array": (
         lambda: cj.evaluate(np.random.default_rng(0).normal(size=(N, 20)), np.zeros(N)),

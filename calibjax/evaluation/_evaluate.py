@@ -12,6 +12,7 @@ from calibjax.evaluation._evaluate_columns import evaluate_model, evaluate_read
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.frames import (
     ColumnOptions,
+    given_columns,
     read_dependence,
     read_inputs,
     read_model,
@@ -108,9 +109,7 @@ def evaluate(
             "evaluate must be called outside of jit, grad and vmap; calibration_test, "
             "skce_confidence_interval and others that it calls work inside."
         )
-    for name in columns.keys() - ColumnOptions.__annotations__.keys():
-        raise TypeError(f"{name} is no argument of evaluate, nor of read_data.")
-    given: Any = {x: y for x, y in columns.items() if not (y is None or y is False)}
+    given = given_columns(columns)
     if isinstance(predictions, Data):
         if targets is not None or given:
             raise TypeError(

@@ -10,9 +10,10 @@ from calibjax._base.sharding import on_one_device
 from calibjax._data import Between, Distribution
 from calibjax.distributions import as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
-from calibjax.frames._columns import Columns, labels_of
+from calibjax.frames._columns import Columns
+from calibjax.frames._labels import read_labels
 from calibjax.frames._lifetimes import read_intervals, read_lifetimes
-from calibjax.frames._table import Table
+from calibjax.frames._read_table import table_of_arrays
 
 
 class Inputs(NamedTuple):
@@ -55,8 +56,8 @@ def read_inputs(
         raise ValueError("normalize must be False for predictions that are a distribution.")
     family = on_one_device(predictions) if is_native else as_predictions(predictions)
     if family.has_labels:
-        table = _table(targets=observed)
-        return Inputs(family, *labels_of(table, "targets", family, classes, None))
+        table = table_of_arrays(targets=observed)
+        return Inputs(family, *read_labels(table, "targets", family, classes))
     if classes is not None:
         raise ValueError(
             f"classes must be None for predictions {type(family).__name__}, which have no classes."
@@ -71,20 +72,14 @@ def read_inputs(
     return Inputs(family, observed, None)
 
 
-def _table(**columns: np.ndarray) -> Table:
-    rows = np.arange(min(map(len, columns.values())))
-    return Table(columns, rows, source="")
-
-
 def _read_arrays(
     predictions: Any, targets: np.ndarray, classes: Sequence[Any] | None, normalize: bool
 ) -> Inputs:
     """Probabilities of an event ``[n]`` or ``[n, 1]``, or of classes ``[n, m]``, and labels."""
     array = as_numpy("predictions", predictions)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
+    array = array[:, 0] if array.shape[1:] == (1,) else array
     _check_shapes(array, targets)
-    table = _table(predictions=array, targets=targets)
+    table = table_of_arrays(predictions=array, targets=targets)
     if array.ndim == 1:
         columns = Columns("targets", prob="predictions", classes=classes)
     else:

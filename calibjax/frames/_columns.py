@@ -10,16 +10,7 @@ import numpy as np
 
 from calibjax._base.text import listed
 from calibjax._data import Between, Distribution
-from calibjax.distributions import Bernoulli
-from calibjax.frames._labels import (
-    LabelError,
-    Labels,
-    checked_classes,
-    key_of,
-    read_events,
-    read_labels,
-    shortened,
-)
+from calibjax.frames._labels import read_labels
 from calibjax.frames._prediction_columns import PredictionColumns
 from calibjax.frames._table import Table, has_lists
 
@@ -113,7 +104,7 @@ class Columns:
             said = self.classes
             if said is None and columns.classes is None:
                 said = _letters_of_options(table, columns, target)
-            targets, classes = labels_of(
+            targets, classes = read_labels(
                 table, target, predictions, said, columns.classes, self.event
             )
             if self.event is not None and not targets.any():
@@ -270,84 +261,3 @@ def _letters_of_options(table: Table, columns: PredictionColumns, target: str) -
         return None
     table.say(f"{table.called(target)}: A is the first of {columns.pattern}, and so on.")
     return letters
-
-
-def labels_of(
-    table: Table,
-    name: str,
-    predictions: Distribution,
-    said: Sequence[Any] | None,
-    called: Sequence[Any] | None,
-    event: str | None = None,
-) -> Labels:
-    """Labels in a column; errors name the column and the row, and say what to do.
-
-    Args:
-        table: the columns.
-        name: the column.
-        predictions: predictions of m classes, or of an event.
-        said: the names of the classes in the order of predictions; None if people gave none.
-        called: what the columns of predictions are called, or None.
-        event: the label of the event, or None.
-    """
-    n_classes, names = predictions.n_labels or 0, called
-    if said is not None:
-        names = checked_classes("classes", said, n_classes)
-        ours, theirs = ([key_of(x) for x in some] for some in (names, called or names))
-        if ours != theirs and set(ours) == set(theirs):
-            raise ValueError(
-                f"classes must be in the order of the columns of predictions, got "
-                f"{shortened(names)} for columns {shortened(called or [])}."
-            )
-    elif called is not None:
-        names = checked_classes("columns of predictions", called, n_classes)
-    labels = table.labels(name)
-    try:
-        if isinstance(predictions, Bernoulli) and names is None:
-            return read_events(labels, event)
-        return read_labels(labels, names, predictions, ordered=said is not None)
-    except LabelError as error:
-        advice = _advice(error, table, labels, names)
-        message = f"expected {error.expected}, got {error.got}{advice}."
-        if error.row is None:
-            table.refuse(name, message[:-1])
-        if error.got.strip("'").startswith("-1"):
-            message = f"{message[:-1]}; if -1 stands for no label, leave out its rows."
-        if not error.got.split(":")[0].strip("' "):
-            dropping = table.option("drop_missing", True)
-            message = f"expected a label, got an empty text; {dropping} leaves out its row."
-        table.fail(name, error.row, message)
-
-
-def _advice(
-    error: LabelError, table: Table, labels: np.ndarray, names: Sequence[Any] | None
-) -> str:
-    """What to do about labels that are no classes."""
-    option, found = table.option, np.unique(labels).tolist()
-    if table.source:
-        return {
-            None: "",
-            "classes": ": name the columns by the classes, such as p_cat and p_dog with "
-            f"{option('probs', 'p_*')}; of lists write the indices of options, from 0, or A, B, …",
-            "event": f": {option('event')} must say which of them is the event",
-            "distribution": f"; for real targets take {option('mean')} and {option('sd')}, "
-            f"{option('quantiles')} or {option('draws')}",
-        }[error.needs]
-    if error.needs == "distribution":
-        return (
-            ". For real targets predictions must be distributions, such as calibjax.Normal(mean, "
-            "sd) or draws, calibjax.Empirical(draws)"
-        )
-    if error.needs == "event":
-        example = found if len(found) == 2 else ["no", "yes"]
-        if str(example[1]).endswith(str(example[0])):
-            example.reverse()  # "not_churn" is the absence of "churn"
-        return f": classes must name them, the event last, as classes={example!r} does"
-    if error.needs != "classes":
-        return ""
-    said = ": classes must name the classes in the order of the columns of predictions, "
-    if names is None:
-        return f"{said}if these are sorted classes={shortened(found)}"
-    ends = [[label for label in found if str(name).endswith(str(label))] for name in names]
-    known = all(len(labels) == 1 for labels in ends)
-    return f"{said}classes={shortened([labels[0] for labels in ends]) if known else '[…]'}"

@@ -4,11 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Never
 
 import numpy as np
 
 from calibjax._data import Distribution
+from calibjax.distributions import Bernoulli
+from calibjax.frames._table import Table
 
 # What equal names have in common: a text, or a number however it is written.
 Key = str | Decimal
@@ -104,119 +106,99 @@ class Names:
         return {x: (by_alphabet[x], "by the alphabet") for x in counts}
 
 
-Needs = Literal["classes", "event", "distribution"]
-
-
-class Labels(NamedTuple):
-    """The indices ``0 … m-1`` of labels ``[n]``, int32, and the names of the classes or None."""
-
-    indices: np.ndarray
-    classes: list[Any] | None
-
-
-class LabelError(Exception):
-    """Labels that are no classes, or may be several.
-
-    Args:
-        expected: what labels should be.
-        got: what came.
-        row: where it came; None if it is about all rows.
-        needs: what people must say in addition, which is done in another way in Python than on the
-            command line: the names of the classes, which of two labels is the event, or a
-            distribution of real targets.
-    """
-
-    def __init__(
-        self, expected: str, got: str, row: int | None = None, needs: Needs | None = None
-    ) -> None:
-        super().__init__(expected, got, row, needs)
-        self.expected, self.got, self.row, self.needs = expected, got, row, needs
+#: The indices ``0 … m-1`` of labels ``[n]``, int32, and the names of the classes or None.
+Labels = tuple[np.ndarray, list[Any] | None]
 
 
 def read_labels(
-    targets: np.ndarray, names: Sequence[Any] | None, predictions: Distribution, ordered: bool
+    table: Table,
+    name: str,
+    predictions: Distribution,
+    said: Sequence[Any] | None,
+    called: Sequence[Any] | None = None,
+    event: str | None = None,
 ) -> Labels:
-    """Labels of m classes.
+    """Labels in a column; errors name the column and the row, and say what to do.
 
     They are names if one of them is the name of a class, or if a class has a number for a name.
     Else they are whole numbers, which count the classes from 0; if these numbers can mean something
     else as well, it must be the same.
 
     Args:
-        targets: labels ``[n]`` or ``[n, 1]``: strings, numbers or truth values.
-        names: the names of the classes in the order of the predictions, which differ; or None.
-        predictions: the probabilities of the m classes, of which rows may lack some.
-        ordered: whether people have said that the names have this order, as columns do not.
-
-    Raises:
-        LabelError: a label is no class of its row, or may be two of them.
+        table: the columns.
+        name: the column, of strings, numbers or truth values.
+        predictions: predictions of m classes, of which rows may lack some, or of an event.
+        said: the names of the classes in the order of predictions; None if people gave none.
+        called: what the columns of predictions are called, in whatever order, or None.
+        event: the label of the event, or None for labels that say it, such as "no" and "yes".
     """
-    n_classes = predictions.n_labels or 0
-    column = _Column(targets, n_classes)
+    n_classes, names = predictions.n_labels or 0, called
+    if said is not None:
+        names = _checked_classes("classes", said, n_classes)
+        ours, theirs = ([key_of(x) for x in some] for some in (names, called or names))
+        if ours != theirs and set(ours) == set(theirs):
+            raise ValueError(
+                f"classes must be in the order of the columns of predictions, got "
+                f"{_shortened(names)} for columns {_shortened(called or [])}."
+            )
+    elif called is not None:
+        names = _checked_classes("columns of predictions", called, n_classes)
+    column = _Column(table, name, n_classes, names)
+    if isinstance(predictions, Bernoulli) and names is None:
+        return _events(column) if event is None else _labels_of_event(column, event)
     if names is None:
-        indices = _numbers(column, f"labels 0 … {n_classes - 1}", n_classes, "classes")
-        return _of_rows(Labels(column.spread(indices), None), predictions)
+        expected = f"labels 0 … {n_classes - 1}"
+        indices = column.spread(_numbers(column, expected, n_classes, "classes"))
+    else:
+        indices = column.spread(_of_names(column, names, n_classes, said is not None))
+    if predictions.ragged:
+        has_option = np.asarray(predictions.parameter("probs")) > 0
+        valid, shown = has_option[np.arange(len(has_option)), indices], names or range(n_classes)
+        sizes = zip(indices, has_option.sum(axis=1), strict=True)
+        got = [f"{shown[k]}, with {size} options" for k, size in sizes]
+        table.check(name, valid, "options of their rows", got)
+    is_counted = names is None or list(names) == list(range(n_classes))
+    return indices, None if is_counted else list(names or [])
+
+
+def _of_names(
+    column: "_Column", names: Sequence[Any], n_classes: int, ordered: bool
+) -> Sequence[int]:
+    """The index of the class of each value; `ordered` if people have said the order of names."""
     column.check_exact()
-    known, among = Names(names), f"labels among classes {shortened(names)}"
+    known, among = Names(names), f"labels among classes {_shortened(names)}"
     found = [known.index(value) for value in column.values]
     if known.have_numbers or any(index is not None for index in found):
-        may_count = all(number_of(value) in range(n_classes) for value in column.values)
-        hint = ": if labels count the classes from 0, write the names" if may_count else ""
         numbers = [number_of(value) for value in column.values]
+        may_count = all(number in range(n_classes) for number in numbers)
+        hint = ": if labels count the classes from 0, write the names" if may_count else ""
         if [number_of(name) for name in names] == list(range(n_classes)) and n_classes in numbers:
             hint = ": if labels count the classes from 1, subtract 1"
         column.check((index is not None for index in found), among, hint)
-        indices = [index for index in found if index is not None]
-    else:
-        expected = f"{among}, or 0 … {n_classes - 1}"
-        indices = _numbers(column, expected, n_classes, None if ordered else "classes")
-        for number, (other, why) in known.other_readings(indices, ordered).items():
-            column.check(
-                (index != number or index == other for index in indices),
-                f"{among}, since numbers have two readings",
-                f", which may be {names[number]!r}, counting from 0, or {names[other]!r}, {why}: "
-                "write the names",
-            )
-    is_counted = list(names) == list(range(n_classes))
-    labels = Labels(column.spread(indices), None if is_counted else list(names))
-    return _of_rows(labels, predictions)
+        return [index for index in found if index is not None]
+    needs = "" if ordered else "classes"
+    indices = _numbers(column, f"{among}, or 0 … {n_classes - 1}", n_classes, needs)
+    for number, (other, why) in known.other_readings(indices, ordered).items():
+        column.check(
+            (index != number or index == other for index in indices),
+            f"{among}, since numbers have two readings",
+            f", which may be {names[number]!r}, counting from 0, or {names[other]!r}, {why}: write "
+            "the names",
+        )
+    return indices
 
 
-def read_events(targets: np.ndarray, event: str | None = None) -> Labels:
-    """Labels of an event, 1, and of its absence, 0.
-
-    Args:
-        targets: labels ``[n]`` or ``[n, 1]``: 0 and 1, truth values, or names.
-        event: the name of the event; None for labels that say it, such as "no" and "yes".
-
-    Raises:
-        LabelError: it is not clear which label is the event, or there are more than two.
-    """
-    column = _Column(targets, 2)
-    if event is not None:
-        return _labels_of_event(column, event)
+def _events(column: "_Column") -> Labels:
+    """Labels of an event, 1, and of its absence, 0, which say it themselves."""
     keys = [event_key(value) for value in column.values]
     for pair in EVENTS:
         if set(keys) <= set(pair):
             has_names = pair[1] not in (Decimal(1), "true")
             indices = column.spread(pair.index(key) for key in keys)
-            return Labels(indices, list(pair) if has_names else None)
+            return indices, list(pair) if has_names else None
     column.check_whole("labels 0 … 1")
     expected = "labels 1 of an event and 0 of its absence"
-    needs: Needs | None = "event" if len(keys) <= 2 else None
-    raise LabelError(expected, shortened(column.values.tolist()), needs=needs)
-
-
-def _of_rows(labels: Labels, predictions: Distribution) -> Labels:
-    """The labels; a LabelError if one is an option that its row does not have."""
-    if predictions.ragged:
-        has_option = np.asarray(predictions.parameter("probs")) > 0
-        wrong = np.flatnonzero(~has_option[np.arange(len(has_option)), labels.indices])
-        if wrong.size:
-            row, names = int(wrong[0]), labels.classes or range(has_option.shape[1])
-            got = f"{names[labels.indices[row]]}, with {has_option[row].sum()} options"
-            raise LabelError("options of their rows", got, row)
-    return labels
+    column.refuse(expected, needs="event" if len(keys) <= 2 else "")
 
 
 def _labels_of_event(column: "_Column", event: str) -> Labels:
@@ -225,12 +207,11 @@ def _labels_of_event(column: "_Column", event: str) -> Labels:
     # Another spelling of the event may be a mistake in its name.
     may_be = [event_key(value) == event_key(event) for value in column.values]
     if is_event.count(False) > 1 or is_event != may_be:
-        expected = f"labels of two classes, of which {event!r} is one"
-        raise LabelError(expected, shortened(column.values.tolist()))
-    return Labels(column.spread(map(int, is_event)), [f"not {event}", event])
+        column.refuse(f"labels of two classes, of which {event!r} is one")
+    return column.spread(map(int, is_event)), [f"not {event}", event]
 
 
-def _numbers(column: "_Column", expected: str, n_classes: int, needs: Needs | None) -> list[int]:
+def _numbers(column: "_Column", expected: str, n_classes: int, needs: str) -> list[int]:
     """The numbers ``0 … m-1`` that values are; `needs` is what must be said if they are names."""
     column.check_whole(expected)
     # Among more than two classes none is false or true.
@@ -241,45 +222,60 @@ def _numbers(column: "_Column", expected: str, n_classes: int, needs: Needs | No
     column.check((number is not None for number in found), expected, needs=needs)
     numbers = [number for number in found if number is not None]
     if numbers and min(numbers) == 1 and max(numbers) == n_classes:
-        raise LabelError(expected, f"1 … {n_classes}: subtract 1")
+        column.refuse(expected, f"1 … {n_classes}: subtract 1")
     column.check((0 <= number < n_classes for number in numbers), expected)
     return numbers
 
 
 class _Column:
-    """Labels ``[n]`` by their different values, each of which is read once."""
+    """Labels ``[n]`` by their different values, each of which is read once.
 
-    def __init__(self, targets: np.ndarray, n_classes: int) -> None:
-        shape = list(targets.shape)
-        if targets.ndim == 2 and shape[1] == 1:
-            targets = targets[:, 0]
-        if targets.ndim == 2 and shape[1] == n_classes:
-            raise LabelError(
-                "labels, one for each row",
-                f"one-hot rows or scores of shape {shape}: numpy.argmax(targets, axis=1) makes "
-                "labels of them",
-            )
-        if targets.ndim != 1:
-            raise LabelError("labels [n]", f"shape {shape}")
+    What errors need is what people must say in addition: the names of the "classes", which of two
+    labels is the "event", or a "distribution" of real targets.
+    """
+
+    def __init__(
+        self, table: Table, name: str, n_classes: int, names: Sequence[Any] | None
+    ) -> None:
+        self._table, self._name, self._names = table, name, names
+        labels = table.labels(name)
+        shape = list(labels.shape)
+        if labels.ndim == 2 and shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim == 2 and shape[1] == n_classes:
+            words = f"one-hot rows or scores of shape {shape}: numpy.argmax(targets, axis=1) makes "
+            self.refuse("labels, one for each row", f"{words}labels of them")
+        if labels.ndim != 1:
+            self.refuse("labels [n]", f"shape {shape}")
         self.values, self._rows, self._inverse = np.unique(
-            targets, return_index=True, return_inverse=True
+            labels, return_index=True, return_inverse=True
         )
-        if targets.dtype.kind == "f":
+        if labels.dtype.kind == "f":
             self.check(np.isfinite(self.values), "labels")
 
     def spread(self, of_values: Iterable[int]) -> np.ndarray:
         """The index of each value as the index of each label ``[n]``."""
         return np.array(list(of_values), np.int32)[self._inverse]
 
-    def check(
-        self, valid: Iterable[bool], expected: str, hint: str = "", needs: Needs | None = None
-    ) -> None:
+    def check(self, valid: Iterable[bool], expected: str, hint: str = "", needs: str = "") -> None:
         """An error at the first row whose value is not valid."""
         wrong = np.flatnonzero(~np.array(list(valid), bool))
-        if wrong.size:
-            first = wrong[np.argmin(self._rows[wrong])]
-            came = repr(self.values[first].item())
-            raise LabelError(expected, f"{came}{hint}", int(self._rows[first]), needs)
+        if not wrong.size:
+            return
+        first = wrong[np.argmin(self._rows[wrong])]
+        came = self.values[first].item()
+        message = f"expected {expected}, got {came!r}{hint}{self._advice(needs)}"
+        if str(came).strip() == "-1":
+            message += "; if -1 stands for no label, leave out its rows"
+        if not str(came).strip():
+            dropping = self._table.option("drop_missing", True)
+            message = f"expected a label, got an empty text; {dropping} leaves out its row"
+        self._table.fail(self._name, int(self._rows[first]), f"{message}.")
+
+    def refuse(self, expected: str, got: str = "", needs: str = "") -> Never:
+        """An error about all labels."""
+        came = got or _shortened(self.values.tolist())
+        self._table.refuse(self._name, f"expected {expected}, got {came}{self._advice(needs)}")
 
     def check_whole(self, expected: str) -> None:
         """An error if a value is a number which is not whole."""
@@ -295,38 +291,52 @@ class _Column:
             expected = f"integers or strings if they reach {largest:.0f}, where floats are rounded"
             self.check(np.abs(self.values) < largest, expected)
 
+    def _advice(self, needs: str) -> str:
+        """What to do about labels that are no classes."""
+        option, is_named = self._table.option, bool(self._table.source)
+        if needs == "distribution":
+            if is_named:
+                options = f"{option('mean')} and {option('sd')}, {option('quantiles')}"
+                return f"; for real targets take {options} or {option('draws')}"
+            return "; of real targets predictions are calibjax.Normal(mean, sd), Empirical(draws) …"
+        if needs == "event" and is_named:
+            return f": {option('event')} must say which of them is the event"
+        if needs == "event":
+            return ": classes must name them, the event last, such as classes=['no', 'yes']"
+        if needs == "classes" and is_named:
+            return (
+                f": name the columns by the classes, such as p_cat and p_dog with "
+                f"{option('probs', 'p_*')}; of lists write the indices of options, from 0, or A, B"
+            )
+        if needs == "classes":
+            sorted_ = f", if these are sorted classes={_shortened(self.values.tolist())}"
+            order = "in the order of the columns of predictions"
+            return f": classes must name the classes {order}{'' if self._names else sorted_}"
+        return ""
 
-def shortened(names: Sequence[Any]) -> str:
+
+def _shortened(names: Sequence[Any]) -> str:
     """A list as Python writes it, or its first five items."""
     if len(names) <= 6:
         return repr(list(names))
     return repr(list(names[:5]))[:-1] + f", … {len(names)} in all]"
 
 
-def _is_name(value: Any) -> bool:
-    value = _scalar(value)
-    return isinstance(value, (str, int, float)) and value == value
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def checked_classes(argument: str, classes: Any, n_classes: int) -> list[Any]:
+def _checked_classes(argument: str, classes: Any, n_classes: int) -> list[Any]:
     """A list of m different strings, numbers or truth values."""
     if isinstance(classes, (str, set)) or not hasattr(classes, "__len__"):
         raise TypeError(f"{argument} must be a list of names, got {type(classes).__name__}.")
     if getattr(classes, "ndim", 1) != 1:
         raise TypeError(f"{argument} must be a list of names, got shape {list(classes.shape)}.")
-    for name in classes:
-        if not _is_name(name):
+    names = [x.item() if getattr(x, "ndim", None) == 0 else x for x in classes]
+    for name in names:
+        if not isinstance(name, (str, int, float)) or name != name:
             raise TypeError(f"{argument} must be strings or numbers, got {repr(name)[:60]}.")
-    names = [_scalar(name) for name in classes]
     if len(names) != n_classes:
         order = "of 0 and of 1" if n_classes == 2 else "in the order of the columns"
         raise ValueError(
             f"{argument} must be {n_classes} names, {order} of predictions, got {len(names)}."
         )
     if len({str(name).strip() for name in names}) != len(names):
-        raise ValueError(f"{argument} must be different names, got {shortened(names)}.")
+        raise ValueError(f"{argument} must be different names, got {_shortened(names)}.")
     return names

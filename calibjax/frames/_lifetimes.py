@@ -6,9 +6,11 @@ import numpy as np
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import on_host
+from calibjax._base.text import listed
 from calibjax._data import Between, Distribution
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
+from calibjax.frames._read_table import table_of_arrays
 
 
 def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
@@ -123,17 +125,6 @@ def _two_columns(targets: Any) -> dict[str, Any] | None:
     return {f"column {k}": targets[:, k] for k in range(2)}
 
 
-def _no_events(columns: dict[str, np.ndarray]) -> str:
-    """What to pass instead of columns without truth values, whose values may be names."""
-    values = {name: np.unique(x).tolist() for name, x in columns.items()}
-    name = min(values, key=lambda name: len(values[name]))
-    shown = ", ".join(map(repr, values[name][:3])) + (", …" if len(values[name]) > 3 else "")
-    return (
-        f"targets must be times and events, True or 1 where there was an event, got {name} of "
-        f"{shown}: pass the pair (time, event == value), with the value of an event."
-    )
-
-
 def _with_events(columns: dict[str, Any]) -> Between:
     """Times, which are known where there was an event."""
     arrays = {name: as_numpy("targets", x) for name, x in columns.items()}
@@ -141,31 +132,22 @@ def _with_events(columns: dict[str, Any]) -> Between:
     if len(sizes) > 1:
         raise ValueError(f"targets must have as many events as times, got {sorted(sizes)}.")
     events = [name for name, x in arrays.items() if np.isin(x, (0, 1)).all()]
-    truths = [name for name in events if arrays[name].dtype.kind == "b"]
-    found = truths or events
-    if not found:
-        raise ValueError(_no_events(arrays))
-    if len(found) > 1:
+    found = [name for name in events if arrays[name].dtype.kind == "b"] or events
+    if len(found) != 1:
+        values = {name: np.unique(x)[:3].tolist() for name, x in arrays.items()}
+        shown = " and ".join(f"{name} of {listed(x)}" for name, x in values.items())
         raise ValueError(
-            "targets must be times and events, True or 1 where there was an event, got two columns "
-            f"of such values, {' and '.join(columns)}: pass calibjax.Between.right_censored(time, "
-            "observed)."
+            "targets must be times and events, one column of True or 1 where there was an event, "
+            f"got {shown}: pass the pair (time, event == value), with the value of an event."
         )
     (event,) = found
-    (time,) = [name for name in arrays if name != event]
+    (time,) = arrays.keys() - {event}
     if "cens" in event.lower():
-        n, n_ones = len(arrays[event]), int(np.sum(arrays[event]))
-        n_zeros = n - n_ones
+        n_ones = int(np.sum(arrays[event]))
         raise ValueError(
             f"targets must say where there was an event, got {event}, which is 1 in {n_ones} of "
-            f"{n} rows: if 1 is an event, as in GBSG2, pass the pair (time, {event} == 1), of "
-            f"{n_ones} events; if 1 is a censored row, (time, {event} == 0), of {n_zeros} events."
+            f"{len(arrays[event])} rows: pass the pair (time, {event} == 1) if 1 is an event, as "
+            f"in GBSG2, and (time, {event} == 0) if it is a censored row."
         )
-    times = arrays[time]
-    if times.dtype.kind not in "iuf":
-        raise TypeError(f"targets must have numbers as times, got {time} of {times.dtype}.")
-    times = times.astype(float)
-    if not np.isfinite(times).all():
-        row = int(np.argmin(np.isfinite(times)))
-        raise ValueError(f"targets must have finite times; row {row} of {time} is {times[row]}.")
+    times = table_of_arrays(**{"targets": arrays[time]}).numbers("targets")
     return Between(times, np.where(arrays[event].astype(bool), times, np.inf))

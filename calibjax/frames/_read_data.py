@@ -1,9 +1,10 @@
 """One data set of a frame or a file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from calibjax._base.check import check_flag
+from calibjax._base.text import listed
 from calibjax._data import Data
 from calibjax.frames._columns import Columns, Model
 from calibjax.frames._read_table import read_table
@@ -103,7 +104,8 @@ def read_data(source: Any, **columns: Unpack[ColumnOptions]) -> Data:
         >>> float(cj.calibration_test(jax.random.key(0), data).pvalue)
         0.001
     """
-    model, beside = read_model(read_table(source, columns.get("target")), columns)
+    given = given_columns(columns)
+    model, beside = read_model(read_table(source, given.get("target")), given)
     data = Data(
         model.predictions,
         beside["targets"],
@@ -114,7 +116,15 @@ def read_data(source: Any, **columns: Unpack[ColumnOptions]) -> Data:
     return data.replace(groups=beside["groups"], **names)
 
 
-def read_model(table: Table, columns: ColumnOptions) -> tuple[Model, dict[str, Any]]:
+def given_columns(columns: ColumnOptions) -> dict[str, Any]:
+    """The options that are not left at their defaults; a TypeError for others."""
+    for name in columns.keys() - ColumnOptions.__annotations__.keys():
+        names = listed([*ColumnOptions.__annotations__])
+        raise TypeError(f"{name} is no argument; there are {names}.")
+    return {x: y for x, y in columns.items() if not (y is None or y is False)}
+
+
+def read_model(table: Table, columns: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
     """Predictions and targets of a table, and what else columns say of its rows.
 
     This is the targets, of which some may be censored, weights, `Dependence`, and groups.

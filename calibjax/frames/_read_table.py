@@ -73,6 +73,13 @@ def cells_of(name: str, values: Any) -> np.ndarray:
     return array.astype(object) if array.dtype.kind in "UT" else array
 
 
+def table_of_arrays(**arrays: Any) -> Table:
+    """Arguments ``[n]``, ``[n, 1]`` or ``[n, m]`` as columns; errors call them by their names."""
+    columns = {name: cells_of(name, x) for name, x in arrays.items()}
+    columns = {name: x[:, 0] if x.shape[1:] == (1,) else x for name, x in columns.items()}
+    return Table(columns, np.arange(min(map(len, columns.values()))), source="")
+
+
 def _columns_of_frame(frame: Any) -> dict[str, Any]:
     """The columns of a frame of any library, and the levels of an index that have names."""
     import narwhals as nw
@@ -91,7 +98,10 @@ def _columns_of_frame(frame: Any) -> dict[str, Any]:
     levels = getattr(getattr(frame, "index", None), "names", [])
     levels = [name for name in levels if name is not None and name not in names]
     read = nw.from_native(frame.reset_index(level=levels) if levels else frame, eager_only=True)
-    return {str(name): read.get_column(name).to_native() for name in read.columns}
+    series = {str(name): read.get_column(name) for name in read.columns}
+    # Arrow forgets what is missing in an array of categories.
+    kinds = nw.Categorical, nw.Enum
+    return {name: x.to_list() if x.dtype in kinds else x.to_native() for name, x in series.items()}
 
 
 def _of_dataset(data: Any, target: str | None) -> Table:
