@@ -7,11 +7,11 @@ from typing import Annotated
 import jax
 import typer
 
+from calibjax import evaluation
 from calibjax._base.text import listed
 from calibjax._data import Dependence
 from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.evaluation import evaluate_read
 from calibjax.hub import hub_table, read_hub
 
 
@@ -87,7 +87,7 @@ def hub(
         groups[name] = chosen.tasks[name]
     times = None if chosen.horizon is None else chosen.times
     with working(f"Testing {len(chosen.targets)} forecasts"):
-        found = evaluate_read(
+        found = evaluation.evaluate_read(
             chosen.predictions,
             chosen.targets,
             seed=seed,
