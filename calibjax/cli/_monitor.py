@@ -21,15 +21,7 @@ from calibjax.frames import Model
 _FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
 # Options of columns that may differ from call to call: levels are compared as numbers, and a file
 # whose probabilities are rounded may need what another one does not.
-_MAY_DIFFER = {
-    "levels",
-    "normalize",
-    "sort_quantiles",
-    "separator",
-    "decimal",
-    "drop_missing",
-    "where",
-}
+_MAY_DIFFER = "levels normalize sort_quantiles separator decimal drop_missing where".split()
 # The least number of pairs, the share of rows in them, and the rounding of their probabilities.
 _PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 
