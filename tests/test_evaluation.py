@@ -86,6 +86,8 @@ def with_found(evaluation, **found):
 
 
 def test_an_evaluation_computes_what_it_is_asked_for(evaluation):
+    named = cj.evaluate(pd.DataFrame(PROBABILITIES, columns=NAMES), np.array(NAMES)[LABELS])
+    assert named.classes == NAMES and named.pvalue == evaluation.pvalue
     fresh = dataclasses.replace(evaluation)
     fields = {field.name for field in dataclasses.fields(fresh)}
     assert fresh.rejected and vars(fresh).keys() - fields == {"pvalue"}

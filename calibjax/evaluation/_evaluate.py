@@ -130,7 +130,7 @@ def evaluate(
         family,
         observed,
         seed=seed,
-        classes=classes,
+        classes=of_classes,
         level=level,
         weights=read_weights(given.get("weights")),
         dependence=dependence,

@@ -16,6 +16,9 @@ from calibjax.frames import (
     read_times,
 )
 
+# Columns that say how rows count, and for whom.
+_OF_ROWS = ("weights", "clusters", "times", "horizon", "groups", "censored")
+
 
 def columns_of_rows(model: Model, used: Mapping[str, Any]) -> list[Column]:
     """The first other column of dates, and one of names that come again and again.
@@ -26,7 +29,8 @@ def columns_of_rows(model: Model, used: Mapping[str, Any]) -> list[Column]:
     or the prediction are none: rows of one outcome are alike whatever they depend on.
     """
     table = model.table
-    values = [x for x in used.values() if x is not None]
+    # Rows of one group may depend on each other as rows of another column may.
+    values = [x for name, x in used.items() if name not in _OF_ROWS and x is not None]
     patterns = [x for value in values for x in ([value] if isinstance(value, str) else [])]
     listed = {x for value in values if isinstance(value, (list, tuple)) for x in value}
     listed |= {model.target, *model.columns.names}
