@@ -32,8 +32,12 @@ _MANY_NUMBERS = 2**18
 
 
 def on_cpu() -> bool:
-    """Whether the default backend is a CPU; arrays that lie elsewhere are only made more slowly."""
-    return jax.default_backend() == "cpu"
+    """Whether the default device is a CPU, for which code is chosen while it is traced.
+
+    Arrays that lie elsewhere are computed right, only more slowly.
+    """
+    device = jax.config.jax_default_device
+    return getattr(device, "platform", device or jax.default_backend()) == "cpu"
 
 
 def quick_jit(

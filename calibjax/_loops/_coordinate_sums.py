@@ -7,13 +7,13 @@ are written out side by side, which the compiler puts into one kernel with all t
 derivative is arranged in the same spirit.  Tiles of the distances are built on it.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 
 # Work of one pass over a tile on a CPU, measured at 10 and 100 coordinates and 256 to 1024 rows.
@@ -34,10 +34,8 @@ def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs:
     m = ps.shape[1]
     # XLA unrolls a loop of one pass, and fuses it with what follows.  On a CPU that is slower: take
     # two passes at least.
-    on_cpu = functools.partial(_in_passes, f, max(2, -(-m // _COORDINATES_PER_PASS)))
-    return lax.platform_dependent(
-        ps, qs, cpu=on_cpu, default=functools.partial(_in_passes, f, -(-m // _SIDE_BY_SIDE))
-    )
+    passes = max(2, -(-m // _COORDINATES_PER_PASS)) if on_cpu() else -(-m // _SIDE_BY_SIDE)
+    return _in_passes(f, passes, ps, qs)
 
 
 def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax.Array:
@@ -85,11 +83,8 @@ sum_over_coordinates.defvjp(_forward, _backward)
 
 def _sum_of_slopes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
     """sum_i weights_ij slope(p_ic, q_jc), ``[T, m]``."""
-    return lax.platform_dependent(
-        *(ps, qs, weights),
-        cpu=lambda *rows: _slopes_in_passes(slope, *rows),
-        default=lambda *rows: _slopes_fused(slope, *rows),
-    )
+    of_platform = _slopes_in_passes if on_cpu() else _slopes_fused
+    return of_platform(slope, ps, qs, weights)
 
 
 def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):
@@ -174,8 +169,6 @@ def row_by_row(function: Callable[..., jax.Array], left: Arrays, right: Arrays) 
     def tile_row(one: Arrays, right: Arrays) -> jax.Array:
         return function(*(x[..., None] for x in one), *right)
 
-    return lax.platform_dependent(
-        *(left, right),
-        cpu=lambda left, right: lax.map(lambda one: tile_row(one, right), left),
-        default=jax.vmap(tile_row, in_axes=(0, None)),
-    )
+    if on_cpu():
+        return lax.map(lambda one: tile_row(one, right), left)
+    return jax.vmap(tile_row, in_axes=(0, None))(left, right)

@@ -5,7 +5,6 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree
@@ -26,10 +25,7 @@ _FEW_CLASSES = 32
 
 
 def most_tile_rows() -> int:
-    """Rows of a tile: enough to hide the cost of a step, few enough for the caches of a CPU.
-
-    By the default backend: arrays that lie elsewhere are computed right, only more slowly.
-    """
+    """Rows of a tile: enough to hide the cost of a step, few enough for the caches of a CPU."""
     return 512 if on_cpu() else 4096
 
 
@@ -109,9 +105,7 @@ def with_itself(shape: Sequence[int], same: jax.Array, start: int = 0) -> jax.Ar
 
 def weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
     """sum_ij left_i values_ij right_j."""
-    return lax.platform_dependent(
-        *(values, left, right),
-        cpu=lambda values, left, right: jnp.sum(dot(left, values) * right),
-        # A product of matrices would need the values in memory; a sum takes them as they are made.
-        default=lambda values, left, right: jnp.sum(values * (left[:, None] * right[None, :])),
-    )
+    if on_cpu():
+        return jnp.sum(dot(left, values) * right)
+    # A product of matrices would need the values in memory; a sum takes them as they are made.
+    return jnp.sum(values * (left[:, None] * right[None, :]))

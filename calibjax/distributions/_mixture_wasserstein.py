@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import struct
 from calibjax._data import Distribution
@@ -65,12 +66,9 @@ def _check_mixtures(p: Distribution, q: Distribution) -> None:
 def _squared_tile(ps: Mixture, qs: Mixture) -> jax.Array:
     """MW(p, q)^2 for all pairs of two batches, ``[S, T]``."""
     # One row of the tile fits into the cache of a CPU; elsewhere one loop over all pairs is faster.
-    all_at_once = jax.vmap(_squared_to_batch, (0, None))
-    return lax.platform_dependent(ps, qs, cpu=_squared_tile_row_by_row, default=all_at_once)
-
-
-def _squared_tile_row_by_row(ps: Mixture, qs: Mixture) -> jax.Array:
-    return lax.map(lambda p: _squared_to_batch(p, qs), ps)
+    if on_cpu():
+        return lax.map(lambda p: _squared_to_batch(p, qs), ps)
+    return jax.vmap(_squared_to_batch, (0, None))(ps, qs)
 
 
 @jax.jit

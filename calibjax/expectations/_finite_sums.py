@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, indexed
 from calibjax._data import Distribution
@@ -88,9 +89,9 @@ def white_residual_tile(
         return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
     # Classes come first, so that both matrix products of the derivative work on whole rows.
     r, s = jax.vmap(label_residual)(ps, ys).T, jax.vmap(label_residual)(qs, zs).T
-    if r.shape[0] > _FEW_CLASSES:
+    if on_cpu() or r.shape[0] > _FEW_CLASSES:
         return _matrix_product(r, s)
-    return lax.platform_dependent(r, s, cpu=_matrix_product, default=_sum_of_outer_products)
+    return _sum_of_outer_products(r, s)
 
 
 # Up to this number of classes an accelerator sums outer products, which the compiler fuses into the
