@@ -309,7 +309,9 @@ def default_kernels_of(data: Data) -> list[Kernel]:
     if data.predictions.has_labels:
         return _kernels_of_labels(data)
     if data.predictions.is_ordered:
-        return _kernels_of_pit(data)
+        kinds = _NEAR_IN_LOCATION, _NEAR_IN_SPREAD, _NEAR_AND_FAR
+        of_predictions = rank_score_kernels([(data.predictions, data.where)], *kinds)
+        return _kernels_of_pit(of_predictions, PITKernel)
     return _kernels_of_standardised_targets(data)
 
 
@@ -355,13 +357,14 @@ _OF_SHAPE = np.array([0.0, 0.0, 1.0, 1.0], np.float32)
 _OF_CELLS = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0], np.float32)
 
 
-def _kernels_of_pit(data: Data) -> list[Kernel]:
+def _kernels_of_pit(
+    of_predictions: list[DistanceKernel], on_pairs: type[PITKernel]
+) -> list[Kernel]:
+    """Of each kernel on predictions those that see a wrong location, spread, and shape."""
     kernels: list[Kernel] = []
-    rows = [(data.predictions, data.where)]
-    for k in rank_score_kernels(rows, _NEAR_IN_LOCATION, _NEAR_IN_SPREAD, _NEAR_AND_FAR):
-        shape = PITKernel(k, _OF_SHAPE, "normal scores") + PITKernel(k, _OF_CELLS)
-        moments = (PITKernel(k, w, "normal scores") for w in (_OF_LOCATION, _OF_SPREAD))
-        kernels += [*moments, shape]
+    for k in of_predictions:
+        kernels += [on_pairs(k, w, "normal scores") for w in (_OF_LOCATION, _OF_SPREAD)]
+        kernels.append(on_pairs(k, _OF_SHAPE, "normal scores") + on_pairs(k, _OF_CELLS))
     return kernels
 
 
@@ -372,7 +375,7 @@ def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
         distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, data, (_MIDDLE, _WIDE))
     if predictions.has_unit_box:
-        return _kernels_of_boxes(of_predictions)
+        return _kernels_of_pit(of_predictions, VectorPITKernel)
     features = (
         StandardisedFourierFeatures(_LOCATION),
         StandardisedFourierFeatures(_SHAPE),
@@ -382,16 +385,6 @@ def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
     if predictions.score_only:
         target_kernel = gaussian_kernel(data)
         kernels += [SteinKernel(kernel, target_kernel) for kernel in of_predictions]
-    return kernels
-
-
-def _kernels_of_boxes(of_predictions: list[DistanceKernel]) -> list[Kernel]:
-    kernels: list[Kernel] = []
-    for k in of_predictions:
-        of_location, of_second, of_shape = (
-            VectorPITKernel(k, w, "normal scores") for w in (_OF_LOCATION, _OF_SPREAD, _OF_SHAPE)
-        )
-        kernels += [of_location, of_second, of_shape + VectorPITKernel(k, _OF_CELLS)]
     return kernels
 
 

@@ -72,6 +72,22 @@ class DrawnPIT(NamedTuple):
     drawn: tuple[jax.Array, jax.Array] | UnitInterval
     hidden: Hidden | None = None
 
+    def values(
+        self,
+        of_intervals: Callable[[UnitInterval], jax.Array],
+        of_points: Callable[[jax.Array, jax.Array], jax.Array],
+    ) -> jax.Array:
+        """Functions of the unit line for the observed targets and all draws, ``[n, 1 + D, M]``."""
+        observed = of_intervals(self.observed)[:, None]
+        if isinstance(self.drawn, UnitInterval):
+            drawn = of_intervals(self.drawn)
+        else:
+            drawn = of_points(*self.drawn)
+        if self.hidden is not None:
+            of_hidden = of_intervals(self.hidden.interval)[:, None]
+            drawn = jnp.where(self.hidden.contains[..., None], of_hidden, drawn)
+        return jnp.concatenate([observed, drawn], axis=1)
+
 
 #: The arguments of ``residuals``: predictions, targets, and draws that are independent of these.
 Arguments = tuple[Distribution, PyTree, jax.Array]
@@ -137,17 +153,9 @@ class PITFeature:
         """``[n, D, M]`` for targets ``[n, D]``, intervals, or the PIT of targets and draws."""
         if isinstance(targets, UnitInterval):
             return self.feature.of_intervals(targets)
-        if not isinstance(targets, DrawnPIT):
-            return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
-        observed = self.feature.of_intervals(targets.observed)[:, None]
-        if isinstance(targets.drawn, UnitInterval):
-            drawn = self.feature.of_intervals(targets.drawn)
-        else:
-            drawn = self.feature.of_points(*targets.drawn)
-        if targets.hidden is not None:
-            of_hidden = self.feature.of_intervals(targets.hidden.interval)[:, None]
-            drawn = jnp.where(targets.hidden.contains[..., None], of_hidden, drawn)
-        return jnp.concatenate([observed, drawn], axis=1)
+        if isinstance(targets, DrawnPIT):
+            return targets.values(self.feature.of_intervals, self.feature.of_points)
+        return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
 
 
 @struct

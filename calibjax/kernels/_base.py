@@ -6,6 +6,7 @@ forms, would be wrong for another function.
 
 import dataclasses
 import itertools
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -185,41 +186,36 @@ def _no_bound(kernel: "KernelLike") -> ValueError:
 
 
 @struct
-class Sum(Kernel):
+class KernelOfTwo(Kernel):
+    """Two kernels, whose values are combined."""
+
+    left: KernelLike
+    right: KernelLike
+
+    inner_functions = {"left": None, "right": None}
+    combine: ClassVar[Callable[[Any, Any], Any]]
+
+    def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
+        combine = type(self).combine
+        return combine(kernel_value(self.left, x, y), kernel_value(self.right, x, y))
+
+    def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
+        return type(self).combine(pairwise(self.left, xs, ys), pairwise(self.right, xs, ys))
+
+    def upper_bound(self) -> float | jax.Array:
+        return type(self).combine(upper_bound(self.left), upper_bound(self.right))
+
+
+class Sum(KernelOfTwo):
     """left(x, y) + right(x, y)."""
 
-    left: KernelLike
-    right: KernelLike
-
-    inner_functions = {"left": None, "right": None}
-
-    def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
-        return kernel_value(self.left, x, y) + kernel_value(self.right, x, y)
-
-    def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
-        return pairwise(self.left, xs, ys) + pairwise(self.right, xs, ys)
-
-    def upper_bound(self) -> float | jax.Array:
-        return upper_bound(self.left) + upper_bound(self.right)
+    combine = operator.add
 
 
-@struct
-class Product(Kernel):
+class Product(KernelOfTwo):
     """left(x, y) right(x, y)."""
 
-    left: KernelLike
-    right: KernelLike
-
-    inner_functions = {"left": None, "right": None}
-
-    def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
-        return kernel_value(self.left, x, y) * kernel_value(self.right, x, y)
-
-    def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
-        return pairwise(self.left, xs, ys) * pairwise(self.right, xs, ys)
-
-    def upper_bound(self) -> float | jax.Array:
-        return upper_bound(self.left) * upper_bound(self.right)
+    combine = operator.mul
 
 
 @struct

@@ -25,7 +25,6 @@ from calibjax.recalibration._probability_maps import (
 from calibjax.recalibration._recalibrator import (
     Recalibrator,
     check_labels,
-    is_ragged,
     numbers_of_classes,
     recalibrator_of,
 )
@@ -98,7 +97,7 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
         probs = on_host(numbers_of_classes(jax.tree.map(on_host, data.predictions)))
     probs = np.asarray(probs, float)[kept]
     labels = np.asarray(data.targets)[kept].astype(int)
-    said = is_ragged(data.predictions), data.predictions.is_binary
+    said = data.predictions.ragged, data.predictions.is_binary
     rows = LabelRows(probs, labels, counts, *said)
     lacking = np.flatnonzero(rows.of_targets() == 0)
     if rows.ragged and lacking.size:

@@ -237,15 +237,11 @@ def check_labels(predictions: Distribution) -> int:
     return n_labels
 
 
-def is_ragged(predictions: Distribution) -> bool:
-    """Whether probabilities of 0 are classes that rows do not have."""
-    return predictions.ragged
-
-
 def numbers_of_classes(predictions: Distribution) -> jax.Array:
     """The probabilities of all labels; of ragged rows those that tell which classes they have."""
-    is_marked = is_ragged(predictions)
-    return predictions.parameter("probs") if is_marked else predictions.label_probabilities()
+    if predictions.ragged:
+        return predictions.parameter("probs")
+    return predictions.label_probabilities()
 
 
 @jax.jit
@@ -310,7 +306,7 @@ def _recalibrated(
     probs = widened(numbers_of_classes(predictions))
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
     probs = jnp.where(valid, probs, 1 / probs.shape[1])
-    recalibrated, ragged = apply_jit(steps, probs), is_ragged(predictions)
+    recalibrated, ragged = apply_jit(steps, probs), predictions.ragged
     if ragged:
         recalibrated = of_present(jnp, recalibrated, probs)
     if of_groups is not None and segments is not None:

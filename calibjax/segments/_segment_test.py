@@ -14,11 +14,11 @@ from calibjax.resampling import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums
 from calibjax.segments._segments import (
+    ALL_ROWS,
     LEAST_VARIANCE,
     Column,
     Conditions,
     Groups,
-    name_of,
     read_columns,
     segments_of,
     table_of,
@@ -154,14 +154,18 @@ def segments_tested(
     sampler = NullSampler.of(data)
     shared = key, table_of(segments, order), np.float32(LEAST_VARIANCE)
     found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, sampler)
-
-    def in_words(conditions: Conditions) -> tuple[tuple[str, str], ...]:
-        return tuple((columns[c].name, columns[c].levels[level]) for c, level in conditions)
-
+    phrases, conditions = [], []
+    for chosen in segments:
+        in_words, levels = [], []
+        for c, level in chosen:
+            in_words.append(columns[c].phrases[level])
+            levels.append((columns[c].name, columns[c].levels[level]))
+        phrases.append(", ".join(in_words) or ALL_ROWS)
+        conditions.append(tuple(levels))
     names = Names(
-        segments=tuple(name_of(conditions, columns) for conditions in segments),
-        conditions=tuple(map(in_words, segments)),
-        indices=tuple(tuple((int(c), int(k)) for c, k in conditions) for conditions in segments),
+        segments=tuple(phrases),
+        conditions=tuple(conditions),
+        indices=tuple(segments),
         statistics=names_of_statistics(forecasts),
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),

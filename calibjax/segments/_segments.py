@@ -13,6 +13,7 @@ from calibjax._base.compile import bucket
 from calibjax._base.struct import struct
 from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
 from calibjax._numbers import dot
+from calibjax._pairwise import cut
 
 # With more levels than this, next to none of their pairs holds enough rows.
 _MOST_LEVELS = 256
@@ -185,8 +186,7 @@ class SegmentTable:
         def of_some(part: SegmentTable) -> jax.Array:
             return dot(part.members(codes, values.dtype), values)
 
-        parts = jax.tree.map(lambda x: x.reshape(-1, self.n_together, *x.shape[1:]), self)
-        return lax.map(of_some, parts).reshape(self.size, -1)
+        return lax.map(of_some, cut(self, self.n_together)).reshape(self.size, -1)
 
 
 def table_of(segments: Collection[Conditions], order: int) -> SegmentTable:
@@ -199,8 +199,3 @@ def table_of(segments: Collection[Conditions], order: int) -> SegmentTable:
         for i, (column, level) in enumerate(conditions):
             columns[row, i], levels[row, i] = column, level
     return SegmentTable(*map(jax.device_put, (columns, levels, np.arange(size) < len(segments))))
-
-
-def name_of(conditions: Conditions, columns: list[Column]) -> str:
-    """The segment in words, such as "north, lead time 3"."""
-    return ", ".join(columns[c.column].phrases[c.level] for c in conditions) or ALL_ROWS

@@ -107,7 +107,7 @@ class Uncentred:
 
 
 @struct
-class EventStatistics:
+class EventStatistics(Uncentred):
     """Rate and calibration slope of events.
 
     Args:
@@ -170,9 +170,6 @@ class EventStatistics:
         of_slope = x[:, 3] - 3 * c * x[:, 2] + 3 * c**2 * x[:, 1] - c**3 * x[:, 0]
         return jnp.stack([x[:, 0], of_slope], axis=1)
 
-    def around_mean(self, sums: jax.Array, variance: jax.Array, known: jax.Array) -> jax.Array:
-        return sums
-
     def _probability_and_distance(self, predictions: Distribution) -> tuple[jax.Array, jax.Array]:
         """P(Y = 1), and how far its logit is from the middle, ``[n]``."""
         p, logits = probability_and_logit(predictions)
@@ -184,11 +181,11 @@ class ClassStatistics(Uncentred):
     """Frequencies of classes, of the most probable one, and calibration slope.
 
     Args:
-        n_classes: m.
+        n_tested: how many classes are tested by themselves, m or 0.
         most: a target's log probability counts as no further below its mean.
     """
 
-    n_classes: int = static()
+    n_tested: int = static()
     most: jax.Array
 
     knows_moments: ClassVar = True
@@ -196,22 +193,12 @@ class ClassStatistics(Uncentred):
     most_multiplied: ClassVar = np.inf
 
     @property
-    def has_classes(self) -> bool:
-        """Whether each class is tested."""
-        return self.n_classes <= _MOST_CLASSES
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return names_of_classes(self.n_classes)
-
-    @property
     def n_residuals(self) -> int:
-        return len(self.names)
+        return self.n_tested + 2
 
     @property
     def measured_by(self) -> tuple[int, ...]:
-        top = len(self.names) - 2
-        return (*range(top), top, top)
+        return (*range(self.n_tested), self.n_tested, self.n_tested)
 
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """``[n, D, J]`` for labels ``[n, D]``."""
@@ -221,15 +208,15 @@ class ClassStatistics(Uncentred):
         is_top = (labels == top[:, None]).astype(p.dtype) - jnp.max(p, axis=1)[:, None]
         slope = jnp.take_along_axis(deviations, labels, axis=1)
         found = jnp.stack([is_top, slope], axis=2)
-        if not self.has_classes:
+        if not self.n_tested:
             return found
-        indicators = jax.nn.one_hot(labels, self.n_classes, dtype=p.dtype)
+        indicators = jax.nn.one_hot(labels, self.n_tested, dtype=p.dtype)
         return jnp.concatenate([indicators - p[:, None], found], axis=2)
 
     def moments(self, predictions: Distribution, residuals: jax.Array) -> RowMoments:
         p, deviations = self._probabilities_and_deviations(predictions)
         events = jnp.max(p, axis=1, keepdims=True)
-        if self.has_classes:
+        if self.n_tested:
             events = jnp.concatenate([p, events], axis=1)
         second, third = (
             jnp.concatenate([of_events, jnp.sum(p * deviations**k, axis=1, keepdims=True)], axis=1)
@@ -250,12 +237,6 @@ class ClassStatistics(Uncentred):
         return p, deviations - jnp.sum(p * deviations, axis=1, keepdims=True)
 
 
-def names_of_classes(n_classes: int) -> tuple[str, ...]:
-    """What the statistics of so many classes are called."""
-    classes = [f"class {c}" for c in range(n_classes)] if n_classes <= _MOST_CLASSES else []
-    return (*classes, "top label", "calibration slope")
-
-
 def event_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) -> EventStatistics:
     """With the mean and the deviation of the logits of all rows."""
     p, logits = probability_and_logit(predictions)
@@ -271,7 +252,8 @@ def class_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) 
     top = jnp.max(p, axis=1)
     squares = weights * jnp.sum(p * deviations**2, axis=1)
     sums = jnp.sum(squares), jnp.sum(weights * top * (1 - top))
-    return ClassStatistics(p.shape[1], _MOST_DEVIATIONS * jnp.sqrt(_ratio(*all_sum(sums, axis))))
+    n_tested = p.shape[1] if p.shape[1] <= _MOST_CLASSES else 0
+    return ClassStatistics(n_tested, _MOST_DEVIATIONS * jnp.sqrt(_ratio(*all_sum(sums, axis))))
 
 
 def probability_and_logit(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
@@ -327,15 +309,7 @@ class NumberStatistics(Uncentred):
             sets = jax.vmap(predictions.unit_interval, 1, 1)(sets)
         if isinstance(sets, UnitInterval):
             return self._of_intervals(sets)
-        observed = self._of_intervals(sets.observed)[:, None]
-        if isinstance(sets.drawn, UnitInterval):
-            drawn = self._of_intervals(sets.drawn)
-        else:
-            drawn = self._of_points(*sets.drawn)
-        if sets.hidden is not None:
-            of_hidden = self._of_intervals(sets.hidden.interval)[:, None]
-            drawn = jnp.where(sets.hidden.contains[..., None], of_hidden, drawn)
-        return jnp.concatenate([observed, drawn], axis=1)
+        return sets.values(self._of_intervals, self._of_points)
 
     def moments(self, predictions: Distribution, residuals: jax.Array) -> RowMoments:
         """The residuals are those of many draws behind the observed ones, ``[n, 1 + D, 3]``."""
@@ -418,4 +392,7 @@ def names_of_statistics(predictions: Distribution) -> tuple[str, ...]:
     if predictions.is_ordered:
         return NumberStatistics.names
     n_classes = predictions.n_labels or 0
-    return names_of_classes(n_classes) if n_classes > 2 else EventStatistics.names
+    if n_classes <= 2:
+        return EventStatistics.names
+    classes = [f"class {c}" for c in range(n_classes)] if n_classes <= _MOST_CLASSES else []
+    return (*classes, "top label", "calibration slope")
