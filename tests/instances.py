@@ -13,6 +13,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 import calibjax as cj
+from calibjax._data import as_data
 
 
 def cast(tree, dtype="float64"):
@@ -624,3 +625,9 @@ TESTS = {
     "consistency": _consistency,
     "calibration_test": _calibration,
 }
+
+
+def depending(data, dependence):
+    """The same data, with rows that may depend on each other."""
+    known = {"where": data.where, "weights": data.weights}
+    return as_data(cj.Data(data.predictions, data.targets, **known, **dependence._asdict()))

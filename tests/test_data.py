@@ -97,7 +97,7 @@ def test_binary_problems_of_data_are_data():
     data = cj.Data(PREDICTIONS, EVENTS, **ROWS)
     for of_data, samples in (
         (cj.top_label(data), cj.top_label(PREDICTIONS, EVENTS)),
-        (cj.one_vs_rest(data, None, 0), cj.one_vs_rest(PREDICTIONS, EVENTS, 0)),
+        (cj.one_vs_rest(data, label=0), cj.one_vs_rest(PREDICTIONS, EVENTS, 0)),
     ):
         jax.tree.map(np.testing.assert_array_equal, of_data.samples, samples)
         assert of_data.where is data.where and of_data.weights is data.weights

@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from instances import depending
 from marks import slow
 from messages import check_message
 from scipy import stats
 from test_between import KERNEL, by_hand, rows
 
 import calibjax as cj
-from calibjax._data import Dependence, as_data, clean, with_dependence
+from calibjax._data import Dependence, as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.operators import tiled_h
 from calibjax.resampling import dependent_sums, multipliers
@@ -55,7 +56,7 @@ def sums_by_hand(name, h, v, w):
 
 def draws_of(name, predictions, targets, weights=WEIGHTS):
     data = as_data(predictions, targets, weights=weights, intervals=True)
-    data = clean(with_dependence(data, Dependence(**CASES[name])))
+    data = clean(depending(data, Dependence(**CASES[name])))
     terms = normal_form(KERNEL)
     found = jax.jit(lambda data: dependent_sums(KEY, tiled_h(terms, data), data, R, False))(data)
     if name == "weights":

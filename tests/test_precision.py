@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from instances import depending
 
 import calibjax as cj
-from calibjax._data import Data, Dependence, with_dependence
+from calibjax._data import Data, Dependence
 
 N, GRID = 60, np.array([0.1, 0.3, 0.7])
 RNG = np.random.default_rng(0)
@@ -173,7 +174,7 @@ def test_ids_of_64_bits_are_all_told_apart(name, how):
 
     def numbers(values, where=None):
         dependence = Dependence(**{name: values})
-        return with_dependence(Data(EVENTS, np.zeros(8, int), where=where), dependence).clusters
+        return depending(Data(EVENTS, np.zeros(8, int), where=where), dependence).clusters
 
     with jax.enable_x64(how == "traced"):
         if how == "masked inside of jit":

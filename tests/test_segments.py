@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
+from instances import depending
 from marks import slow
 
 import calibjax as cj
-from calibjax._data import Dependence, as_data, clean, with_dependence
+from calibjax._data import Dependence, as_data, clean
 from calibjax._numbers import UnitInterval
 from calibjax.resampling import draw_pits, draw_targets, multipliers, normal_scores
 from calibjax.segments import _segments, read_columns
@@ -162,7 +163,7 @@ def test_numbers_are_those_of_plain_loops():
 @pytest.mark.parametrize("unit", ["clusters", "times"])
 def test_residuals_of_dependent_rows_are_multiplied(unit):
     numbers = (np.arange(N) // 6).astype(np.int32)
-    data = with_dependence(
+    data = depending(
         as_data(cj.Bernoulli(PROBS), EVENTS),
         Dependence(numbers) if unit == "clusters" else Dependence(None, numbers, 2),
     )

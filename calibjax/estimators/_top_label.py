@@ -67,9 +67,11 @@ def one_vs_rest(
     predictions: Distribution, targets: ArrayLike, label: int
 ) -> tuple[Bernoulli, jax.Array]: ...
 @overload
+def one_vs_rest(predictions: Data, targets: None = None, *, label: int) -> Data: ...
+@overload
 def one_vs_rest(predictions: Data, targets: None, label: int) -> Data: ...
 def one_vs_rest(
-    predictions: Distribution | Data, targets: ArrayLike | None, label: int
+    predictions: Distribution | Data, targets: ArrayLike | None = None, label: Any = None
 ) -> tuple[Bernoulli, jax.Array] | Data:
     """The probability of one class, and whether each target is that class.
 
@@ -78,7 +80,7 @@ def one_vs_rest(
     the probabilities.  O(n).
 
     Args:
-        predictions, targets: as in `Data`, or one `Data` and None: n Categorical or Bernoulli
+        predictions, targets: as in `Data`, or one `Data`: n Categorical or Bernoulli
             predictions, or mixtures of these.
         label: the class, ``0 … m-1``.
 
@@ -98,7 +100,7 @@ def one_vs_rest(
         >>> binary.probs.tolist(), targets.tolist()
         ([0.1, 0.3], [0, 1])
     """
-    return _binary(predictions, targets, label)
+    return _binary(predictions, targets, check_integer("label", label, 0))
 
 
 def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: int | None) -> Any:

@@ -19,7 +19,7 @@ from calibjax._data import (
     Targets,
     as_data,
     check_locations,
-    check_predictions,
+    check_rows,
     in_dtype,
     padded,
 )
@@ -149,8 +149,12 @@ def _asymptotic_cme_test(
 
 
 def sample_test_locations(
-    key: jax.Array, predictions: Family, n_locations: int, *, where: ArrayLike | None = None
-) -> tuple[Family, jax.Array]:
+    key: jax.Array,
+    predictions: Distribution | Data,
+    n_locations: int,
+    *,
+    where: ArrayLike | None = None,
+) -> tuple[Any, jax.Array]:
     """Locations for `asymptotic_cme_test`: some of the predictions, and a target drawn from each.
 
     The predictions are drawn without replacement.  The locations do not depend on the targets of
@@ -158,7 +162,7 @@ def sample_test_locations(
 
     Args:
         key: a key of `jax.random`.
-        predictions: a batch of n predictions of one family.
+        predictions: a batch of n predictions of one family, or `Data` of them.
         n_locations: J, from 1 to n.
         where: boolean mask ``[n]``; masked rows may hold anything and are not drawn.
 
@@ -177,10 +181,10 @@ def sample_test_locations(
         ((5,), (5,))
     """
     check_key(key)
-    check_predictions(predictions, where)
-    data = Data.unchecked(predictions, where=where)
+    data = check_rows(predictions, where)
     n_locations = check_integer("n_locations", n_locations, 1, data.n_kept(), "n = ")
-    return _sample_test_locations(key, padded(data), n_locations)
+    rows = Data.unchecked(data.predictions, where=data.where)
+    return _sample_test_locations(key, rows, n_locations)
 
 
 @on_devices

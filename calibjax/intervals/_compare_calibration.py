@@ -51,8 +51,8 @@ def compare_groups(
     key: jax.Array,
     kernel: KernelLike | None,
     predictions: Distribution | Data,
-    targets: Targets | None,
-    groups: Any,
+    targets: Targets | None = None,
+    groups: Any = None,
     *,
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
@@ -84,8 +84,7 @@ def compare_groups(
     Args:
         key: a key of `jax.random`.
         kernel: as in `skce`, or None for the `default_kernel` of all predictions.
-        predictions, targets: as in `Data`, or one `Data` and None; of single numbers also
-            `Between`.
+        predictions, targets: as in `Data`, or one `Data`; of single numbers also `Between`.
         groups: the name of the group of each row, ``[n]``: texts, numbers, times or truth values,
             which are known outside of jit, and before the targets.
         n_resamples: R; resample r depends only on (key, r).
@@ -118,6 +117,8 @@ def compare_groups(
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     data = as_data(predictions, targets, intervals=True, **rows)
+    if groups is None:
+        raise TypeError("groups must be a column with the name of the group of each row, got None.")
     names, codes = _read_groups(groups, data)
     filled = data if data.predictions.score_only else padded(data)
     terms = check_kernel_of(default_kernel(filled) if kernel is None else kernel, filled)

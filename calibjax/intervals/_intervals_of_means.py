@@ -39,9 +39,7 @@ class Sampling:
 
     Args:
         n: the number of rows.
-        weights: how much each counts, ``[n]``; None if all count 1.
-        clusters: the number of the cluster of each, ``[n]``; None if there are none.
-        times: times in units of the horizon, ``[n]``; None if there are none.
+        weights, clusters, times: those of `Data` that has checked them, ``[n]``, or None.
     """
 
     n: int

@@ -248,8 +248,7 @@ class VectorPITKernel(PITKernel):
     Args:
         prediction_kernel: k_P, for example a DistanceKernel; those of `default_kernels` do not
             depend on units either.
-        weights: a_k >= 0 of the K features, ``[K]``, as of a PITKernel.
-        features: "cosines" or "normal scores", as of a PITKernel.
+        weights, features: as of a PITKernel.
 
     Raises:
         TypeError: at its use, predictions of numbers, or a family whose U_j are not known.

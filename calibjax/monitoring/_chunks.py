@@ -24,9 +24,8 @@ class Chunks:
     """C chunks of at most m rows each.
 
     Args:
-        index: the row of the batch in each cell, ``[C, m]``.
-        weights: 1 for a row that counts, 0 in a cell without one, NaN as in the batch,
-            ``[C, m]``.
+        index, weights: the row of the batch in each cell, and 1 for a row that counts, 0 in a cell
+            without one, NaN as in the batch, ``[C, m]``.
         cluster: the number of the cluster of each row, ``[C, m]``, or None if all rows are alone.
         end: the chunk in which this cluster ends, ``[C, m]``, or None.
         is_last: whether the row is the last one of its cluster, ``[C, m]``, or None.
@@ -85,9 +84,8 @@ class Chunks:
 def in_chunks(weights: jax.Array, clusters: jax.Array | None) -> Chunks:
     """The rows of a batch, cut into chunks as if there were only those that count.
 
-    Args:
-        weights: 1 for rows that count, which stand first, and 0 for the others, ``[n]``; or NaN.
-        clusters: integers ``[n]``, equal for neighbours of one cluster, or None.
+    Rows that count have the weight 1, or NaN, and stand first; `clusters` ``[n]`` are integers that
+    are equal for neighbours of one cluster, or None.
     """
     n = weights.shape[0]
     n_kept = jnp.sum(weights != 0, dtype=jnp.int32)

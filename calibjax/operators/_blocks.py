@@ -24,8 +24,8 @@ class BlockH:
 
     Args:
         kernel: the kernel of h.
-        samples: the N B samples of the N blocks that begin on this device.
-        weights: the weights of the rows of each block, ``[N, B]``.
+        samples, weights: the N B samples of the N blocks that begin on this device, and the weights
+            of the rows of each block, ``[N, B]``.
         axis: the mesh axes along which the blocks are cut among devices, or None.
     """
 

@@ -126,8 +126,8 @@ class TiledH(DiscrepancyMatrix):
 
     Args:
         kernel: the parameters of the tiles.
-        samples: predictions and targets of n rows, a multiple of `tile_rows`.
-        weights: how much each row counts, ``[n]``.
+        samples, weights: predictions and targets of n rows, a multiple of `tile_rows`, and how much
+            each of them counts.
         tile_rows: how many rows and columns a tile has.
         axis: the mesh axes along which further rows lie on other devices, or None.
         tile: ``tile(kernel, samples, samples)``, the values of all pairs ``[S, T]``.

@@ -270,8 +270,7 @@ def fit_pit_map_groups(
         groups: columns of all rows.
         kept: which rows count, ``[n]``; all else is of these.
         g: the map for all rows, at the levels, ``[n, K]``.
-        below: how much of U is at most each level, ``[n, K]``.
-        weights: how much each row counts, ``[n]``.
+        below, weights: how much of U is at most each level, ``[n, K]``; how much each row counts.
         part: the number of the part of each row that is left out together, or None.
     """
     rows, logits = _Rows.of(groups, kept, weights, part), np.log(g) - np.log1p(-g)

@@ -51,10 +51,9 @@ def logistic_regression(
     2020); with `part`, the number of the part of each row ``[n]``, without all rows of its part.
 
     Args:
-        features: a, ``[n, A]``.
+        features, weights: a, ``[n, A]``, and how much each row counts.
         happened: whether the event of each row happened, ``[n]``; or of each of K events, whose
             mean loss counts, ``[n, K]``, a share from 0 to 1.
-        weights: how much each row counts, ``[n]``.
         penalty: strengths ``[A + B]``; 0 if there are none.
         start: of the search; 0 if it is not given.
         offset: o, of the shape of `happened`.

@@ -278,8 +278,7 @@ class DataSets:
         Args:
             residuals: of rows and groups, ``[n, 1 + D, K]``.
             sum_rows: F sums of values of `others` ``[n, P]``, ``[F, P]``.
-            others: what `sum_rows` takes of rows.
-            weights: of the rows, ``[n]``.
+            others, weights: what `sum_rows` takes of rows, and their weights.
             groups: of draws.
             per_row: about how many numbers a row has beside these.
             bounded: what multipliers take of observed residuals.
@@ -423,8 +422,7 @@ def redrawn_label_counts(
 
     Args:
         key: a key of `jax.random`.
-        predictions: n predictions of m classes.
-        weights: 0 for rows that do not count, ``[n]``.
+        predictions, weights: n predictions of m classes, and 0 for rows that do not count.
         cells: the cell of each label of each row, ``[n, m]``; `n_cells` does not count.
         n_cells: the number of cells.
         n_resamples: the number of draws.
