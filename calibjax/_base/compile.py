@@ -36,7 +36,8 @@ def on_cpu() -> bool:
 
     Arrays that lie elsewhere are computed right, only more slowly.
     """
-    device = jax.config.jax_default_device
+    config: Any = jax.config
+    device = config.jax_default_device
     return getattr(device, "platform", device or jax.default_backend()) == "cpu"
 
 

@@ -403,7 +403,7 @@ def judged(data: Data) -> Data:
     Of two labels it is the probability of 1, and of more the probability of the most likely one.
     """
     if data.predictions.n_labels == 2:
-        return one_vs_rest(data, None, 1)
+        return one_vs_rest(data, label=1)
     return top_label(data)
 
 
