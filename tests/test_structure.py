@@ -145,6 +145,8 @@ def check_signature(name):
             ("cross_fit", "method"),
             ("cross_fit", "folds"),
             ("segment_test", "groups"),
+            ("compare_groups", "groups"),
+            ("one_vs_rest", "label"),
         ]
         if p.name != "targets" and (name, p.name) not in exceptions:
             assert (p.kind is p.KEYWORD_ONLY) == (p.default is not p.empty), (name, p.name)
