@@ -630,4 +630,5 @@ TESTS = {
 def depending(data, dependence):
     """The same data, with rows that may depend on each other."""
     known = {"where": data.where, "weights": data.weights}
-    return as_data(cj.Data(data.predictions, data.targets, **known, **dependence._asdict()))
+    made = cj.Data(data.predictions, data.targets, **known, **dependence._asdict())
+    return as_data(made, intervals=True)
