@@ -302,7 +302,10 @@ class _Column:
         if needs == "event" and is_named:
             return f": {option('event')} must say which of them is the event"
         if needs == "event":
-            return ": classes must name them, the event last, such as classes=['no', 'yes']"
+            example = self.values.tolist() if len(self.values) == 2 else ["no", "yes"]
+            if str(example[1]).endswith(str(example[0])):
+                example.reverse()  # "not_churn" is the absence of "churn"
+            return f": classes must name them, the event last, as classes={example!r} does"
         if needs == "classes" and is_named:
             return (
                 f": name the columns by the classes, such as p_cat and p_dog with "
