@@ -4,7 +4,6 @@ A dataset is what ArviZ and xarray keep: draws by names, in chains, with labels 
 """
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from calibjax._data import Frame, in_one_precision, typed_column
 from calibjax.frames import as_numpy
 
 _SIMULATION = "simulation"
-_OF_DRAWS = ("chain", "draw")
 
 
 class Parameters(NamedTuple):
@@ -51,8 +49,7 @@ def is_labelled(value: Any) -> bool:
 
 def labels_along(value: Any, dimension: Any) -> np.ndarray | None:
     """The labels of an array of xarray along a dimension, or None."""
-    has_them = is_labelled(value) and dimension in value.coords
-    return np.asarray(value.coords[dimension].to_numpy()) if has_them else None
+    return value.coords[dimension].to_numpy() if dimension in value.coords else None
 
 
 def names_along(value: Any, dimension: Any) -> list[str]:
@@ -61,242 +58,174 @@ def names_along(value: Any, dimension: Any) -> list[str]:
     return list(map(str, range(value.sizes[dimension]) if labels is None else labels))
 
 
+def _dataset_of(value: Any) -> Any:
+    """A dataset, or the posterior of what has one; None of anything else."""
+    if not len(getattr(value, "data_vars", ())):
+        value = getattr(value, "posterior", None)
+    return value if hasattr(value, "data_vars") else None
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    """The arrays or columns of what has names; None of one array."""
+    dataset = _dataset_of(value)
+    if dataset is not None:
+        return {str(name): dataset[name] for name in dataset.data_vars}
+    if not isinstance(value, (Mapping, Frame)):
+        return None
+    names = value if isinstance(value, Mapping) else value.columns
+    return {str(name): value[name] for name in names}
+
+
 def read_parameters(theta: Any, draws: Any) -> Parameters:
     """True values ``[n]`` and draws ``[n, S]`` of each number.
 
     A parameter with more dimensions is one for each of their labels, such as "effect[Oslo]".
 
     Args:
-        theta: an array, a mapping of names to arrays whose first axis is that of the simulations, a
-            frame, a dataset or, for one parameter, an array of xarray.
-        draws: an array or a mapping; a dataset with the dimension draw, perhaps chain, and one of
-            simulations, which may have parameters that theta lacks; what has such a dataset as its
-            `posterior`; an array of xarray with these dimensions; or a list of n of these without a
-            dimension of simulations.
+        theta: an array, an array of xarray, or such arrays by names, whose first axis or other
+            dimension is that of the simulations: a mapping, a frame or a dataset.
+        draws: an array, an array of xarray with the dimensions simulation and draw, and perhaps
+            chain, or such arrays by names, which may be more than those of theta; what has such a
+            dataset as its `posterior`; or a list of n of these without a dimension of simulations.
 
     Raises:
         TypeError: only one of theta and draws has names.
         ValueError: names, dimensions, shapes or labels do not fit.
     """
-    dataset = _dataset_of(draws)
-    if dataset is not None:
-        known = _named(theta, is_labelled(draws))
-        _check_simulation(dataset, known)
-        return _of_datasets(known, dataset, "draws")
-    is_list = isinstance(draws, Sequence) and not isinstance(draws, str)
-    many = list(map(_dataset_of, draws)) if is_list else []
-    if many and many[0] is not None:
-        known = _named(theta, False)
-        return _of_datasets(known, _stacked(many, draws, known), "draws[0]")
-    if _dataset_of(theta) is not None and not is_labelled(theta):
-        raise TypeError("draws must be a dataset, or a list of them, where theta is a dataset.")
-    if isinstance(draws, Mapping) and any(map(is_labelled, draws.values())):
-        raise TypeError("draws must be one dataset, which xarray.Dataset(draws) is.")
-    return _of_arrays(theta, draws)
-
-
-def _of_arrays(theta: Any, draws: Any) -> Parameters:
-    labels = labels_along(theta, theta.dims[0]) if is_labelled(theta) and theta.dims else None
-    columns = None
-    if isinstance(theta, Frame) and not isinstance(theta, Mapping):
-        columns = list(map(str, theta.columns))
-        if isinstance(draws, Mapping):
-            theta = {str(name): theta[name] for name in theta.columns}
-    if isinstance(theta, Mapping) != isinstance(draws, Mapping):
-        raise TypeError("theta and draws must both be arrays, or both mappings of names to arrays.")
-    if not isinstance(theta, Mapping):
-        theta, draws = {"theta": theta}, {"theta": draws}
-    if set(theta) != set(draws):
-        raise ValueError(
-            f"draws must have the names of theta, {sorted(theta)}, got {sorted(draws)}."
+    known, columns = _by_name(theta), None
+    if isinstance(draws, Sequence) and any(_dataset_of(x) is not None for x in draws):
+        draws = _concatenated(draws, list(known or ()))
+    by_name = _by_name(draws)
+    if by_name is None and isinstance(theta, Frame):
+        known, columns, theta = None, list(map(str, theta.columns)), np.asarray(theta)
+    if (known is None) != (by_name is None):
+        raise TypeError(
+            "theta and draws must both be arrays, or both have names, as mappings and datasets do, "
+            f"got {type(theta).__name__} and {type(draws).__name__}."
         )
-    found, sizes = Parameters({}, {}, None, {"theta": labels, "draws": None}), set()
-    for name, values in theta.items():
-        true, drawn = np.asarray(values), np.asarray(draws[name])
-        _check_shapes(name, true.shape, drawn.shape)
+    if known is None or by_name is None:
+        known, by_name = {"theta": theta}, {"theta": draws}
+    _check_names("draws", by_name, list(known))
+    found, sizes, n_chains = Parameters({}, {}, None, {}), set(), None
+    labels: dict[str, list[np.ndarray | None]] = {"theta": [], "draws": []}
+    for name, value in known.items():
+        variable, dims = _with_draws_second(name, by_name[name])
+        drawn, rest = np.asarray(variable), {dim: names_along(variable, dim) for dim in dims[2:]}
+        true, of_theta = _values_of(name, value, rest if dims else None)
+        of_draws = labels_along(variable, _SIMULATION) if dims else None
+        _check_shapes(name, true, drawn, is_labelled=of_theta is not None or of_draws is not None)
+        labels["theta"].append(of_theta)
+        labels["draws"].append(of_draws)
         sizes.add(drawn.shape[:2])
-        names = [name]
-        if true.ndim == 2:
-            names = columns or [f"{name}[{k}]" for k in range(true.shape[1])]
-        found.add(names, true, drawn)
+        n_chains = by_name[name].sizes.get("chain", 1) if dims else n_chains
+        items = rest.values() if dims else (map(str, range(m)) for m in true.shape[1:])
+        names = [", ".join(item) for item in itertools.product(*items)]
+        found.add(columns or [f"{name}[{x}]" if x else name for x in names], true, drawn)
     if len(sizes) != 1:
         raise ValueError(f"All parameters must have the same n and S, got {sorted(sizes)}.")
-    return found
+    in_one_order = {argument: _one_order(argument, x) for argument, x in labels.items()}
+    return found._replace(n_chains=n_chains, labels=in_one_order)
 
 
-def _check_shapes(name: str, true: tuple[int, ...], drawn: tuple[int, ...]) -> None:
-    if len(true) in (1, 2) and len(drawn) == len(true) + 1:
-        if drawn[0] == true[0] and drawn[2:] == true[1:] and drawn[1]:
-            return
-        expected = ", ".join(map(str, (true[0], "S", *true[1:])))
-        words = f"draws of shape [{expected}] for theta of shape {list(true)}, got {list(drawn)}"
-    else:
-        words = (
-            "theta [n] and draws [n, S], or theta [n, d] and draws [n, S, d], got shapes "
-            f"{list(true)} and {list(drawn)}"
+def _check_names(argument: str, found: Mapping[str, Any], names: list[str]) -> None:
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ValueError(
+            f"{argument} must have the names of theta, got none called {listed(missing)}, only "
+            f"{listed(list(found))}."
         )
-    raise ValueError(f"{name}: expected {words}{_cure(true, drawn)}.")
 
 
-def _cure(true: tuple[int, ...], drawn: tuple[int, ...]) -> str:
-    """What makes draws of these shapes what they should be, or nothing."""
-    rest = true[1:]
-    if len(true) == 1 and len(drawn) == 3 and drawn[::2] == (true[0], 1):
-        return "; draws[..., 0] has it"
-    if len(drawn) == len(true) + 2 and drawn[0] == true[0] and drawn[3:] == rest:
-        shape = ", ".join(map(str, (true[0], drawn[1] * drawn[2], *rest)))
-        return f"; if chains and their draws are the axes 1 and 2, draws.reshape({shape}) has it"
-    if len(drawn) == len(true) + 1:
-        if drawn[1] == true[0] and drawn[2:] == rest:
-            return "; numpy.swapaxes(draws, 0, 1) has it"
-        if rest and drawn[:2] == true:
-            return "; numpy.swapaxes(draws, 1, 2) has it"
-    if rest == (1,) and len(drawn) == 2 and drawn[0] == true[0]:
-        return "; draws[..., None] has it"
-    return ""
-
-
-def _dataset_of(value: Any) -> Any:
-    """A dataset, or the posterior of what has one; None of anything else."""
-    if is_labelled(value):
-        return value.to_dataset(name="theta") if "draw" in value.dims else None
-    if not hasattr(value, "data_vars") or not len(value.data_vars):
-        value = getattr(value, "posterior", None)
-    return value if hasattr(value, "data_vars") else None
-
-
-def _stacked(many: list[Any], draws: Sequence[Any], known: Mapping[str, Any]) -> Any:
-    """One dataset of those of n simulations, with the labels of the first one along dimensions."""
+def _concatenated(posteriors: Sequence[Any], names: list[str]) -> Any:
+    """One dataset of n posteriors, with the labels of the first one along their dimensions."""
     import xarray
 
-    ordered: list[Any] = []
-    for k, dataset in enumerate(many):
+    parts: list[Any] = []
+    for k, posterior in enumerate(posteriors):
+        dataset = _dataset_of(posterior)
         if dataset is None:
-            got = type(draws[k]).__name__
-            raise TypeError(f"draws[{k}] must be a posterior as draws[0] is, got {got}.")
-        _check_names(dataset, list(known), f"draws[{k}]")
-        own = dataset[list(known)]
-        first = ordered[0] if ordered else own
-        for name in known:
-            if dict(own[name].sizes) != dict(first[name].sizes):
+            got = type(posterior).__name__
+            raise TypeError(f"draws[{k}] must be a posterior as the others are, got {got}.")
+        _check_names(f"draws[{k}]", dataset.data_vars, names)
+        parts.append(dataset[names])
+        for name in names:
+            first, own = (dict(x[name].sizes) for x in (parts[0], parts[k]))
+            if own != first:
                 raise ValueError(
-                    f"draws must have one shape of {name}, got {list(first[name].shape)} and, in "
-                    f"draws[{k}], {list(own[name].shape)}."
+                    f"draws must have one shape of {name}, got {first} and, in draws[{k}], {own}."
                 )
-        for dim in set(own.dims) - set(_OF_DRAWS):
-            name = next(name for name in known if dim in own[name].dims)
-            labels = (names_along(x[name], dim) for x in (first, own))
-            own = own.isel({dim: _order(name, dim, *labels)})
-        ordered.append(own)
-    if not all(_SIMULATION in x.coords and not x.coords[_SIMULATION].ndim for x in ordered):
-        ordered = [x.drop_vars(_SIMULATION, errors="ignore") for x in ordered]
-    same: Any = dict(data_vars="all", coords="minimal", compat="override", join="override")
-    return xarray.concat(ordered, _SIMULATION, **same)
+    if not all(_SIMULATION in x.coords and not x.coords[_SIMULATION].ndim for x in parts):
+        parts = [x.drop_vars(_SIMULATION, errors="ignore") for x in parts]
+    # What has another label than the first one becomes NaN, which is an error later.
+    same: Any = dict(data_vars="all", coords="minimal", compat="override", join="left")
+    return xarray.concat(parts, _SIMULATION, **same)
 
 
-def _of_datasets(known: Mapping[str, Any], dataset: Any, words: str) -> Parameters:
-    found = Parameters({}, {}, None, {})
-    labels_of_theta: list[np.ndarray] = []
-    for name, value in known.items():
-        variable = dataset[name]
-        of_draws = [dim for dim in _OF_DRAWS if dim in variable.dims]
-        if "draw" not in of_draws:
-            raise ValueError(
-                f"{words}, variable {name}: expected the dimension draw, got "
-                f"{_listed(variable.dims)}."
-            )
-        rest = {
-            dim: names_along(variable, dim)
-            for dim in variable.dims
-            if dim not in (_SIMULATION, *of_draws)
-        }
-        drawn = variable.transpose(_SIMULATION, *of_draws, *rest).to_numpy()
-        n, shape = len(drawn), drawn.shape[1 + len(of_draws) :]
-        drawn = drawn.reshape(n, math.prod(drawn.shape[1 : 1 + len(of_draws)]), *shape)
-        true, along = _values_of(name, value, rest)
-        labels_of_theta += [] if along is None else [along]
-        if true.ndim == 0 or true.shape[1:] != shape:
-            raise ValueError(
-                f"{name}: expected theta of shape {[n, *shape]} for {n} posteriors, got "
-                f"{list(true.shape)}."
-            )
-        items = [", ".join(item) for item in itertools.product(*rest.values())]
-        found.add([f"{name}[{item}]" if item else name for item in items], true, drawn)
-    if any(not np.array_equal(x, labels_of_theta[0]) for x in labels_of_theta):
-        raise ValueError("theta must have one order of simulations for all of its parameters.")
-    of_theta = labels_of_theta[0] if labels_of_theta else None
-    labels = {"theta": of_theta, "draws": labels_along(variable, _SIMULATION)}
-    return found._replace(n_chains=variable.sizes.get("chain", 1), labels=labels)
-
-
-def _named(theta: Any, has_no_names: bool) -> dict[str, Any]:
-    """The true values by names: arrays, or arrays of xarray."""
-    if has_no_names and not isinstance(theta, Mapping):
-        return {"theta": theta}
-    dataset = None if is_labelled(theta) else _dataset_of(theta)
-    if dataset is not None:
-        return {str(name): dataset[name] for name in dataset.data_vars}
-    if isinstance(theta, Mapping):
-        return {str(name): value for name, value in theta.items()}
-    if isinstance(theta, Frame):
-        return {str(name): np.asarray(theta[name]) for name in theta.columns}
-    raise TypeError(
-        "theta must be a mapping of names to arrays, a frame, or a dataset, as draws have names; "
-        f"got {type(theta).__name__}."
-    )
-
-
-def _check_simulation(draws: Any, known: Mapping[str, Any]) -> None:
-    _check_names(draws, list(known), "draws")
-    for name in known:
-        if _SIMULATION not in draws[name].dims:
-            raise ValueError(
-                f"draws must have chain, draw and the dimension {_SIMULATION}, which is missing; "
-                f"{name} has {_listed(draws[name].dims)}. Of n posteriors a list is taken, too."
-            )
+def _with_draws_second(name: str, draws: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Draws ``[n, S, …]``, chains one after the other, and their dimensions, none of an array."""
+    dims = draws.dims if is_labelled(draws) else ()
+    if not {_SIMULATION, "draw"} & {*dims}:
+        return draws, ()
+    if not {_SIMULATION, "draw"} <= {*dims}:
+        raise ValueError(
+            f"draws, variable {name}: expected the dimensions {_SIMULATION} and draw, and perhaps "
+            f"chain, got {listed(list(dims))}. Of n posteriors a list is taken, too."
+        )
+    of_draws = {"sample": [dim for dim in ("chain", "draw") if dim in dims]}
+    variable = draws.stack(of_draws, create_index=False).transpose(_SIMULATION, "sample", ...)
+    return variable, variable.dims
 
 
 def _values_of(
-    name: str, value: Any, rest: Mapping[Any, list[str]]
+    name: str, value: Any, rest: Mapping[Any, list[str]] | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """True values ``[n, …]`` in the order of the labels of the draws, and labels of simulations."""
-    if not is_labelled(value):
+    """True values ``[n, …]`` in the order of the labels of the draws, and labels of simulations.
+
+    Args:
+        name: the parameter.
+        value: its true values.
+        rest: the labels of the draws along other dimensions; None if draws have no dimensions.
+    """
+    if not is_labelled(value) or not value.dims:
         return np.asarray(value), None
+    if rest is None:
+        return value.to_numpy(), labels_along(value, value.dims[0])
     others = [dim for dim in value.dims if dim not in rest]
-    dims = [*others, *rest]
-    if len(others) != 1 or set(dims) != set(value.dims):
+    if len(others) != 1 or len(value.dims) != 1 + len(rest):
         raise ValueError(
             f"theta, variable {name}: expected one dimension of simulations and "
-            f"{_listed(rest)}, got {_listed(value.dims)}."
+            f"{listed(list(rest)) or 'none'}, got {listed(list(value.dims))}."
         )
-    array = value.transpose(*dims).to_numpy()
-    for axis, (dim, names) in enumerate(rest.items()):
-        if labels_along(value, dim) is not None:
-            array = np.take(array, _order(name, dim, names, names_along(value, dim)), 1 + axis)
-    return array, labels_along(value, others[0])
+    for dim, wanted in rest.items():
+        own = names_along(value, dim)
+        if dim in value.coords and sorted(wanted) != sorted(own):
+            raise ValueError(
+                f"{name}: expected one set of labels of {dim} in theta and draws, got "
+                f"{listed(own)} and {listed(wanted)}."
+            )
+        if dim in value.coords:
+            value = value.isel({dim: list(map(own.index, wanted))})
+    return value.transpose(*others, *rest).to_numpy(), labels_along(value, others[0])
 
 
-def _order(name: str, dim: Any, wanted: list[str], own: list[str]) -> list[int]:
-    """Where the wanted labels are among those that an array has."""
-    if sorted(wanted) != sorted(own):
+def _check_shapes(name: str, true: np.ndarray, drawn: np.ndarray, is_labelled: bool) -> None:
+    """An error unless shapes are ``[n, …]`` and ``[n, S, …]``; labels may leave simulations out."""
+    expected = [*true.shape[:1], "S", *true.shape[1:]]
+    fits = true.ndim > 0 and drawn.ndim == true.ndim + 1 and drawn.shape[1] > 0
+    fits = fits and true.shape[1:] == drawn.shape[2:]
+    if not fits or not (is_labelled or len(true) == len(drawn)):
         raise ValueError(
-            f"{name}: expected one set of labels of {dim} in theta and draws, got "
-            f"{_listed(wanted)} and {_listed(own)}."
-        )
-    return [own.index(item) for item in wanted]
-
-
-def _check_names(dataset: Any, names: list[str], words: str) -> None:
-    missing = [name for name in names if name not in dataset.data_vars]
-    if missing:
-        raise ValueError(
-            f"{words} must have the names of theta, got none called {_listed(missing)}, only "
-            f"{_listed(dataset.data_vars)}."
+            f"{name}: expected draws of shape [{', '.join(map(str, expected))}] for theta of shape "
+            f"{list(true.shape)}, got {list(drawn.shape)}."
         )
 
 
-def _listed(items: Any) -> str:
-    return listed(list(items)) or "none"
+def _one_order(argument: str, labels: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """The labels of the simulations that all parts of an argument have, or None."""
+    known = [x for x in labels if x is not None]
+    if any(not np.array_equal(x, known[0]) for x in known):
+        raise ValueError(f"{argument} must have one order of simulations for all of its parts.")
+    return known[0] if known else None
 
 
 class Observations(NamedTuple):
@@ -317,24 +246,17 @@ def read_observations(x: Any) -> Observations:
     Raises:
         TypeError, ValueError: x is something else, or its columns differ in length.
     """
-    if hasattr(x, "data_vars"):
-        x = {name: x[name] for name in x.data_vars}
-    parts = {"x": x}
-    if isinstance(x, (Mapping, Frame)):
-        names_of_x = x if isinstance(x, Mapping) else x.columns
-        parts = {str(name): x[name] for name in names_of_x}
+    by_name = _by_name(x)
     columns: dict[str, np.ndarray] = {}
-    labels: list[np.ndarray] = []
-    for name, value in parts.items():
+    labels: list[np.ndarray | None] = []
+    for name, value in ({"x": x} if by_name is None else by_name).items():
         names = None
         if is_labelled(value) and value.dims:
             first = _SIMULATION if _SIMULATION in value.dims else value.dims[0]
             value = value.transpose(first, ...)
-            along = labels_along(value, first)
-            labels += [] if along is None else [along]
+            labels.append(labels_along(value, first))
             names = names_along(value, value.dims[1]) if value.ndim == 2 else None
-            value = value.to_numpy()
-        array = _array("x" if name == "x" else f"column {name} of x", value)
+        array = _array("x" if by_name is None else f"column {name} of x", value)
         if array.ndim == 1 or array.shape[1:] == (1,):
             columns[name] = array.reshape(len(array))
         else:
@@ -345,9 +267,7 @@ def read_observations(x: Any) -> Observations:
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"x must have columns of one length, got {sizes}.")
-    if any(not np.array_equal(along, labels[0]) for along in labels):
-        raise ValueError("x must have one order of simulations for all of its columns.")
-    return Observations(columns, labels[0] if labels else None)
+    return Observations(columns, _one_order("x", labels))
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -404,12 +324,9 @@ def matched(
             )
     lengths = {k: len(next(iter(columns.values()))) for k, columns in found.items()}
     n = lengths["draws"]
+    if set(lengths.values()) != {n}:
+        raise ValueError(f"{_in_words(list(found))} must have the same simulations, got {lengths}.")
     names = np.arange(n) if names is None else names
-    if lengths["theta"] != n:
-        n_true = lengths["theta"]
-        raise ValueError(f"theta must have one value for each of {n} posteriors, got {n_true}.")
-    if lengths.get("x", n) != n:
-        raise ValueError(f"x must have one row for each of {n} simulations, got {lengths['x']}.")
     bad = {
         argument: any_of(
             typed_column("x", x, n).missing
@@ -471,13 +388,13 @@ def _common_rows(labels: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarra
             f"{others[0]} must have labels of simulations, as those of {names} differ; without "
             "them, rows are paired by their order, which must be the same in all."
         )
-    rows = {name: {label: row for row, label in enumerate(x)} for name, x in known.items()}
     for name, order in known.items():
-        if len(rows[name]) < len(order):
-            twice = next(label for row, label in enumerate(order) if rows[name][label] != row)
+        if len(set(order)) < len(order):
+            twice = next(label for label in order if order.count(label) > 1)
             raise ValueError(
                 f"{name} must have different labels of simulations, got {twice} twice."
             )
+    rows = {name: {label: row for row, label in enumerate(x)} for name, x in known.items()}
     common = [label for label in orders[-1] if all(label in x for x in rows.values())]
     if not common:
         shown = "; ".join(f"{name} {listed(order)}" for name, order in known.items())
