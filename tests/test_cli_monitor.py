@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -17,6 +18,7 @@ import typer
 from typer.testing import CliRunner
 
 import calibjax as cj
+import calibjax.cli._monitor
 import calibjax.cli._state_file
 import calibjax.monitoring
 from benchmarks.monitor_kills import count_all, count_with_kills, evidence_of, write_days
@@ -418,8 +420,31 @@ def count_ones(*arguments):
     count_all(*arguments)
 
 
-def test_processes_that_are_killed_lose_nothing(tmp_path):
+def test_a_call_that_is_killed_has_counted_nothing(monkeypatch, tmp_path):
+    """What files hold when all is written, and not yet committed, is the state before."""
+    path, state, left = (tmp_path / name for name in ("rows.csv", "state.sqlite", "left"))
+    ONE.write_csv(path)
+    run(path, state)
+    before = evidence_of(state)
+    TWO.write_csv(path)
+    left.mkdir()
+
+    def killed(*_):
+        for file in tmp_path.glob("state.sqlite*"):
+            shutil.copy(file, left)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(calibjax.cli._monitor, "echo", killed)
+        run(path, state)
+    for folder in left, tmp_path:
+        assert evidence_of(folder / "state.sqlite") == before
+        assert "of 40 rows" in run(path, folder / "state.sqlite").stdout
+
+
+def test_processes_that_are_killed_lose_nothing(monkeypatch, tmp_path):
     """The same as one process; `benchmarks.monitor_kills` is the long form, with real monitors."""
+    monkeypatch.setattr(calibjax.monitoring, "CalibrationMonitor", Ones)
     write_days(tmp_path, 8, 12)
     assert count_with_kills(tmp_path, tmp_path / "killed.sqlite", 2, 2, count_ones) == 2
     count_all(tmp_path, tmp_path / "quiet.sqlite")

@@ -14,7 +14,7 @@ from calibjax.frames import Model, as_iso
 
 # What is ordered without a doubt, besides numbers: a name with one number, and a date with the year
 # first; of others nobody knows whether the day or the month is first.
-_CLEAR = re.compile(r"[^0-9]*[0-9]*[^0-9]*|\s*[0-9]{4}[^0-9].*")
+_CLEAR = re.compile(r"[^0-9]*[0-9]*[^0-9]*$|\s*[0-9]{4}[^0-9].*$")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 # Numbers of weeks, months and days after which a new year begins with 1.
 _LAST_OF_YEAR = "12", "52", "53", "365", "366"
@@ -61,21 +61,19 @@ def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
         return model, [Batch(model.table.source, key, 0, hashes)]
     values = model.table.texts(by)
     keys = [sort_key(name) for name in values.tolist()]
-    are_clear = [
-        kind == 0 or _CLEAR.fullmatch(as_iso(x))
-        for (kind, _), x in zip(keys, values.tolist(), strict=True)
-    ]
+
+    def are_like(pattern: re.Pattern[str]) -> np.ndarray:
+        """Which values are numbers, or texts of this pattern."""
+        pairs = zip(keys, values.tolist(), strict=True)
+        return np.array([kind == 0 or bool(pattern.match(as_iso(x))) for (kind, _), x in pairs])
+
     words = "a date such as 2026-03-31 or 31.03.2026, as other formats are not understood"
-    model.table.check(by, np.array(are_clear, bool), words)
+    model.table.check(by, are_like(_CLEAR), words)
     falls = [k for k in range(1, len(keys)) if keys[k] < keys[k - 1]]
     if falls:
         before, first = values[falls[0] - 1 : falls[0] + 1].tolist()
         hint = hint_of_restart(before, first) if len(falls) == 1 else ""
-        are_clear = [
-            kind == 0 or _DATE.match(as_iso(x))
-            for (kind, _), x in zip(keys, values.tolist(), strict=True)
-        ]
-        if hint or not all(are_clear):
+        if hint or not are_like(_DATE).all():
             hint = hint or f"; sort the rows by {by}"
             words = f"expected values in ascending order, got {first} after {before}{hint}."
             model.table.fail(by, falls[0], words)

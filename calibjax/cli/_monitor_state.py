@@ -79,19 +79,22 @@ class MonitorState:
     Args:
         options: what all calls agree in, such as the columns and --level.
         streams: those that were seen, and those for which --reserve keeps a part of the level.
-        n_rows: the number of rows in all calls.
         new_alarms: the streams in which the alarm rang in this call.
     """
 
     options: dict[str, Any]
     streams: list[Stream]
-    n_rows: int = 0
     new_alarms: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def level(self) -> float:
         """The level of the alarm, of all streams together."""
         return self.options["--level"]
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows in all calls."""
+        return sum(stream.n_rows for stream in self.streams)
 
     @property
     def by_name(self) -> dict[str, Stream]:
@@ -170,7 +173,6 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
         _ring(state, batch.name)
     for name, stream in streams.items():
         stream.monitor = _saved(monitors[name])
-    state.n_rows += len(model.targets)
 
 
 def _streams_of(model: Model, options: dict[str, Any]) -> np.ndarray:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from calibjax.cli._batches import MIN_ROWS, N_REMEMBERED, Batch, hint_of_restart, sort_key
 from calibjax.cli._monitor_state import Evidence, MonitorState, Stream
@@ -29,17 +28,8 @@ PRAGMA user_version = {_VERSION}"""
 _PATIENCE = 300.0
 
 
-class Counted(NamedTuple):
-    """A batch that was counted: its key, its name, its size, and the file and time of the call."""
-
-    key: str | None
-    name: str
-    n_rows: int
-    file: str
-    time: str
-
-    def __str__(self) -> str:
-        return f"{self.file}{'' if self.name == self.file else f', as {self.name},'} at {self.time}"
+# Where a batch came from, in words.
+_ORIGIN = "file || iif(name = file, '', ', as ' || name || ',') || ' at ' || time"
 
 
 @contextmanager
@@ -84,8 +74,7 @@ def read_state(database: sqlite3.Connection) -> MonitorState | None:
     by_name = {stream.name: stream for stream in streams}
     for name, *row in select("SELECT * FROM evidence ORDER BY rowid"):
         by_name[name].evidence.append(Evidence(*row))
-    n_rows = sum(batch.n_rows for batch in _counted(database))
-    return MonitorState(options, streams, n_rows) if options else None
+    return MonitorState(options, streams) if options else None
 
 
 def write_state(
@@ -95,12 +84,14 @@ def write_state(
     write, write_all = database.execute, database.executemany
     options = [(name, json.dumps(value)) for name, value in state.options.items()]
     write_all("INSERT OR REPLACE INTO options VALUES (?, ?)", options)
-    seen = {batch.key for batch in _counted(database)}
     time = datetime.now(UTC).isoformat(" ", "minutes")
     for x in batches:
         # A key counts once, but for --again.
-        counted = None if x.key in seen else x.key, x.name, len(x.hashes), source, time
-        k = write("INSERT INTO batches VALUES (NULL, ?, ?, ?, ?, ?)", counted).lastrowid
+        k = write(
+            "INSERT INTO batches SELECT NULL, iif(count(*), NULL, ?1), ?2, ?3, ?4, ?5 FROM batches "
+            "WHERE key = ?1",
+            (x.key, x.name, len(x.hashes), source, time),
+        ).lastrowid
         write_all("INSERT INTO rows VALUES (?, ?)", [(row, k) for row in x.telling])
     write(f"DELETE FROM rows WHERE rowid <= (SELECT max(rowid) FROM rows) - {N_REMEMBERED}")
     write("DELETE FROM streams")
@@ -110,12 +101,6 @@ def write_state(
         n = write("SELECT count(*) FROM evidence WHERE stream = ?", [stream.name]).fetchone()[0]
         new = [(stream.name, *x) for x in evidence[n:]]
         write_all("INSERT INTO evidence VALUES (?, ?, ?, ?)", new)
-
-
-def _counted(database: sqlite3.Connection) -> list[Counted]:
-    """All batches that were counted, in their order."""
-    found = database.execute("SELECT key, name, n_rows, file, time FROM batches ORDER BY id")
-    return [Counted(*row) for row in found]
 
 
 def check_new(
@@ -129,12 +114,13 @@ def check_new(
         batches: its batches.
         by: the column of their names; None if the file is one batch.
     """
-    counted = {x.key: x for x in _counted(database)}
+    counted = dict(database.execute("SELECT id, name FROM batches"))
+    keys = {key for (key,) in database.execute("SELECT key FROM batches")}
     if by is not None and counted:
-        last = max((x.name for x in _counted(database)), key=sort_key)
+        last = max(counted.values(), key=sort_key)
         old = [x for x in batches if sort_key(x.name) <= sort_key(last)]
         if old:
-            new, late = batches[len(old) :], [x.name for x in old if x.key not in counted]
+            new, late = batches[len(old) :], [x.name for x in old if x.key not in keys]
             hint = f"from {new[0].name} on they are new" if new else "none is new"
             hint += f"; {late[0]} was never counted, and comes late" if late else ""
             restart = hint_of_restart(last, old[0].name)
@@ -144,21 +130,20 @@ def check_new(
             )
     for batch in batches:
         rows = f"{len(batch.hashes)} rows{'' if by is None else f' of {batch.name}'}"
-        if batch.key in counted:
+        select = f"SELECT {_ORIGIN} FROM batches WHERE key = ?"
+        for (origin,) in database.execute(select, [batch.key]):
             raise ValueError(
-                f"{source}: the {rows} were counted before, from {counted[batch.key]}; --again "
-                "counts them again."
+                f"{source}: the {rows} were counted before, from {origin}; --again counts them "
+                "again."
             )
-        for n, *row in database.execute(
-            "SELECT count(*) AS n, key, name, n_rows, file, time FROM rows "
-            "JOIN batches ON batches.id = batch "
-            "WHERE hash IN (SELECT value FROM json_each(?)) GROUP BY batch ORDER BY n DESC",
-            [json.dumps(batch.telling)],
+        # Of a log that has grown, they are most of what it was.
+        for n, n_before, origin in database.execute(
+            f"SELECT count(*) AS n, n_rows, {_ORIGIN} FROM rows JOIN batches ON id = batch "
+            "WHERE hash IN (SELECT value FROM json_each(?)) GROUP BY id "
+            "HAVING n >= ? AND 2 * n > min(?, n_rows) ORDER BY n DESC",
+            [json.dumps(batch.telling), MIN_ROWS, len(batch.telling)],
         ):
-            before = Counted(*row)
-            # Of a log that has grown, they are most of what it was.
-            if n >= MIN_ROWS and 2 * n > min(len(batch.telling), before.n_rows):
-                raise ValueError(
-                    f"{source}: {n} of the {rows} are among the {before.n_rows} that were counted "
-                    f"before, from {before}; give only new rows, or --again counts all of them."
-                )
+            raise ValueError(
+                f"{source}: {n} of the {rows} are among the {n_before} that were counted before, "
+                f"from {origin}; give only new rows, or --again counts all of them."
+            )
