@@ -18,8 +18,7 @@ from calibjax._data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests import _max_statistic
-from calibjax.hypothesis_tests._kernel_terms import terms_of
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.kernels import describe
 from calibjax.resampling import DRAWS_PER_GROUP, NullSampler, draw_targets
 from calibjax.resampling._draws import increasing_sums

@@ -21,7 +21,7 @@ from calibjax._data import as_data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.hypothesis_tests import _max_statistic
-from calibjax.hypothesis_tests._kernel_terms import column_kernels, terms_of, with_columns
+from calibjax.hypothesis_tests._redrawn_skce import column_kernels, terms_of, with_columns
 from calibjax.hypothesis_tests._result import Members, named_kernels
 
 RNG = np.random.default_rng

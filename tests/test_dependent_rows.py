@@ -14,8 +14,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data import Dependence, as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._kernel_terms import terms_of
-from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_GROUP, redrawn_skce
+from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_GROUP, redrawn_skce, terms_of
 from calibjax.resampling import MULTIPLIERS, NullSampler, draw_pits, draw_targets, multipliers
 
 N = 12

@@ -14,7 +14,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data import Data
 from calibjax.discrepancy import normal_form
-from calibjax.estimators._random_features import _pair_sums
+from calibjax.estimators._skce import _pair_sums
 from calibjax.features import draw_features
 from calibjax.features._random_features import prediction_frequency, target_frequency
 from calibjax.kernels import embedding

@@ -18,8 +18,7 @@ from calibjax.resampling import draw_pits, draw_targets, multipliers, normal_sco
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._effects import effects_of, in_units_of_forecast
 from calibjax.segments._effects import in_words as effect_in_words
-from calibjax.segments._segment_sums import SegmentSums, sums_at
-from calibjax.segments._statistics import NumberStatistics
+from calibjax.segments._segment_sums import NumberStatistics, SegmentSums, sums_at
 
 N, R = 120, 99
 RNG = np.random.default_rng

@@ -14,9 +14,8 @@ import calibjax as cj
 from calibjax._base.struct import as_pytree
 from calibjax._data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._kernel_terms import terms_of
 from calibjax.hypothesis_tests._max_statistic import aggregate
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.resampling import NullSampler, counted_pvalue
 
 _MOST_LANDMARKS = 1024

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._data import DEPENDENCE, Data, Distribution, Targets, clean, padded
-from calibjax.estimators._binning import UniformBinning
+from calibjax.estimators._ece import UniformBinning
 from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
 
 

@@ -12,9 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._data import Distribution
-from calibjax.estimators._binning import Binning, check_binning
-from calibjax.estimators._calibration_bins import NORMS, TEN_BINS, numbers_of_bins
-from calibjax.estimators._ece import ece, mce
+from calibjax.estimators._ece import (
+    NORMS,
+    TEN_BINS,
+    Binning,
+    check_binning,
+    ece,
+    mce,
+    numbers_of_bins,
+)
 from calibjax.estimators._smooth_ece import quick_sums, smooth_ece, smooth_error
 
 #: ``form(predictions, residuals, weights, **options)`` of ``[n, m]`` and ``[n]``, a scalar.

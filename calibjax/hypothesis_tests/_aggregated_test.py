@@ -26,9 +26,13 @@ from calibjax._data import (
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels_of, judging_kernels
 from calibjax.features import residual_feature, residual_sums
-from calibjax.hypothesis_tests._kernel_terms import column_kernels, terms_of, with_columns
 from calibjax.hypothesis_tests._max_statistic import aggregate
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
+from calibjax.hypothesis_tests._redrawn_skce import (
+    column_kernels,
+    redrawn_skce,
+    terms_of,
+    with_columns,
+)
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members, named_kernels
 from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe

@@ -1,7 +1,10 @@
 """How large a calibration error is, and whether one is larger than another one."""
 
-from calibjax.intervals._compare_calibration import compare_calibration, compare_groups
-from calibjax.intervals._comparison import CalibrationComparison
+from calibjax.intervals._compare_calibration import (
+    CalibrationComparison,
+    compare_calibration,
+    compare_groups,
+)
 from calibjax.intervals._equivalent_temperature import (
     EquivalentTemperature,
     deviation_ratio,
@@ -16,7 +19,8 @@ from calibjax.intervals._intervals_of_means import (
     mean_interval,
     wilson_interval,
 )
-from calibjax.intervals._norm_intervals import (
+from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events, remark_on_rare_events
+from calibjax.intervals._skce_interval import (
     BoundedMeanInterval,
     BoundedNormInterval,
     ConfidenceInterval,
@@ -25,9 +29,6 @@ from calibjax.intervals._norm_intervals import (
     IntervalOf,
     MeanInterval,
     NormInterval,
-)
-from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events, remark_on_rare_events
-from calibjax.intervals._skce_interval import (
     h_and_dependent_sums,
     resampled_errors,
     skce_and_interval,

@@ -40,8 +40,7 @@ from calibjax.discrepancy import (
     check_kernel_of,
 )
 from calibjax.expectations import all_labels, inner_product
-from calibjax.intervals._norm_intervals import ConfidenceInterval
-from calibjax.intervals._skce_interval import skce_and_interval
+from calibjax.intervals._skce_interval import ConfidenceInterval, skce_and_interval
 from calibjax.kernels import (
     KernelLike,
     UnitFeature,

@@ -22,14 +22,17 @@ from calibjax.kernels._check import (
     is_symmetric,
     users_functions,
 )
-from calibjax.kernels._distance_base import Distance, DistanceLike, NormDistance, embedding
 from calibjax.kernels._distances import (
+    Distance,
+    DistanceLike,
     EmbeddingDistance,
     Euclidean,
     FisherDistance,
     KernelizedFisherDistance,
+    NormDistance,
     TotalVariation,
     Wasserstein,
+    embedding,
     squared_wasserstein,
 )
 from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged, prepare_pit

@@ -20,7 +20,7 @@ from calibjax._base.struct import as_pytree, widest_dtype
 from calibjax._data import Data, Distribution, check_rows, fill_masked, kept_first, valid_rows
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance_formula, check_kernel
-from calibjax.kernels._distance_base import DistanceLike, NormDistance, squares_keep_digits
+from calibjax.kernels._distances import DistanceLike, NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024
 

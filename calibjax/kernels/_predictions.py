@@ -8,7 +8,7 @@ from calibjax._base.struct import PyTree, is_traced, static, struct
 from calibjax._data import Distribution
 from calibjax._numbers import POSITIVE, Constraint, power_of_two, safe_sqrt, valid_or_nan
 from calibjax.kernels._base import Kernel, KernelLike, kernel_value, pairwise
-from calibjax.kernels._distance_base import (
+from calibjax.kernels._distances import (
     Coordinates,
     Distance,
     DistanceLike,

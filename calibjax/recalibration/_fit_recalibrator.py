@@ -1,11 +1,17 @@
-"""A map from predictions to predictions that are calibrated, fitted to data."""
+"""A map from predictions to predictions that are calibrated, fitted to labels or to numbers."""
 
-from typing import Unpack
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from calibjax._base.check import check_choice
 from calibjax._base.sharding import on_one_device
-from calibjax._base.struct import is_traced
+from calibjax._base.struct import is_traced, on_host
 from calibjax._data import (
+    Between,
     CovariatesLike,
     Data,
     Distribution,
@@ -13,11 +19,351 @@ from calibjax._data import (
     RowOptions,
     Targets,
     as_data,
+    padded,
 )
-from calibjax.recalibration._fit_labels import OF_LABELS, fit_labels
-from calibjax.recalibration._fit_numbers import OF_NUMBERS, fit_numbers
-from calibjax.recalibration._pit_map import check_numbers
-from calibjax.recalibration._recalibrator import Recalibrator
+from calibjax.distributions import Counts
+from calibjax.recalibration._cross_validation import counted, in_words, mixture_weights, parts_of
+from calibjax.recalibration._fit_groups import FittedGroups, fit_groups, fit_pit_map_groups
+from calibjax.recalibration._label_curves import fit_beta, fit_isotonic, fit_spline, fit_venn_abers
+from calibjax.recalibration._pit_map import (
+    ConditionalPITMap,
+    PITMap,
+    are_complete,
+    check_numbers,
+    fit_conformal,
+    fit_pit_map,
+    known_levels,
+    median_and_spread,
+    quantiles_at,
+    read_covariates,
+)
+from calibjax.recalibration._pit_map_fits import (
+    PIT_MAP_FITS,
+    PITMapRows,
+    at_levels,
+    below_of_intervals,
+    beyond_quantiles,
+    distances_of,
+    seen_cells,
+)
+from calibjax.recalibration._probability_maps import (
+    Average,
+    Fitted,
+    LabelRows,
+    fit_sms,
+    fit_svs,
+    fit_temperature,
+    fit_vector,
+    run,
+    with_floor,
+)
+from calibjax.recalibration._recalibrator import (
+    Recalibrator,
+    check_labels,
+    numbers_of_classes,
+    recalibrator_of,
+)
+from calibjax.scores import PITInterval, mass_below, pit_interval
+
+#: The fit of each method, by its name.
+FITS: dict[str, Callable[[LabelRows], Fitted]] = {
+    "temperature": fit_temperature,
+    "vector": fit_vector,
+    "svs": fit_svs,
+    "sms": fit_sms,
+    "beta": fit_beta,
+    "spline": fit_spline,
+    "isotonic": fit_isotonic,
+    "venn_abers": fit_venn_abers,
+}
+OF_LABELS = ("auto", "nothing", *FITS)
+_N_FOLDS = 5
+_OF_TWO = ("temperature", "svs", "beta", "spline", "isotonic")
+_OF_MANY = ("temperature", "svs", "sms", "beta", "spline", "isotonic")
+# Of more classes, a curve of each or a number of each pair takes minutes.
+_MOST_CURVES, _MOST_PAIRS = 30, 200
+
+
+def fit_labels(
+    data: Data, method: str, groups: NamedColumns | None, in_order: bool
+) -> Recalibrator:
+    """`fit_recalibrator` of checked data; times go to parts in their order."""
+    n_classes = check_labels(data.predictions)
+    check_choice("method for labels", method, OF_LABELS)
+    if n_classes < 2:
+        raise ValueError(
+            f"predictions must have at least 2 classes, got {n_classes}; one column of "
+            "probabilities is Bernoulli(probs[:, 0])."
+        )
+    if method == "venn_abers" and n_classes > 2:
+        raise ValueError(
+            f"method {method!r} is for two classes, got predictions of {n_classes}; "
+            "'spline' and 'sms' are for more."
+        )
+    rows, kept = rows_of_labels(data)
+    part: np.ndarray | None = None
+    losses: dict[str, float] = {}
+    if method == "auto" or groups is not None:
+        part = parts_of(data, kept, in_order, _N_FOLDS)
+    if method == "auto":
+        method, fitted, losses = fit_auto(rows, part)
+    else:
+        fitted = fit_method(method, rows)
+    of_groups = None
+    if groups is not None:
+        after = rows._replace(probs=run(fitted.steps, rows.probs, rows.ragged))
+        of_groups = fit_groups(groups, kept, after, part)
+    return recalibrator_of(
+        data.predictions,
+        fitted,
+        of_groups,
+        method=method,
+        losses=tuple(losses.items()),
+        n_rows=len(rows.targets),
+        n_classes=n_classes,
+        n_impossible=int(np.sum(rows.of_targets() <= rows.zero)),
+    )
+
+
+def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
+    """The rows of checked data that count, in NumPy, and which these are, ``[n]``."""
+    kept, counts = counted(data)
+    with jax.ensure_compile_time_eval():
+        # At the fit as where the map is used, 1 - p is what jax makes of p.
+        probs = on_host(numbers_of_classes(jax.tree.map(on_host, data.predictions)))
+    probs = np.asarray(probs, float)[kept]
+    labels = np.asarray(data.targets)[kept].astype(int)
+    said = data.predictions.ragged, data.predictions.is_binary
+    rows = LabelRows(probs, labels, counts, *said)
+    lacking = np.flatnonzero(rows.of_targets() == 0)
+    if rows.ragged and lacking.size:
+        row = lacking[0]
+        raise ValueError(
+            "targets must be classes that their rows have, whose numbers are above 0 in ragged "
+            f"predictions, got {labels[row]} in row {np.flatnonzero(kept)[row]}."
+        )
+    return rows, kept
+
+
+def candidates(n_classes: int) -> tuple[str, ...]:
+    """The methods that "auto" tries, besides nothing."""
+    if n_classes == 2:
+        return _OF_TWO
+    slow = {"spline", "beta", "isotonic"} if n_classes > _MOST_CURVES else set()
+    slow |= {"sms"} if n_classes > _MOST_PAIRS else set()
+    return tuple(name for name in _OF_MANY if name not in slow)
+
+
+def fit_method(name: str, rows: LabelRows) -> Fitted:
+    """The fit of a method; of "nothing" only zeros are raised."""
+    return Fitted((with_floor(rows)[0],), True, "") if name == "nothing" else FITS[name](rows)
+
+
+def fit_auto(
+    rows: LabelRows, part: np.ndarray | None = None
+) -> tuple[str, Fitted, dict[str, float]]:
+    """What was chosen, its fit, and the mean log loss of each candidate on held-out rows.
+
+    Args:
+        rows: all of which have weights above 0.
+        part: the number of the part of each row that is left out in turn, ``[n]``; by chance if it
+            is not given.
+    """
+    names = ("nothing", *candidates(rows.n_classes))
+    if len(rows.targets) < 2:
+        return "nothing", fit_method("nothing", rows), {}
+    fold = _folds(rows.targets) if part is None else part
+    held_out = np.stack([_held_out_probabilities(name, rows, fold) for name in names], axis=1)
+    share = rows.weights / rows.weights.sum()
+    losses = -share @ np.log(held_out)
+    known = dict(zip(names, map(float, losses), strict=True))
+    shares, words = in_words(names, mixture_weights(held_out, rows.weights))
+    fits = [fit_method(name, rows) for name in shares]
+    if len(fits) == 1:
+        return next(iter(shares)), fits[0], known
+    average = Average(np.array(list(shares.values())), tuple(fit.steps for fit in fits))
+    return "mixture", Fitted((average,), all(fit.converged for fit in fits), words), known
+
+
+def _held_out_probabilities(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:
+    """The probability of each target by a map that was fitted without its fold, ``[n]``."""
+    found = np.zeros(len(fold))
+    for k in range(fold.max() + 1):
+        without = rows._replace(weights=np.where(fold == k, 0.0, rows.weights))
+        probs = run(fit_method(name, without).steps, rows.probs, rows.ragged)
+        found = np.where(fold == k, rows.of_targets(probs), found)
+    return np.maximum(found, np.finfo(np.float32).tiny)
+
+
+def _folds(targets: np.ndarray) -> np.ndarray:
+    """Numbers of folds, by chance, and with equally many rows of each class."""
+    n = len(targets)
+    order = np.random.default_rng(0).permutation(n)
+    by_class = order[np.argsort(targets[order], kind="stable")]
+    fold = np.empty(n, int)
+    fold[by_class] = np.arange(n) % min(_N_FOLDS, n)
+    return fold
+
+
+OF_NUMBERS = ("auto", "nothing", *PIT_MAP_FITS, "conditional", "conformal")
+# Parts of the rows that are left out in turn.
+_N_PARTS = 10
+
+
+def fit_numbers(
+    data: Data,
+    method: str,
+    groups: NamedColumns | None,
+    covariates: CovariatesLike | None,
+    lower: float | None,
+    in_order: bool,
+) -> Recalibrator:
+    """`fit_recalibrator` of checked data; times go to parts in their order."""
+    predictions, targets = data.predictions, data.targets
+    check_choice("method for numbers", method, OF_NUMBERS)
+    is_conditional = method in ("auto", "conditional")
+    if covariates is not None and not is_conditional:
+        raise ValueError(
+            f"covariates must be None for method {method!r}: 'conditional' and 'auto' know them."
+        )
+    kept, counts = counted(data)
+    lower = _checked_bound(lower, data, kept)
+    whole = padded(data)
+    _check_complete(whole, kept)
+    names, columns = read_covariates(covariates, data.n, kept)
+    part = None
+    if is_conditional or groups is not None:
+        part = parts_of(data, kept, in_order, _N_PARTS)
+    of_groups: FittedGroups | None = None
+    losses: dict[str, float] = {}
+    score = "log score, less that of the forecast as it is,"
+    if method == "conformal":
+        if data.weights is not None:
+            raise ValueError("weights must be None for method 'conformal', which counts rows.")
+        if groups is not None:
+            raise ValueError("groups must be None for method 'conformal', which counts all rows.")
+        if isinstance(targets, Between):
+            raise ValueError("targets must be known for method 'conformal', got Between.")
+        levels = np.asarray(known_levels(predictions))
+        fitted = fit_conformal(data, levels, kept)
+    else:
+        n = int(kept.sum())
+        # Neighbours in the order of the rows may be alike.
+        by_rows = np.arange(n) * min(_N_PARTS, n) // n
+        rows = _pit_map_rows(whole, method, kept, counts, by_rows if part is None else part)
+        if rows.distances is not None:
+            is_hidden = isinstance(targets, Between)
+            score = "CRPS with hidden targets filled in" if is_hidden else "CRPS"
+        if is_conditional:
+            features = _known(median_and_spread(whole.predictions), kept)
+            if columns is not None:
+                features = np.concatenate([features, columns[kept]], axis=1)
+            rows = rows._replace(features=features)
+        method, fitted, losses = fit_pit_map(method, rows)
+        if groups is not None:
+            (line,) = fitted.steps
+            g = _values(line, whole.predictions, _filled(columns, whole.n))
+            g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
+            g = np.maximum(g, np.finfo(np.float32).tiny)
+            of_groups = fit_pit_map_groups(groups, kept, g, rows.below, rows.weights, part)
+    return recalibrator_of(
+        predictions,
+        fitted,
+        of_groups,
+        method=method,
+        losses=tuple(losses.items()),
+        n_rows=int(kept.sum()),
+        covariates=names,
+        lower=lower,
+        score=score,
+    )
+
+
+def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float | None:
+    """The bound, if recalibrated predictions can keep it and no target that counts is below it."""
+    if lower is None:
+        return None
+    if isinstance(lower, bool) or not (
+        isinstance(lower, (int, float, np.number)) and np.isfinite(lower)
+    ):
+        raise ValueError(f"lower must be a finite number or None, got {lower!r}.")
+    if not data.predictions.has_known_quantiles:
+        raise ValueError(
+            "lower must be None for predictions that are no quantiles or samples, got "
+            f"{type(data.predictions).__name__} predictions."
+        )
+    targets = data.targets
+    ends = np.asarray(targets.high if isinstance(targets, Between) else targets)
+    below = kept & (ends < lower)
+    if below.any():
+        row = int(np.argmax(below))
+        raise ValueError(
+            f"lower must be a number that no target is below, got {lower:g}, and {ends[row]:g} in "
+            f"row {row}."
+        )
+    return float(lower)
+
+
+def _check_complete(data: Data, kept: np.ndarray) -> None:
+    """A ValueError if in padded data a table up to max_count would lack counts that are likely."""
+    if not isinstance(data.predictions, Counts):
+        return
+    too_few = kept & ~np.asarray(are_complete(data.predictions))[: kept.size]
+    if too_few.any():
+        raise ValueError(
+            "max_count must be so large that larger counts have a probability below 4e-18 in "
+            f"every row, got {data.predictions.max_count}, which row {np.argmax(too_few)} may "
+            "exceed."
+        )
+
+
+def _pit_map_rows(
+    data: Data, method: str, kept: np.ndarray, counts: np.ndarray, part: np.ndarray
+) -> PITMapRows:
+    """What padded data say of the unit interval in rows that count."""
+    predictions = data.predictions
+    levels = np.asarray(known_levels(predictions))
+    counts = counts * (counts.sum() / np.sum(counts**2))
+    pit, seen = pit_interval(data), None
+    low, high = (at_levels(levels, np.asarray(x, float)) for x in pit)
+    if isinstance(data.targets, Between) or predictions.target_kind == "integer":
+        low, high = _known(low, kept), _known(high, kept)
+        below = below_of_intervals(method, levels, low, high, counts)
+        seen = seen_cells(levels, low, high)
+    else:
+        dtype = pit.low.dtype
+        ends = PITInterval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
+        below = _known(_mass_below(ends, levels.astype(dtype)), kept)
+    rows = PITMapRows(levels, below, counts, part, seen=seen)
+    if not predictions.has_known_quantiles:
+        return rows
+    quantiles = _known(quantiles_at(predictions, levels), kept)
+    rows = rows._replace(distances=distances_of(quantiles))
+    if isinstance(data.targets, Between):
+        return rows
+    return rows._replace(beyond=beyond_quantiles(quantiles, _known(data.targets, kept)))
+
+
+def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
+    """What is known of the rows that count, which others follow that padding added."""
+    return np.asarray(rows, float)[: kept.size][kept]
+
+
+def _filled(columns: np.ndarray | None, n: int) -> np.ndarray | None:
+    """Columns of the rows that padding adds, too."""
+    if columns is None:
+        return None
+    return np.concatenate([columns, np.zeros((n - len(columns), columns.shape[1]))])
+
+
+@jax.jit
+def _values(
+    line: PITMap | ConditionalPITMap, predictions: Distribution, columns: jax.Array | None
+) -> jax.Array:
+    return line.values(predictions, columns)
+
+
+_mass_below = jax.jit(mass_below)
 
 
 def fit_recalibrator(

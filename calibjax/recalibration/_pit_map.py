@@ -15,16 +15,18 @@ roundings, so that a new target that is tied with one of the fit is not beyond i
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
-from calibjax._base.struct import static, struct, widened, widest_dtype
-from calibjax._data import Data, Distribution, padded
-from calibjax._numbers import normal_score
+from calibjax._base.check import check_array, check_shapes
+from calibjax._base.struct import is_array, static, struct, widened, widest_dtype
+from calibjax._data import CovariatesLike, Data, Distribution, covariate_columns, padded
+from calibjax._numbers import dot, normal_score
 from calibjax.distributions import (
     Counts,
     Empirical,
@@ -34,7 +36,20 @@ from calibjax.distributions import (
     Recalibrated,
     SurvivalCurve,
 )
-from calibjax.recalibration._pit_map_fits import LEVELS
+from calibjax.recalibration._cross_validation import (
+    in_words,
+    least_squares_weights,
+    mixture_weights,
+)
+from calibjax.recalibration._pit_map_fits import (
+    LEVELS,
+    PIT_MAP_FITS,
+    FittedPITMap,
+    PITMapRows,
+    cells,
+    fit_nothing,
+    increasing,
+)
 from calibjax.recalibration._probability_maps import Fitted, Numbers
 from calibjax.scores import score_rows
 
@@ -325,3 +340,341 @@ def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarr
         return z[piece] + share * (z[piece + 1] - z[piece])
 
     return at_piece(values < y[:, None], 0.0), at_piece(values <= y[:, None], 1.0)
+
+
+def read_covariates(
+    given: CovariatesLike | None, n: int, kept: np.ndarray
+) -> tuple[tuple[str, ...], np.ndarray | None]:
+    """Names of columns, and numbers ``[n, d]`` that are known in all rows that count."""
+    columns = _columns(given, n)
+    if not columns:
+        return (), None
+    found = np.stack([np.asarray(x, float) for x in columns.values()], axis=1)
+    unknown = np.flatnonzero(kept & ~np.isfinite(found).all(axis=1))
+    if unknown.size:
+        raise ValueError(
+            f"covariates must be finite in every row, got {found[unknown[0]].tolist()} in row "
+            f"{unknown[0]}."
+        )
+    return tuple(columns), found
+
+
+def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) -> jax.Array | None:
+    """The columns ``[n, d]`` that a map was fitted with, in their order."""
+    if (given is None) != (not names):
+        if names:
+            raise ValueError(
+                f"covariates must be given, since the map was fitted with them: {', '.join(names)}."
+            )
+        raise ValueError(
+            "covariates must be None for a map that was fitted without covariates, got columns."
+        )
+    columns = _columns(given, n)
+    lacking = [name for name in names if name not in columns]
+    if lacking or (is_array(given) and len(columns) != len(names)):
+        raise ValueError(
+            f"covariates must have the columns of the fit, {', '.join(names)}, got "
+            f"{', '.join(columns)}."
+        )
+    if not names:
+        return None
+    return jnp.stack([jnp.asarray(columns[name]) for name in names], axis=1)
+
+
+def _columns(given: CovariatesLike | None, n: int) -> dict[str, jax.Array | np.ndarray]:
+    columns = {} if given is None else covariate_columns(given, n)
+    return {name: _numbers(name, values, n) for name, values in columns.items()}
+
+
+def _numbers(name: str, values: object, n: int) -> jax.Array | np.ndarray:
+    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    of_column = f"column {name} of covariates"
+    if array.dtype == bool:
+        array = array.astype(np.float32)
+    check_array(of_column, array, "real")
+    check_shapes({of_column: (array, "n")}, {"n": n})
+    return array
+
+
+#: Rows that a map keeps, at most; of more rows every so manyth is kept.
+MOST_ROWS = 4096
+# Ranks of medians and of spreads are known at so many numbers.
+_N_RANKS = 64
+_TILE = 256
+
+
+@struct
+class ConditionalPITMap:
+    """G of a forecast x, G_x(u) = (sum_i w_i 1[U_i <= u] + c G(u)) / (sum_i w_i + c).
+
+    The weights are w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)) for the normal scores s of the median,
+    of the spread and of covariates among those of the fit.
+
+    Args:
+        probabilities: G at the levels ``[K]``.
+        count: c > 0, how many rows G stands for, a scalar.
+        width: h > 0, a scalar.
+        below: how much of U_i is at most each level, ``[m, K]``.
+        scores: s(x_i), ``[m, F]``.
+        weights: how much each row counts, ``[m]``.
+        grid: medians, logarithms of spreads, and covariates if they help, of evenly spaced ranks,
+            nondecreasing, ``[F, Q]``.
+        levels: of the unit interval.
+    """
+
+    probabilities: Numbers
+    count: Numbers
+    width: Numbers
+    below: Numbers
+    scores: Numbers
+    weights: Numbers
+    grid: Numbers
+    levels: Sequence[float] = static()
+
+    def __call__(self, predictions: Distribution, covariates: jax.Array | None = None) -> Any:
+        return apply_pit_map(predictions, self.values(predictions, covariates), self.levels)
+
+    def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
+        """G of each forecast at the levels, ``[n, K]``."""
+        dtype = widest_dtype(*jax.tree.leaves(predictions))
+        line = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+        features = median_and_spread(predictions).astype(dtype)
+        if covariates is not None:
+            features = jnp.concatenate([features, covariates.astype(dtype)], axis=1)
+        # Without covariates that help the grid has two rows.
+        scores = scores_among(line.grid, features[:, : line.grid.shape[0]])
+        return jax.lax.map(line.at, scores, batch_size=_TILE)
+
+    def at(self, scores: jax.Array) -> jax.Array:
+        """G of *one* forecast with given normal scores ``[F]``, at the levels ``[K]``."""
+        gaps = jnp.sum(jnp.square(jnp.asarray(self.scores) - scores[None]), axis=1)
+        alike = self.weights * jnp.exp(-gaps / (2 * jnp.square(self.width)))
+        sums = dot(jnp.asarray(alike), jnp.asarray(self.below)) + self.count * self.probabilities
+        return increasing(sums / (jnp.sum(alike) + self.count))
+
+
+@jax.jit
+def median_and_spread(predictions: Distribution) -> jax.Array:
+    """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``.
+
+    Of counts, whose quantiles are whole numbers, the mean and the logarithm of the deviation.
+    """
+    p = widened(predictions)
+    if isinstance(p, Counts):
+        deviation = jnp.maximum(p.standard_deviation(), jnp.finfo(p.mean().dtype).tiny)
+        return jnp.stack([p.mean(), jnp.log(deviation)], axis=1)
+    if p.has_known_quantiles:
+        z, values = known_quantiles(p)
+        low, median, high = interpolated(z, values, jnp.array([-1.0, 0.0, 1.0], z.dtype)).T
+    else:
+        dtype = widest_dtype(*jax.tree.leaves(p))
+        low, median, high = jax.vmap(p.quantile)(ndtr(jnp.array([-1.0, 0.0, 1.0], dtype)))
+    spread = jnp.maximum(high - low, jnp.finfo(median.dtype).tiny)
+    return jnp.stack([median, jnp.log(spread)], axis=1)
+
+
+def grid_of(features: np.ndarray) -> np.ndarray:
+    """Numbers ``[F, Q]`` of evenly spaced ranks among features ``[m, F]``.
+
+    If medians or spreads hardly differ, what differs is rounding: all have nearly the rank 1/2.  So
+    have equal covariates.
+    """
+    ranks = (np.arange(_N_RANKS) + 0.5) / _N_RANKS
+    grid = np.quantile(features, ranks, axis=0).T
+    centres = np.median(features, axis=0)
+    units = np.ones(len(centres))
+    units[0] = np.exp(centres[1])
+    ranges = grid[:, -1] - grid[:, 0]
+    is_even = np.where(np.arange(len(units)) < 2, ranges < 0.01 * units, ranges <= 0)
+    wide = centres[:, None] + units[:, None] * (ranks - 0.5)
+    return np.where(is_even[:, None], wide, grid)
+
+
+@jax.jit
+def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
+    """The normal scores of the ranks of features ``[n, F]``, linear between those of the grid."""
+    ranks = (jnp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]
+    columns = [jnp.interp(x, of_grid, ranks) for x, of_grid in zip(features.T, grid, strict=True)]
+    # No rank is nearer to a forecast that is not known.
+    return jnp.where(jnp.isfinite(features), ndtri(jnp.stack(columns, axis=1)), jnp.nan)
+
+
+# Parts of fewer rows have hardly a target in the tails.
+_LEAST_ROWS = 20
+# With fewer rows next to none are alike.
+_LEAST_CONDITIONAL = 100
+# How many rows the map of all forecasts may stand for, and widths of what is alike.
+_COUNTS = (20.0, 60.0, 200.0, 600.0, 2000.0)
+_WIDTHS = (1.0, 0.5, 0.25)
+# The median and the spread come before covariates.
+_N_OF_FORECAST = 2
+
+
+class _Mixture(NamedTuple):
+    """A mixture of maps for all forecasts: its name, G at the levels, and that without each part.
+
+    The losses are those of candidates.
+    """
+
+    name: str
+    line: FittedPITMap
+    without: np.ndarray
+    losses: dict[str, float]
+
+
+def fit_pit_map(method: str, rows: PITMapRows) -> tuple[str, Fitted, dict[str, float]]:
+    """The method that was chosen, its map, and the losses of the candidates on held-out rows.
+
+    Args:
+        method: "auto", "conditional", "nothing" or one of `PIT_MAP_FITS`.
+        rows: what fits them.
+    """
+    n = len(rows.weights)
+    if method not in ("auto", "conditional"):
+        return method, _for_all(method, fit_of(method, rows), rows), {}
+    if n < _LEAST_ROWS:
+        return "nothing", _for_all("nothing", fit_of("nothing", rows), rows), {}
+    mixture = _mixture(rows)
+    if rows.features is None or n < _LEAST_CONDITIONAL:
+        return mixture.name, _for_all(mixture.name, mixture.line, rows), mixture.losses
+    found, loss = _conditional(rows, mixture, is_sure=method == "auto")
+    losses = mixture.losses | {"conditional": loss}
+    if found is None:
+        return mixture.name, _for_all(mixture.name, mixture.line, rows), losses
+    return "conditional", found, losses
+
+
+def fit_of(name: str, rows: PITMapRows) -> FittedPITMap:
+    """One map for all forecasts."""
+    n = rows.weights.sum()
+    shares = rows.weights @ rows.below / n
+    return (PIT_MAP_FITS | {"nothing": fit_nothing})[name](rows.levels, shares, float(n))
+
+
+def _for_all(name: str, line: FittedPITMap, rows: PITMapRows) -> Fitted:
+    g = line.probabilities if name == "nothing" else increasing(line.probabilities)
+    return Fitted((PITMap(g, tuple(rows.levels.tolist())),), line.converged, line.words)
+
+
+def _mixture(rows: PITMapRows) -> _Mixture:
+    """The mixture of candidates with the least loss in parts that did not fit them.
+
+    It is "nothing" unless the mixture is better by more than a standard error.
+    """
+    names = ("nothing", *PIT_MAP_FITS)
+    parts = [rows.part == k for k in range(rows.part.max() + 1)]
+    curves = []
+    for inside in parts:
+        others = rows.chosen(~inside)
+        fits = [increasing(fit_of(name, others).probabilities) for name in names]
+        curves.append(np.stack(fits, axis=1))
+    shares, words = in_words(names, _shares(rows, parts, np.stack(curves)))
+    every = np.array([shares.get(name, 0.0) for name in names])
+    without = np.stack([g @ every for g in curves])
+    table = np.array([[_loss(rows, k, g) for g in curves[k].T] for k in range(len(parts))])
+    mixed = np.array([_loss(rows, k, g) for k, g in enumerate(without)])
+    losses = dict(zip(names, (table.sum(axis=0) / rows.weights.sum()).tolist(), strict=True))
+    if not is_clear(table[:, 0] - mixed):
+        nothing = np.stack([g[:, 0] for g in curves])
+        return _Mixture("nothing", fit_of("nothing", rows), nothing, losses)
+    chosen = [fit_of(name, rows) for name in shares]
+    if len(chosen) == 1:
+        return _Mixture(next(iter(shares)), chosen[0], without, losses)
+    g = np.array(list(shares.values())) @ np.stack([fit.probabilities for fit in chosen])
+    converged = all(fit.converged for fit in chosen)
+    return _Mixture("mixture", FittedPITMap(g, converged, words), without, losses)
+
+
+def _shares(rows: PITMapRows, parts: list[np.ndarray], curves: np.ndarray) -> np.ndarray:
+    """The shares of candidates with the least loss, from their G without each part, ``[P, K, J]``.
+
+    The rows of one part have one curve, so that sums over them are all that counts, unless
+    intervals are known of them.
+    """
+    if rows.seen is not None:
+        of_rows = [rows.probabilities(g[rows.part]) for g in np.moveaxis(curves, 2, 0)]
+        return mixture_weights(np.stack(of_rows, axis=1), rows.weights)
+    if rows.distances is None:
+        of_cells = np.stack([rows.weights[i] @ cells(rows.below[i]) for i in parts])
+        between = cells(np.swapaxes(curves, 1, 2))
+        n_candidates = curves.shape[2]
+        p = np.swapaxes(between, 1, 2).reshape(-1, n_candidates)
+        return mixture_weights(p, of_cells.ravel())
+    counts = rows.weights[:, None] * rows.distances
+    of_levels = np.stack([counts[i].sum(axis=0) for i in parts])
+    below = np.stack([(counts * rows.below)[i].sum(axis=0) for i in parts])
+    shares = below / np.where(of_levels > 0, of_levels, 1.0)
+    values = curves.reshape(-1, curves.shape[2])
+    return least_squares_weights(values, shares.ravel(), of_levels.ravel())
+
+
+def _loss(rows: PITMapRows, k: int, g: np.ndarray) -> float:
+    """The sum of the scores of a part, weighted."""
+    inside = rows.chosen(rows.part == k)
+    return float(inside.weights @ inside.scores(g))
+
+
+def is_clear(gains: np.ndarray, errors: float = 1.0) -> bool:
+    """Whether a sum of gains in parts is larger than so many of its standard errors."""
+    return bool(gains.sum() > errors * np.sqrt(gains.size) * np.std(gains, ddof=1))
+
+
+def _conditional(rows: PITMapRows, mixture: _Mixture, is_sure: bool) -> tuple[Fitted | None, float]:
+    """The map for each forecast that predicts parts best, and its loss there.
+
+    None if the map for all forecasts predicts them better; if `is_sure`, also if it is worse by
+    less than a standard error of the difference between parts.
+    """
+    kept = rows
+    if len(rows.weights) > MOST_ROWS:
+        kept = rows.chosen(np.linspace(0, len(rows.weights) - 1, MOST_ROWS).astype(int))
+    assert kept.features is not None  # the caller has looked
+    grid = grid_of(kept.features)
+    scores = np.asarray(scores_among(grid, kept.features), float)
+    # What a forecast tells alone, and with all covariates.
+    sizes = sorted({_N_OF_FORECAST, scores.shape[1]})
+    tables = [_held_out_losses(kept, scores[:, :size], mixture.without) for size in sizes]
+    of_all, losses = tables[0][0], np.stack([table[1:] for table in tables])
+    choices = list(product(sizes, _WIDTHS, _COUNTS))
+    losses = losses.reshape(len(choices), -1)
+    best = int(np.argmin(losses.sum(axis=1)))
+    loss = float(losses[best].sum() / kept.weights.sum())
+    if not is_clear(of_all - losses[best], 1.0 if is_sure else 0.0):
+        return None, loss
+    size, width, count = choices[best]
+    line = ConditionalPITMap(
+        probabilities=increasing(mixture.line.probabilities),
+        count=np.array(count),
+        width=np.array(width),
+        below=kept.below,
+        scores=scores[:, :size],
+        weights=kept.weights,
+        grid=grid[:size],
+        levels=tuple(rows.levels.tolist()),
+    )
+    name = mixture.line.words if mixture.name == "mixture" else mixture.name
+    words = f"by {len(scores)} rows, beside which {name} counts as {count:.0f}, width {width}"
+    if len(sizes) > 1:
+        words += ", with covariates" if size > _N_OF_FORECAST else ", without covariates"
+    return Fitted((line,), mixture.line.converged, words), loss
+
+
+def _held_out_losses(rows: PITMapRows, scores: np.ndarray, without: np.ndarray) -> np.ndarray:
+    """The loss of each part, of the map for all, and of maps by rows of other parts.
+
+    The first row is that of the map for all, and one for each width and count follows.
+    """
+    found = []
+    for k in range(rows.part.max() + 1):
+        is_inside = rows.part == k
+        inside, others = rows.chosen(is_inside), rows.chosen(~is_inside)
+        gaps = np.sum((scores[is_inside, None] - scores[None, ~is_inside]) ** 2, axis=2)
+        losses = [inside.weights @ inside.scores(without[k])]
+        for width in _WIDTHS:
+            alike = others.weights * np.exp(-gaps / (2 * width**2))
+            sums, total = alike @ others.below, alike.sum(axis=1, keepdims=True)
+            for count in _COUNTS:
+                g = increasing((sums + count * without[k]) / (total + count))
+                losses.append(inside.weights @ inside.scores(g))
+        found.append(losses)
+    return np.array(found).T

@@ -23,14 +23,20 @@ from calibjax._data import (
 )
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._fit_groups import Coding, FittedGroups, GroupCurve
-from calibjax.recalibration._fit_pit_map import ConditionalPITMap, covariates_of
 from calibjax.recalibration._label_curves import (
     BetaCurve,
     IsotonicCurve,
     SplineCurve,
     VennAbersCurve,
 )
-from calibjax.recalibration._pit_map import ConformalPITMap, PITMap, apply_pit_map, check_numbers
+from calibjax.recalibration._pit_map import (
+    ConditionalPITMap,
+    ConformalPITMap,
+    PITMap,
+    apply_pit_map,
+    check_numbers,
+    covariates_of,
+)
 from calibjax.recalibration._probability_maps import (
     Average,
     Fitted,

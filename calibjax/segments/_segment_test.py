@@ -12,7 +12,7 @@ from calibjax._base.parameters import family_name
 from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_data, padded
 from calibjax.resampling import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
-from calibjax.segments._segment_sums import segment_sums
+from calibjax.segments._segment_sums import names_of_statistics, segment_sums
 from calibjax.segments._segments import (
     ALL_ROWS,
     LEAST_VARIANCE,
@@ -23,7 +23,6 @@ from calibjax.segments._segments import (
     segments_of,
     table_of,
 )
-from calibjax.segments._statistics import names_of_statistics
 
 
 def segment_test(
