@@ -31,13 +31,11 @@ class Batch(NamedTuple):
     Args:
         name: their value of the column of --by; without one, the file.
         key: what counts once: the name, or without --by a digest of the rows.
-        start: the first row, counted from 0.
         hashes: a hash of the numbers of each row, ``[n]``.
     """
 
     name: str
     key: str
-    start: int
     hashes: np.ndarray
 
     @property
@@ -58,7 +56,7 @@ def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
     if by is None:
         hashes = _hashes_of(model)
         key = hashlib.sha256(hashes.tobytes()).hexdigest()
-        return model, [Batch(model.table.source, key, 0, hashes)]
+        return model, [Batch(model.table.source, key, hashes)]
     values = model.table.texts(by)
     keys = [sort_key(name) for name in values.tolist()]
 
@@ -83,7 +81,7 @@ def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
     parts = np.split(_hashes_of(model), starts[1:])
     names = [str(values[start]) for start in starts]
     keys_of_names = [as_iso(name.strip()) for name in names]
-    return model, list(map(Batch, names, keys_of_names, starts, parts))
+    return model, list(map(Batch, names, keys_of_names, parts))
 
 
 def sort_key(name: str) -> tuple[int, Any]:

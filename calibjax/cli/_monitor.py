@@ -146,15 +146,13 @@ def _checked(
     seed: int,
 ) -> MonitorState:
     """The state, or a new one; an error if options are others than in its first call."""
+    said = {name: x for name, x in options.items() if not (name in _FIRST and x is None)}
     if state is None:
-        said = {name: x for name, x in options.items() if not (name in _FIRST and x is None)}
         return started(model, batches[0], _FIRST | said, seed)
-    for name, value in options.items():
-        if state.options[name] != value and not (name in _FIRST and value is None):
-            was, now = (_as_text(x) for x in (state.options[name], value))
-            renamed = (
-                "; if it is the same model with another header, give the columns their old names"
-            )
+    for name, value in said.items():
+        if state.options[name] != value:
+            was, now = map(_as_text, (state.options[name], value))
+            renamed = "; if only its header is another one, give the columns their old names"
             raise ValueError(
                 f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
                 f"model needs another --state{renamed if name == 'columns' else ''}."
@@ -170,9 +168,7 @@ def _options_of(model: Model, columns: Columns) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> str:
-    if value is None:
-        return "none"
-    return listed(value) if isinstance(value, list) else str(value)
+    return listed(value) if isinstance(value, list) else str("none" if value is None else value)
 
 
 def _say_if_pairs(model: Model) -> None:

@@ -147,19 +147,15 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
         monitors = {name: like.load(io.BytesIO(x.monitor)) for name, x in streams.items()}
     except ValueError as error:
         raise ValueError(f"The state cannot go on, begin a new one: {error}") from error
+    ends = np.cumsum([len(batch.hashes) for batch in batches])
     parts = [
-        {
-            name: x.start + np.flatnonzero(names[x.start :][: len(x.hashes)] == name)
-            for name in streams
-        }
-        for x in batches
+        {name: rows[names[rows] == name] for name in dict.fromkeys(names[rows].tolist())}
+        for rows in np.split(np.arange(len(names)), ends[:-1])
     ]
     # Parts that have the same number of rows share what is compiled.
     size = max(rows.size for part in parts for rows in part.values())
     for batch, part in zip(batches, parts, strict=True):
         for name, rows in part.items():
-            if not rows.size:
-                continue
             try:
                 monitor = _updated(monitors[name], model, clusters, rows, size)
             except ValueError as error:
@@ -183,19 +179,18 @@ def _streams_of(model: Model, options: dict[str, Any]) -> np.ndarray:
 
 def _take_reserved(state: MonitorState, model: Model, names: np.ndarray) -> None:
     """Gives new streams of a file the parts of the level that are reserved for them."""
-    column, reserved = state.options["--stream"], [x for x in state.streams if x.name is None]
-    for name in dict.fromkeys(names.tolist()):
-        seen = state.by_name
-        if name in seen:
-            continue
-        if not reserved:
-            words = (
-                f"one of the streams that share the level, {listed(list(seen))} (a first call with "
-                "--reserve 5 reserves five more; now leave the new one out, by --where "
-                f"\"{column} != '{name}'\", and begin another --state for it)"
-            )
-            model.table.check(column, names != name, words)
-        reserved.pop(0).name = name
+    reserved = [stream for stream in state.streams if stream.name is None]
+    new = [name for name in dict.fromkeys(names.tolist()) if name not in state.by_name]
+    for stream, name in zip(reserved, new, strict=False):
+        stream.name = name
+    for name in new[len(reserved) :]:
+        column, shared = state.options["--stream"], listed(list(state.by_name))
+        words = (
+            f"one of the streams that share the level, {shared} (a first call with --reserve 5 "
+            "reserves five more; now leave the new one out, by --where "
+            f"\"{column} != '{name}'\", and begin another --state for it)"
+        )
+        model.table.check(column, names != name, words)
 
 
 def _monitor(
