@@ -53,18 +53,14 @@ def compare(
         )
         remarks = remarks_on_independence(first, vars(columns), dependence, seed)
         interval = result.confidence_interval(1 - level)
-    names = list(map(str, files))
-    estimates = zip(names, map(float, result.estimates), strict=True)
-    models = [{"file": name, "skce": estimate} for name, estimate in estimates]
-    numbers = (result.difference, interval.low, interval.high, result.pvalue)
-    columns_of_pairs = (np.asarray(x, float).tolist() for x in numbers)
-    rejected = np.asarray(result.pvalue <= level).tolist()
+    names, estimates = list(map(str, files)), np.asarray(result.estimates).tolist()
+    models = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]
+    fields = interval.low, interval.high, result.difference, result.pvalue, result.pvalue <= level
+    lists = (np.asarray(x).tolist() for x in fields)
     pairs: list[dict[str, Any]] = [
         {"first": names[0], "second": name, "difference": difference}
         | {"interval": [low, high], "pvalue": pvalue, "rejected": is_rejected}
-        for name, is_rejected, difference, low, high, pvalue in zip(
-            names[1:], rejected, *columns_of_pairs, strict=True
-        )
+        for name, low, high, difference, pvalue, is_rejected in zip(names[1:], *lists, strict=True)
     ]
     if as_json:
         found = {"method": result.method, "level": level, "models": models, "pairs": pairs}

@@ -22,14 +22,13 @@ _BARS, _MOST_BARS = "▁▂▃▄▅▆▇█", 60
 
 def to_dict(state: MonitorState) -> dict[str, Any]:
     """What monitors say, for other programs."""
-    pvalues, lag = state.pvalues(), state.options["--lag"]
+    pvalues = state.pvalues()
     found = {name: _of_stream(x, pvalues[name]) for name, x in state.by_name.items()}
+    of_all = {"n_rows": state.n_rows, "level": state.level, "lag": state.options["--lag"]}
+    of_all |= {"alarm": bool(state.alarms)}
     if state.options["--stream"] is None:
-        of_all = {"level": state.level, "lag": lag, "new_alarm": bool(state.new_alarms)}
-        return found[""] | of_all
-    of_all = {"n_rows": state.n_rows, "level": state.level, "lag": lag}
-    of_all |= {"alarm": bool(state.alarms), "new_alarms": state.new_alarms}
-    return of_all | {"streams": found}
+        return of_all | found[""] | {"new_alarm": bool(state.new_alarms)}
+    return of_all | {"new_alarms": state.new_alarms, "streams": found}
 
 
 def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:

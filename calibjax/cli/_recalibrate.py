@@ -1,6 +1,5 @@
 """The command `calibjax recalibrate`."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,10 +75,13 @@ def recalibrate(
       calibjax recalibrate fit.csv --quantiles 'q*' --target sold --time week --segments shop
       calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
+    _check_files(file, apply, out, save, load)
     of_fits: dict[str, object] = {"target": columns.target, "event": columns.event}
     of_fits |= {"method": method, "cluster": cluster, "time": time, "segments": segments}
     of_fits |= {"covariates": covariates, "horizon": horizon, "lower": lower, "save": save}
-    _check_options(file, of_fits, apply, out, save, load)
+    for option, value in of_fits.items():
+        if load is not None and value is not None:
+            raise ValueError(f"--{option} cannot be used together with --load.")
     if load is None:
         assert file is not None
         names = names_of_list(segments), names_of_list(covariates)
@@ -87,7 +89,7 @@ def recalibrate(
         if names[1] and model.predictions.has_labels:
             raise ValueError("--covariates is for forecasts of numbers, got classes.")
         fitted = Fitted(file, model.columns, model.target)
-        method = _method_of(model.columns, method, any(names))
+        method_of_fit = _method_of(model.columns, method, any(names))
         beside = columns_beside(model.table, *names, is_fit=True)
         dependence = dependence_of(model.table, cluster, time, horizon)
     else:
@@ -109,13 +111,12 @@ def recalibrate(
         beside_new = columns_beside(rows, *names, is_fit=False)
     judged = None
     if load is None:
-        assert method is not None
         with working(f"Fitting maps to {len(model.targets)} rows"):
-            together: Any = {"clusters": dependence.clusters, "times": dependence.times}
+            options: Any = beside | {"clusters": dependence.clusters, "times": dependence.times}
             recalibrator = fit_recalibrator(
-                model.predictions, model.targets, method, lower=lower, **beside, **together
+                model.predictions, model.targets, method_of_fit, lower=lower, **options
             )
-            judged = held_out(model, method, beside, dependence, lower, seed)
+            judged = held_out(model, method_of_fit, beside, dependence, lower, seed)
     written = []
     with ExitStack() as files:
         if apply is not None:
@@ -175,22 +176,14 @@ def _method_of(columns: PredictionColumns, method: str | None, looks_beside: boo
     return method or "shift_scale"
 
 
-def _check_options(
-    file: Path | None,
-    of_fits: Mapping[str, object],
-    apply: Path | None,
-    out: Path | None,
-    save: Path | None,
-    load: Path | None,
+def _check_files(
+    file: Path | None, apply: Path | None, out: Path | None, save: Path | None, load: Path | None
 ) -> None:
     if (file is None) == (load is None):
         got = "neither" if file is None else "both"
         raise ValueError(f"A file of rows must be given, or --load with a kept map, got {got}.")
     if (apply is None) != (out is None):
         raise ValueError("--apply and --out can be used only together.")
-    given = [option for option, value in of_fits.items() if value is not None]
-    if load is not None and given:
-        raise ValueError(f"--{given[0]} cannot be used together with --load.")
     if load is not None and apply is None:
         raise ValueError("--load needs --apply and --out, the file to recalibrate and the new one.")
     if save is not None and save.suffix != ".json":

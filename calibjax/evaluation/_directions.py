@@ -117,7 +117,7 @@ def directions_of(
         return clear_directions(found, level)
     if is_vector:
         centres, deviations, y = counted(*moments(predictions), data.targets)
-        if not (np.isfinite(centres).all() and np.isfinite(deviations).all() and deviations.all()):
+        if not (np.isfinite([centres, deviations]).all() and deviations.all()):
             return ()
         found = directions_of_vectors(centres, deviations, y, _sampling(data, counts))
         return clear_directions(found, level)
@@ -448,11 +448,11 @@ def clear_directions(found: Sequence[Direction], level: float) -> tuple[Directio
         return ()
     critical = NormalDist().inv_cdf(1 - level / (2 * len(found)))
     clear = [x for x in found if abs(x.score) > critical]
-    return tuple(sorted(clear, key=lambda x: (-x.is_main, -_known(x.explained), -abs(x.score))))
 
+    def rank(x: Direction) -> tuple[float, ...]:
+        return -x.is_main, -float(np.nan_to_num(x.explained, nan=-1.0)), -abs(x.score)
 
-def _known(x: float) -> float:
-    return -1.0 if math.isnan(x) else x
+    return tuple(sorted(clear, key=rank))
 
 
 def directions_in_words(directions: Sequence[Direction]) -> str:

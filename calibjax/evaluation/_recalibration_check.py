@@ -108,15 +108,12 @@ def recalibration_checks(
 
     What `recalibration_check` found of the best method is not computed again.
     """
-    methods = ["temperature"] * has_temperature(data.predictions) + [best_method(data)]
     if data.n < LEAST_ROWS or data.predictions.n_labels == 1:
         return []
     if _size(data) > _MOST_NUMBERS:
         n_resamples = min(n_resamples, _FEW_DRAWS)
-    found = []
-    for method in methods:
-        if method is None:
-            continue
+    methods, found = ["temperature"] * has_temperature(data.predictions), []
+    for method in filter(None, [*methods, best_method(data)]):
         check = best
         if check is None or check.method != method:
             check = _check(key, data, method, n_resamples)
