@@ -627,8 +627,8 @@ TESTS = {
 }
 
 
-def depending(data, dependence):
+def depending(data, **dependence):
     """The same data, with rows that may depend on each other."""
     known = {"where": data.where, "weights": data.weights}
-    made = cj.Data(data.predictions, data.targets, **known, **dependence._asdict())
+    made = cj.Data(data.predictions, data.targets, **known, **dependence)
     return as_data(made, intervals=True)

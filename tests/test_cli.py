@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 import calibjax as cj
-import calibjax.evaluation
 from calibjax.__main__ import main
 from calibjax.cli import app
 
@@ -38,12 +37,8 @@ def check_error(result, message):
 class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
-    def __init__(self, predictions, targets, *, seed, classes, level, **of_rows):
-        assert of_rows.keys() == {"weights", "dependence", "columns", "groups", "row_names"}
-        self.groups = of_rows["groups"]
-        self.weights, self.dependence = of_rows["weights"], of_rows["dependence"]
-        self.predictions, self.targets, self.classes = predictions, targets, classes
-        self.seed, self.level = seed, level
+    def __init__(self, data, *, seed, level, columns):
+        self.data, self.level = data, level
         self.rejected = seed == 1
 
     def __str__(self):
@@ -65,7 +60,7 @@ def calls(monkeypatch):
         found.append(Found(*args, **kwargs))
         return found[-1]
 
-    monkeypatch.setattr(calibjax.evaluation._evaluate_columns, "evaluate_read", evaluate)
+    monkeypatch.setattr("calibjax.cli._evaluate.evaluate_data", evaluate)
     return found
 
 
@@ -173,9 +168,9 @@ def test_columns(calls, tmp_path, case):
     assert (result.exit_code, result.stdout) == (0, "the verdict\n"), result.output
     assert ("column y: no row is rain." in result.stderr) == (case == "an event that never came")
     (call,) = calls
-    assert type(call.predictions).__name__ == family
-    np.testing.assert_allclose(jax.tree.leaves(call.predictions)[0], parameter, rtol=1e-6)
-    assert call.targets.tolist() == targets and classes in (call.classes, ...)
+    assert type(call.data.predictions).__name__ == family
+    np.testing.assert_allclose(jax.tree.leaves(call.data.predictions)[0], parameter, rtol=1e-6)
+    assert call.data.targets.tolist() == targets and classes in (call.data.classes, ...)
 
 
 CURVES = """S_730;S_365;days;died;arm
@@ -190,11 +185,11 @@ def test_survival_curves_in_columns(calls, tmp_path):
     options = "--survival", "S_*", "--target", "days", "--event", "died", "--segments", "arm"
     assert run("evaluate", path, *options).exit_code == 0
     (call,) = calls
-    assert isinstance(call.predictions, cj.SurvivalCurve)
-    np.testing.assert_array_equal(call.predictions.times[0], [365, 730])
-    np.testing.assert_array_equal(call.predictions.probs, [[0.75, 0.5], [0.5, 0.25], [1, 1]])
-    np.testing.assert_array_equal(call.targets.low, [400, 900, 300])
-    np.testing.assert_array_equal(call.targets.high, [400, np.inf, np.inf])
+    assert isinstance(call.data.predictions, cj.SurvivalCurve)
+    np.testing.assert_array_equal(call.data.predictions.times[0], [365, 730])
+    np.testing.assert_array_equal(call.data.predictions.probs, [[0.75, 0.5], [0.5, 0.25], [1, 1]])
+    np.testing.assert_array_equal(call.data.targets.low, [400, 900, 300])
+    np.testing.assert_array_equal(call.data.targets.high, [400, np.inf, np.inf])
     no = run("compare", path, path, "--survival", "S_*", "--target", "days")
     assert no.exit_code == 2 and "No such option" in no.output
 
@@ -204,8 +199,8 @@ def test_censored_targets(calls, tmp_path):
     path = write(tmp_path / "times.csv", text)
     options = "--mean", "mu", "--sd", "sd", "--target", "y"
     assert run("evaluate", path, *options, "--censored", "alive").exit_code == 0
-    assert calls[0].targets.low.tolist() == [0.5, 1.5, 2.0]
-    assert calls[0].targets.high.tolist() == [0.5, np.inf, 2.0]
+    assert calls[0].data.targets.low.tolist() == [0.5, 1.5, 2.0]
+    assert calls[0].data.targets.high.tolist() == [0.5, np.inf, 2.0]
     check_error(run("evaluate", path, *options, "--censored", "bad"), "column bad, row 3: .* got 2")
     options = "--prob", "sd", "--target", "bad", "--event", "2", "--censored", "alive"
     check_error(run("evaluate", path, *options), "--censored .* --mean")
@@ -216,14 +211,15 @@ def test_columns_of_rows(calls, tmp_path):
     path = write(tmp_path / "rows.csv", text)
     options = "--prob", "p", "--target", "y"
     assert run("evaluate", path, *options, "--weight", "w", "--cluster", "site").exit_code == 0
-    assert calls[0].weights.tolist() == [1, 0.5]
-    assert calls[0].dependence.clusters.tolist() == [1, 0]
-    for column, times in {"day": [20543, 20545], "step": [3, 4.5]}.items():
+    assert calls[0].data.weights.tolist() == [1, 0.5]
+    assert calls[0].data.clusters.tolist() == [1, 0]
+    for column, times in {"day": [0, 1], "step": [0, 0.75]}.items():
         run("evaluate", path, *options, "--time", column, "--horizon", 2)
-        assert calls[-1].dependence.times.tolist() == times and calls[-1].dependence.horizon == 2
+        assert calls[-1].data.times.tolist() == times and calls[-1].data.horizon == 2
     pl.read_csv(path, try_parse_dates=True).write_parquet(tmp_path / "rows.parquet")
     run("evaluate", tmp_path / "rows.parquet", *options, "--time", "day")
-    assert calls[-1].dependence.times.tolist() == [20543, 20545] and calls[-1].weights is None
+    assert calls[-1].data.clusters.tolist() == [0, 1] and calls[-1].data.weights is None
+    assert calls[-1].data.horizon == 0
     for more, message in [
         (("--time", "site"), "column site, row 2: expected a number, or a date .*, got b"),
         (("--time", "day", "--cluster", "site"), "cannot be used together"),
@@ -238,7 +234,7 @@ def test_segments_are_columns(calls, tmp_path):
     path = write(tmp_path / "p.csv", "p,y,region,lead\n0.5,1,north,1\n0.2,0,,2\n0.9,1,south,1\n")
     arguments = "evaluate", path, "--prob", "p", "--target", "y", "--segments", "region, lead"
     assert run(*arguments).exit_code == 0
-    assert {name: x.tolist() for name, x in calls[0].groups.items()} == {
+    assert {name: x.tolist() for name, x in calls[0].data.groups.items()} == {
         "region": ["north", None, "south"],
         "lead": [1, 2, 1],
     }
@@ -320,7 +316,7 @@ def test_other_errors_are_no_verdict(monkeypatch, tmp_path, error):
     def evaluate(*args, **kwargs):
         raise error("first line\nsecond line")
 
-    monkeypatch.setattr(calibjax.evaluation._evaluate_columns, "evaluate_read", evaluate)
+    monkeypatch.setattr("calibjax.cli._evaluate.evaluate_data", evaluate)
     path = write(tmp_path / "preds.csv", PETS)
     result = run("evaluate", path, "--probs", "p_*", "--target", "label")
     check_error(result, "first line second line$")
@@ -343,10 +339,11 @@ def swapped(path, source):
     return path
 
 
-def brier_comparison(key, kernel, first, others, targets, **options):
+def brier_comparison(key, kernel, data, others, **options):
     """A comparison that needs no compilation: of Brier scores, whose error is 0.01."""
     assert kernel is None
-    scores = [np.mean((x.probs - np.eye(2)[targets]) ** 2) for x in (first, *others)]
+    labels = np.eye(2)[data.targets]
+    scores = [np.mean((x.probs - labels) ** 2) for x in (data.predictions, *others)]
     difference = scores[0] - np.array(scores[1:])
     pvalue = np.where(difference == 0, 1.0, 0.001)
     deviations = np.ones((2, 999))
@@ -387,8 +384,8 @@ def test_compare(monkeypatch, tmp_path):
 def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
     given = []
 
-    def comparison(key, kernel, first, others, targets, **options):
-        given.append(options)
+    def comparison(key, kernel, data, others):
+        given.append(data)
         numbers = np.ones(2), np.zeros(1), np.ones(1), np.ones(1), np.ones((2, 999))
         return cj.CalibrationComparison(*map(jnp.asarray, numbers), several=True, method="none")
 
@@ -406,16 +403,16 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
     assert re.search(warning, run(*command).stdout)
     (remark,) = json.loads(run(*command, "--json").stdout)["remarks"]
     assert re.search(warning, remark)
-    assert given == [{"clusters": None, "times": None, "horizon": None}] * 2
+    assert not any(data.is_dependent for data in given)
 
     assert "depend" not in run(*command, "--time", "day").stdout
     few = run(*command, "--time", "day", "--horizon", 2)
     assert "Few horizons" in few.stdout
-    for options in given[2:]:
-        np.testing.assert_array_equal(options["times"] - options["times"].min(), days)
-    assert [options["horizon"] for options in given[2:]] == [None, 2]
+    np.testing.assert_array_equal(given[2].clusters, days)
+    np.testing.assert_array_equal(given[3].times, days / 2)
+    assert [data.horizon for data in given[2:]] == [0, 2]
     run(*command, "--cluster", "day")
-    np.testing.assert_array_equal(given[-1]["clusters"], days)
+    np.testing.assert_array_equal(given[-1].clusters, days)
     check_error(run(*command, "--horizon", 2), "--horizon .* --time")
 
 

@@ -44,7 +44,7 @@ GOOD = {
 
 
 ERRORS = ValueError
-EVALUATE = "calibjax.evaluation._evaluate_columns.evaluate_read"
+EVALUATE = "calibjax.cli._evaluate.evaluate_data"
 
 
 def write(folder, name, content):
@@ -356,8 +356,8 @@ def test_logs_of_the_harness(tmp_path, monkeypatch):
     evaluated = []
     monkeypatch.setattr(EVALUATE, lambda *x, **_: evaluated.append(x))
     CliRunner().invoke(app, ["evaluate", "-"], input=path.read_bytes())
-    ((predictions, _),) = evaluated
-    np.testing.assert_array_equal(predictions.probs, model.predictions.probs)
+    ((data,),) = evaluated
+    np.testing.assert_array_equal(data.predictions.probs, model.predictions.probs)
 
 
 def harness_log(values, choices, without_question=(), **metrics):
@@ -491,6 +491,6 @@ def test_standard_input(form, monkeypatch):
     monkeypatch.setattr(EVALUATE, lambda *x, **_: evaluated.append(x))
     options = ["evaluate", "-", "--probs", "p_*", "--target", "label"]
     CliRunner().invoke(app, options, input=content.getvalue())
-    ((predictions, targets),) = evaluated
+    (((predictions, targets),),) = ([x.samples for x in call] for call in evaluated)
     np.testing.assert_allclose(predictions.probs, [[0.5, 0.5], [0.2, 0.8]], rtol=1e-6)
     assert targets.tolist() == [0, 1]

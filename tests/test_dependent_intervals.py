@@ -11,7 +11,7 @@ from scipy import stats
 from test_between import KERNEL, by_hand, rows
 
 import calibjax as cj
-from calibjax._data import Dependence, as_data, clean
+from calibjax._data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.operators import tiled_h
 from calibjax.resampling import dependent_sums, multipliers
@@ -56,7 +56,7 @@ def sums_by_hand(name, h, v, w):
 
 def draws_of(name, predictions, targets, weights=WEIGHTS):
     data = as_data(predictions, targets, weights=weights, intervals=True)
-    data = clean(depending(data, Dependence(**CASES[name])))
+    data = clean(depending(data, **CASES[name]))
     terms = normal_form(KERNEL)
     found = jax.jit(lambda data: dependent_sums(KEY, tiled_h(terms, data), data, R, False))(data)
     if name == "weights":

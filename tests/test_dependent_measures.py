@@ -12,7 +12,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data import Dependence, as_data, clean
+from calibjax._data import as_data, clean
 from calibjax.hypothesis_tests._consistency import _MULTIPLIERS
 from calibjax.resampling import draw_targets, multipliers
 
@@ -49,8 +49,8 @@ def test_data_sets_are_multiplied_residuals(case):
     options = {"n_resamples": 99} | given
     found = cj.consistency_test(KEY, estimator, predictions, TARGETS, **options)
 
-    dependence = Dependence(*(given.get(x) for x in ("clusters", "times", "horizon")))
-    data = depending(as_data(predictions, TARGETS, weights=given.get("weights")), dependence)
+    dependence = {x: given.get(x) for x in ("clusters", "times", "horizon")}
+    data = depending(as_data(predictions, TARGETS, weights=given.get("weights")), **dependence)
     xi, drawn = (np.asarray(x) for x in parts(KEY, data, 24 if "times" in given else None))
     labels, weights = np.eye(3), weights / weights.max()
     observed = labels[TARGETS] - PROBS
@@ -98,7 +98,7 @@ def test_redraws_have_the_same_weights():
     options = {"n_resamples": 99, "weights": WEIGHTS}
     found = cj.consistency_test(KEY, weighted_hits, predictions, TARGETS, **options)
     data = as_data(predictions, TARGETS, weights=WEIGHTS)
-    data = depending(data, Dependence(clusters=CLUSTERS))
+    data = depending(data, clusters=CLUSTERS)
     _, drawn = parts(KEY, data, None)
     hits = np.asarray(drawn) == PROBS.argmax(1)[:, None]
     expected = np.average(hits, axis=0, weights=WEIGHTS)[:99]
@@ -170,11 +170,11 @@ def test_reliability_band_by_plain_sums(case):
     options = {"n_bins": 3, "n_resamples": 99, "confidence_level": 0.9} | given
     curve = cj.reliability_curve(KEY, cj.Bernoulli(p), y, **options)
 
-    dependence = Dependence(*(given.get(x) for x in ("clusters", "times", "horizon")))
+    dependence = {x: given.get(x) for x in ("clusters", "times", "horizon")}
     if not any(x in given for x in ("clusters", "times")):
-        dependence = Dependence(clusters=CLUSTERS)
+        dependence = {"clusters": CLUSTERS}
     data = as_data(cj.Bernoulli(p), y, weights=given.get("weights"))
-    data = depending(data, dependence)
+    data = depending(data, **dependence)
     draw_key, multiplier_key = jax.random.split(KEY)
     n_times = 24 if "times" in given else None
     _, drawn = parts(draw_key, data, n_times)

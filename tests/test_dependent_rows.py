@@ -12,7 +12,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data import Dependence, as_data, clean
+from calibjax._data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_GROUP, redrawn_skce, terms_of
 from calibjax.resampling import MULTIPLIERS, NullSampler, draw_pits, draw_targets, multipliers
@@ -65,9 +65,9 @@ def places(key, groups, dtype):
 
 
 DEPENDENT = {
-    "webb": (Dependence(clusters=CLUSTERS), "webb"),
-    "normal": (Dependence(clusters=CLUSTERS), "normal"),
-    "times": (Dependence(times=TIMES, horizon=2.0), "webb"),
+    "webb": (dict(clusters=CLUSTERS), "webb"),
+    "normal": (dict(clusters=CLUSTERS), "normal"),
+    "times": (dict(times=TIMES, horizon=2.0), "webb"),
 }
 
 
@@ -78,7 +78,7 @@ def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
     # Weights over a decade, and residuals that are too small on average: lambda is above 0.
     y, weights = mean + 0.3 * (y - mean), RNG(1).uniform(0.1, 1.0, N)
     data = as_data(cj.Normal(mean, sd), jnp.asarray(y), weights=weights / weights.max())
-    data = depending(data, dependence)
+    data = depending(data, **dependence)
     found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130, law)
     xi = np.asarray(multipliers_of(key, data, 2, law))[:, :130]
     drawn = places(key, jnp.arange(2, dtype=jnp.int32), jnp.float64)[:, :130]
@@ -101,7 +101,7 @@ def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
 
 def test_multipliers_of_clusters(key):
     """Webb's six values, one a cluster; normal ones with the law of Student for few clusters."""
-    data = depending(data_of_times(), Dependence(clusters=CLUSTERS))
+    data = depending(data_of_times(), clusters=CLUSTERS)
     webb = np.asarray(multipliers_of(key, data, 40, "webb"))
     first = np.unique(CLUSTERS, return_index=True)[1]
     for cluster in np.unique(CLUSTERS):
@@ -122,7 +122,7 @@ def data_of_times():
 
 def test_multipliers_of_times(key):
     """The covariance max(0, 1 - |s - t| / (3 horizons)), times that of the sizes of draws."""
-    data = depending(data_of_times(), Dependence(times=TIMES, horizon=2.0))
+    data = depending(data_of_times(), times=TIMES, horizon=2.0)
     xi = np.asarray(multipliers_of(key, data, 100, "webb"), np.float64)
     n_draws = xi.shape[1]
     # Ten gaps of at most a window of 6, and one of 11 that counts as a window; 11 times.

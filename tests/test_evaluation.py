@@ -36,7 +36,7 @@ from calibjax.evaluation._report._page import rows_of_page
 from calibjax.evaluation._sentences import impossible_in_words, remarks, skce_in_words, verdict
 from calibjax.evaluation._summary import value_text
 from calibjax.evaluation._wording import class_name, interval_text, number, shown_names
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import read_arrays
 from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
 
 NAMES = ["cat", "dog", "fox"]
@@ -124,7 +124,7 @@ CONTAINERS = {
 
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_containers(name):
-    predictions, targets, _ = read_inputs(*CONTAINERS[name](), None, False)
+    predictions, targets = read_arrays(*CONTAINERS[name]()).samples
     np.testing.assert_array_equal(predictions.probs, jnp.asarray(PROBABILITIES))
     np.testing.assert_array_equal(targets, LABELS)
 
@@ -132,14 +132,14 @@ def test_containers(name):
 def test_inputs_of_other_kinds():
     names = np.array(["no", "yes"])
     events = PROBABILITIES[:, 0], names[LABELS // 2]
-    predictions, targets, _ = read_inputs(*events, ["no", "yes"], False)
+    predictions, targets = read_arrays(*events, ["no", "yes"]).samples
     assert isinstance(predictions, cj.Bernoulli)
     np.testing.assert_array_equal(targets, LABELS // 2)
-    rounded = read_inputs(PROBABILITIES.round(1) + 1e-2, LABELS, None, True)[0].probs
+    rounded = read_arrays(PROBABILITIES.round(1) + 1e-2, LABELS, None, True).predictions.probs
     np.testing.assert_allclose(rounded.sum(axis=1), 1, rtol=1e-6)
-    counted = read_inputs(PROBABILITIES, LABELS + 1, [1, 2, 3], False)
+    counted = read_arrays(PROBABILITIES, LABELS + 1, [1, 2, 3])
     np.testing.assert_array_equal(counted.targets, LABELS)
-    forecasts = read_inputs(stats.norm(np.zeros(3), 2.0), pd.Series([0.0, 1.0, 2.0]), None, False)
+    forecasts = read_arrays(stats.norm(np.zeros(3), 2.0), pd.Series([0.0, 1.0, 2.0]))
     assert isinstance(forecasts.predictions, cj.Normal) and forecasts.targets.shape == (3,)
 
 
@@ -682,7 +682,7 @@ def test_a_p_value_that_is_no_number(monkeypatch):
             return self.loc - level
 
     monkeypatch.setattr(
-        "calibjax.evaluation._evaluate_columns.calibration_test",
+        "calibjax.evaluation._evaluate.calibration_test",
         lambda *_, **__: SimpleNamespace(pvalue=np.nan),
     )
     with pytest.raises(

@@ -14,7 +14,7 @@ from scipy import stats
 
 import calibjax as cj
 import calibjax.plot
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import read_arrays
 
 N = 30
 RNG = np.random.default_rng(0)
@@ -114,19 +114,19 @@ ERRORS = {
 def test_errors(name):
     make, classes, message = ERRORS[name]
     with pytest.raises((TypeError, ValueError), match=message) as error:
-        read_inputs(*make(), classes, False)
+        read_arrays(*make(), classes)
     assert "\n" not in str(error.value)
 
 
 def test_a_scipy_distribution_cannot_be_normalized():
     with pytest.raises(ValueError, match="normalize must be False"):
-        read_inputs(stats.norm(np.zeros(N), 1.0), LABELS, None, True)
+        read_arrays(stats.norm(np.zeros(N), 1.0), LABELS, None, True)
 
 
 @pytest.mark.parametrize("dtype", [">f8", ">f4", "longdouble", "float16"])
 def test_dtypes_that_jax_does_not_compute_in(dtype):
     rows = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]).astype(dtype)
-    predictions, targets, _ = read_inputs(rows, np.array([2, 1]).astype(dtype), None, False)
+    predictions, targets = read_arrays(rows, np.array([2, 1]).astype(dtype)).samples
     assert predictions.probs.dtype == jnp.float32
     np.testing.assert_array_equal(predictions.probs, rows.astype(float))
     assert targets.tolist() == [2, 1]
@@ -134,29 +134,29 @@ def test_dtypes_that_jax_does_not_compute_in(dtype):
 
 def test_sums_that_overflow():
     counts = np.array([[6e4, 6e4], [2e4, 6e4]], np.float16)
-    predictions = read_inputs(counts, [0, 1], None, True).predictions
+    predictions = read_arrays(counts, [0, 1], None, True).predictions
     np.testing.assert_allclose(predictions.probs, [[0.5, 0.5], [0.25, 0.75]], rtol=1e-3)
     counts = np.full((2, 10), 1e38, np.float32)
-    predictions = read_inputs(counts, [0, 1], None, True).predictions
+    predictions = read_arrays(counts, [0, 1], None, True).predictions
     np.testing.assert_allclose(predictions.probs, 0.1, rtol=1e-6)
 
 
 def test_columns_that_are_numbers_name_the_classes():
-    inputs = read_inputs(frame(ORDER), np.array(ORDER)[LABELS], None, False)
+    inputs = read_arrays(frame(ORDER), np.array(ORDER)[LABELS])
     assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes == ORDER
-    inputs = read_inputs(frame([10, 20, 30]), 10 * LABELS + 10, None, False)
+    inputs = read_arrays(frame([10, 20, 30]), 10 * LABELS + 10)
     assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes == [10, 20, 30]
-    inputs = read_inputs(frame([0, 1, 2]), LABELS, None, False)
+    inputs = read_arrays(frame([0, 1, 2]), LABELS)
     assert inputs.targets.tolist() == LABELS.tolist() and inputs.classes is None
 
 
 def test_strings_of_variable_length():
     strings = STRINGS.astype(np.dtypes.StringDType())
-    assert read_inputs(PROBABILITIES, strings, NAMES, False).targets.tolist() == LABELS.tolist()
+    assert read_arrays(PROBABILITIES, strings, NAMES).targets.tolist() == LABELS.tolist()
 
 
 def test_large_integers_are_numbers():
-    targets = read_inputs(cj.Normal(jnp.zeros(2), 1.0), np.array([2**40, 1]), None, False).targets
+    targets = read_arrays(cj.Normal(jnp.zeros(2), 1.0), np.array([2**40, 1])).targets
     assert targets.tolist() == [2.0**40, 1.0]
 
 
@@ -184,7 +184,7 @@ def test_seeds_that_jax_does_not_take():
 
 
 def test_probabilities_that_32_bits_round_to_one():
-    predictions, targets, _ = read_inputs([1 - 1e-9, 0.5], [0, 1], None, False)
+    predictions, targets = read_arrays([1 - 1e-9, 0.5], [0, 1]).samples
     # -log 1e-9; as a Bernoulli prediction it would be infinite.
     assert float(-predictions.log_prob(jnp.asarray(targets))[0]) == pytest.approx(20.723, rel=1e-4)
 
@@ -222,7 +222,7 @@ def test_predictions_on_several_devices_come_to_one():
     mesh = jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2])
     rows = jax.NamedSharding(mesh, jax.P("rows"))
     predictions = cj.Categorical(jax.device_put(jnp.asarray(PROBABILITIES, jnp.float32), rows))
-    found = read_inputs(predictions, jax.device_put(LABELS, rows), None, False)
+    found = read_arrays(predictions, jax.device_put(LABELS, rows))
     assert len(found.predictions.probs.devices()) == 1
     np.testing.assert_array_equal(found.predictions.probs, predictions.probs)
     assert found.targets.tolist() == LABELS.tolist()

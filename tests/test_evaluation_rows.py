@@ -13,14 +13,13 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data import Dependence, as_data, padded
+from calibjax._data import as_data, padded
 from calibjax.evaluation._dependence import remarks_on_few_units
 from calibjax.evaluation._evaluation import keys_of
 from calibjax.evaluation._measures import Measure, label_statistics, measures
 from calibjax.evaluation._sentences import remark_on_censoring, shift_in_words
 from calibjax.evaluation._wording import target_in_words
-from calibjax.frames import read_dependence, read_weights
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import read_arrays, row_options_of_arrays
 from calibjax.intervals import Sampling, mean_interval, wilson_interval
 
 N = 160
@@ -181,7 +180,8 @@ def test_coarse_curves_expect_as_many_events_as_their_distribution(shape, times)
 
 def test_few_units_are_said():
     def said(*dependence):
-        return "".join(remarks_on_few_units(Dependence(*dependence)))
+        known = dict(zip(("clusters", "times", "horizon"), dependence, strict=False))
+        return "".join(remarks_on_few_units(cj.Data(cj.Normal(np.zeros(40), 1.0), rows, **known)))
 
     rows = np.arange(40)
     assert "fewer than 8, tests find only large errors" in said(rows % 7)
@@ -201,8 +201,9 @@ def test_words_for_hidden_targets():
 def test_hidden_targets_as_people_have_them():
     ends = [1.0, 2.0], [1.0, np.inf]
     for predictions in cj.Weibull(jnp.ones(2), jnp.ones(2)), stats.expon(scale=np.ones(2)):
-        family, targets, classes = read_inputs(predictions, cj.Between(*ends), None, False)
-        assert isinstance(targets.high, np.ndarray) and classes is None and len(family) == 2
+        data = read_arrays(predictions, cj.Between(*ends))
+        family, targets = data.samples
+        assert isinstance(targets.high, np.ndarray) and data.classes is None and len(family) == 2
     classes = cj.Ordinal(jnp.full((2, 3), 1 / 3))
     for arguments, error, message in [
         ((np.ones((2, 2)), None, False), TypeError, "predictions must be a distribution"),
@@ -211,7 +212,7 @@ def test_hidden_targets_as_people_have_them():
         ((family, None, True), ValueError, "normalize must not be given"),
     ]:
         with pytest.raises(error, match=message):
-            read_inputs(arguments[0], cj.Between(*ends), *arguments[1:])
+            read_arrays(arguments[0], cj.Between(*ends), *arguments[1:])
 
 
 def loops(values, weights, near):
@@ -340,19 +341,21 @@ DAYS = [20543.5, 20544.5]
 )
 def test_dates(times):
     for horizon in (4, datetime.timedelta(days=4), np.timedelta64(96, "h")):
-        found = read_dependence(None, times, horizon)
-        assert found.times.tolist() == DAYS and found.horizon == 4 and found.clusters is None
-    clusters = read_dependence(times, None, None).clusters
+        found = row_options_of_arrays(times=times, horizon=horizon)
+        assert found["times"].tolist() == DAYS and found["horizon"] == 4 and len(found) == 2
+    clusters = row_options_of_arrays(clusters=times)["clusters"]
     assert clusters.tolist() == [0, 1] and clusters.dtype == np.int32
 
 
 def test_clusters_and_times_of_other_kinds():
-    assert read_dependence(["b", "a", "b"], None, None).clusters.tolist() == [1, 0, 1]
-    assert read_dependence(pd.Series([7.0, 3.0]), None, None).clusters.tolist() == [1, 0]
-    assert read_dependence(None, [[3], [1]], 2.5).times.tolist() == [3, 1]
-    assert read_dependence(None, ["3", "1.5"], 2).times.tolist() == [3, 1.5]
-    assert read_dependence(None, None, None) == Dependence()
-    assert read_weights(pd.Series([1, 2])).tolist() == [1, 2]
+    def read(name, value, horizon=None):
+        return row_options_of_arrays(**{name: value}, horizon=horizon)[name].tolist()
+
+    assert read("clusters", ["b", "a", "b"]) == [1, 0, 1]
+    assert read("clusters", pd.Series([7.0, 3.0])) == [1, 0]
+    assert read("times", [[3], [1]], 2.5) == [3, 1]
+    assert read("times", ["3", "1.5"], 2) == [3, 1.5]
+    assert read("weights", pd.Series([1, 2])) == [1, 2]
 
 
 @pytest.mark.parametrize(

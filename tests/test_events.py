@@ -10,10 +10,8 @@ from scipy.special import log_expit
 import calibjax as cj
 from calibjax.cli._columns import Columns
 from calibjax.cli._monitor_state import impossible_row
-from calibjax.evaluation._evaluate_columns import evaluate_read
 from calibjax.frames import Columns as FrameColumns
-from calibjax.frames import PredictionColumns, read_table
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import PredictionColumns, read_arrays, read_table
 
 # 1 - p, of which float32 would keep 3, 1 and no digits.
 RARE = np.array([1e-4, 1e-7, 1e-9, 1e-12])
@@ -30,7 +28,7 @@ FORMATS = {
 
 
 def in_python(predictions):
-    return lambda _: read_inputs(predictions(), Y, None, False)[0]
+    return lambda _: read_arrays(predictions(), Y).predictions
 
 
 def in_frame(frame, **names):
@@ -88,7 +86,7 @@ def test_maps_keep_them():
 @pytest.mark.slow
 def test_an_evaluation_keeps_them():
     p, y = np.tile(P, 4), np.tile(Y, 4)
-    found = evaluate_read(*read_inputs(p, y, None, False)[:2], seed=0, classes=None, level=0.05)
+    found = cj.evaluate(p, y)
     assert len(found.impossible.rows) == 0 and "the event" in found.verdict
     exact = -np.log(np.where(y == 1, p, 1 - p)).mean()
     assert found.measures["log score"].value == pytest.approx(exact, rel=1e-6)

@@ -47,14 +47,13 @@ CALLS = {
 class Call:
     """What `evaluate` makes of its arguments; the tests behind it take long to compile."""
 
-    def __init__(self, predictions, targets, **options):
-        self.predictions, self.targets, self.options = predictions, targets, options
+    def __init__(self, data, **_):
+        self.data, (self.predictions, self.targets) = data, data.samples
 
 
 @pytest.fixture(autouse=True)
 def read(monkeypatch):
-    for module in "_evaluate", "_evaluate_columns":
-        monkeypatch.setattr(f"calibjax.evaluation.{module}.evaluate_read", Call)
+    monkeypatch.setattr("calibjax.evaluation._evaluate.evaluate_data", Call)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -87,16 +86,16 @@ def test_frames_are_read_as_arrays(frame, call):
 def test_what_else_is_known_of_rows(frame):
     options = {"groups": ["region", "lead"], "weights": "count", "times": "week"}
     horizon = datetime.timedelta(days=2)
-    found = cj.evaluate(FRAMES[frame], **CALLS["probs"], **options, horizon=horizon).options
-    assert found["classes"] == ["cat", "dog"]
-    region = found["groups"]["region"]
+    found = cj.evaluate(FRAMES[frame], **CALLS["probs"], **options, horizon=horizon).data
+    assert found.classes == ["cat", "dog"]
+    region = found.groups["region"]
     assert region[[0, 1, 3]].tolist() == ["north", "south", "north"] and pd.isna(region[2])
-    assert found["groups"]["lead"].tolist() == COLUMNS["lead"]
-    assert found["weights"].tolist() == COLUMNS["count"]
+    assert found.groups["lead"].tolist() == COLUMNS["lead"]
+    assert found.weights.tolist() == COLUMNS["count"]
     days = (DATES - np.datetime64("1970-01-01")).astype(float)
-    assert found["dependence"].times.tolist() == days.tolist()
-    assert found["dependence"].horizon == 2
-    clusters = cj.evaluate(FRAMES[frame], **CALLS["probs"], clusters="lead").options["dependence"]
+    np.testing.assert_allclose(found.times, (days - days.min()) / 2)
+    assert found.horizon == 2
+    clusters = cj.evaluate(FRAMES[frame], **CALLS["probs"], clusters="lead").data
     assert clusters.clusters.tolist() == [0, 1, 2, 0, 1, 2]
 
 
@@ -114,7 +113,7 @@ def test_missing_values_are_left_out_if_asked():
     with pytest.warns(UserWarning, match="data: 5 of 6 rows are used, without missing values"):
         found = cj.evaluate(frame, **CALLS["quantiles"], drop_missing=True, groups="lead")
     assert found.targets.tolist() == [0, 2, 3, 4, 5]
-    assert found.options["groups"]["lead"].tolist() == [1, 3, 1, 2, 3]
+    assert found.data.groups["lead"].tolist() == [1, 3, 1, 2, 3]
     with pytest.raises(ValueError, match="data, column sold, row 1: .* got nothing"):
         cj.evaluate(frame, **CALLS["quantiles"])
     with pytest.raises(ValueError, match=r"number \(drop_missing=True leaves out rows without"):
@@ -225,15 +224,15 @@ def test_grids(form):
     found = cj.evaluate(data, **options)
     np.testing.assert_array_equal(found.targets, observed.ravel())
     np.testing.assert_array_equal(found.predictions.samples, forecast.reshape(-1, MEMBERS))
-    assert found.options["groups"]["station"].tolist() == ["Oslo", "Rome", "Bern"] * DAYS
-    assert np.diff(found.options["dependence"].times).tolist() == ([0, 0, 1] * DAYS)[:-1]
+    assert found.data.groups["station"].tolist() == ["Oslo", "Rome", "Bern"] * DAYS
+    assert np.diff(found.data.clusters).tolist() == ([0, 0, 1] * DAYS)[:-1]
     observed[1, 2] = np.nan
     at = "data, column observed, time 2026-01-02.*, station Bern: expected a finite number"
     with pytest.raises(ValueError, match=at):
         cj.evaluate(data, **options)
     with pytest.warns(UserWarning, match="14 of 15 rows are used"):
         found = cj.evaluate(data, **options, drop_missing=True)
-    assert len(found.targets) == len(found.options["groups"]["station"]) == 14
+    assert len(found.targets) == len(found.data.groups["station"]) == 14
 
 
 def test_dimensions_name_levels_and_classes():
@@ -248,7 +247,7 @@ def test_dimensions_name_levels_and_classes():
     data["weather"] = ("time", "station"), np.array([["wet", "dry", "wet"]] * DAYS)
     found = cj.evaluate(data, target="weather", probs="p")
     np.testing.assert_allclose(found.predictions.probs, probs.repeat(PLACES, 0), rtol=1e-6)
-    assert found.targets.tolist() == [1, 0, 1] * DAYS and found.options["classes"] == ["dry", "wet"]
+    assert found.targets.tolist() == [1, 0, 1] * DAYS and found.data.classes == ["dry", "wet"]
 
 
 @pytest.mark.parametrize(

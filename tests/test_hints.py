@@ -17,8 +17,7 @@ from calibjax.cli import app
 from calibjax.cli._columns import Columns
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import neighbours_in_columns, remarks_on_order
-from calibjax.frames import dependence_of
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import read_arrays, row_options
 
 # A file, options, and what is told; the first option in that is then given.
 P, Q = ("--prob", "p", "--target", "y"), ("--quantiles", "q*", "--target", "y")
@@ -49,7 +48,7 @@ HINTS = {
 @pytest.fixture(autouse=True)
 def without_tests(monkeypatch):
     """The tests behind the reading of files take long to compile."""
-    name = "calibjax.evaluation._evaluate_columns.evaluate_read"
+    name = "calibjax.cli._evaluate.evaluate_data"
     monkeypatch.setattr(name, lambda *_, **__: types.SimpleNamespace(rejected=False))
 
 
@@ -81,9 +80,9 @@ def test_an_option_that_is_told_is_right(case, tmp_path):
 def test_classes_that_are_told_have_the_event_last(labels, event):
     targets = np.array(labels * 3)
     with pytest.raises(ValueError, match="classes must name them, the event last") as caught:
-        read_inputs(np.full(6, 0.5), targets, None, False)
+        read_arrays(np.full(6, 0.5), targets)
     classes = ast.literal_eval(re.search(r"classes=(\[.*?\])", str(caught.value))[1])
-    found = read_inputs(np.full(6, 0.5), targets, classes, False).targets
+    found = read_arrays(np.full(6, 0.5), targets, classes).targets
     np.testing.assert_array_equal(found, targets == event)
 
 
@@ -118,7 +117,7 @@ def test_rows_of_one_outcome_are_no_cluster(tmp_path):
     data = padded(as_data(model.predictions, model.targets))
     (hint,) = remarks_on_order(None, neighbours_in_columns(jax.random.key(0), data, found))
     name = re.search(r"pass '(\w+)' as clusters", hint)[1]
-    assert len(np.unique(dependence_of(model.table, name, None, None).clusters))
+    assert len(np.unique(row_options(model.table, clusters=name)["clusters"]))
     assert evaluate(path, [*P, "--cluster", name]).exit_code == 0
 
 

@@ -14,8 +14,9 @@ import calibjax as cj
 from calibjax import evaluation
 from calibjax.cli import app
 from calibjax.evaluation._evaluation import keys_of
-from calibjax.hub import HubForecasts, HubTable, hub_table, read_hub
+from calibjax.hub import HubTable, hub_table, read_hub
 from calibjax.hub._hub_table import mean_scores
+from calibjax.hub._read_hub import with_days
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 HEADER = "reference_date,location,target_end_date,output_type,output_type_id,value\n"
@@ -46,14 +47,14 @@ def test_quantiles_of_a_time_series(tmp_path):
     forecasts = lines([[1, 3, 2], [2, 6, 4]], "quantile", ("0.10", ".9", "0.5"))
     forecasts += "2026-01-10,US,2026-01-31,quantile,0.5,9\n"  # what will be is not known
     forecasts += lines([[2], [4]], "median", ["NA"])
-    a = read_hub(*write(tmp_path, forecasts, SERIES))["a"]
+    left_out = "1 without an outcome, such as reference_date = 2026-01-10, location = US"
+    with pytest.warns(UserWarning, match=left_out):
+        a = read_hub(*write(tmp_path, forecasts, SERIES))["a"]
     assert a.predictions.levels == (0.1, 0.5, 0.9)
     np.testing.assert_array_equal(a.predictions.values, [[1, 2, 3], [2, 4, 6]])
-    assert a.targets.tolist() == [4.0, 2.5] and a.tasks["location"].tolist() == ["01", "US"]
-    left_out = "1 without an outcome, such as reference_date = 2026-01-10, location = US"
-    assert len(a.left_out) == 1 and a.left_out[0].startswith(left_out)
+    assert a.targets.tolist() == [4.0, 2.5] and a.groups["location"].tolist() == ["01", "US"]
     # Two weeks ahead, and what happened in the week before the forecast is not known.
-    assert np.diff(a.times).tolist() == [14.0] and a.horizon == 14.0 + 7.0
+    assert (np.diff(a.times) * a.horizon).tolist() == [14.0] and a.horizon == 14.0 + 7.0
 
 
 def test_samples_and_versions_of_a_series(tmp_path):
@@ -89,7 +90,7 @@ def test_categories_of_oracle_output(tmp_path):
     paths = write(tmp_path, forecasts, observed)
     a = read_hub(*paths)["a"]
     assert isinstance(a.predictions, cj.Categorical)
-    assert [a.categories[k] for k in a.targets] == ["middle", "low"]
+    assert [a.classes[k] for k in a.targets] == ["middle", "low"]
     a = read_hub(*paths, ordered=["low", "middle", "high"])["a"]
     assert isinstance(a.predictions, cj.Ordinal) and a.targets.tolist() == [1, 0]
     np.testing.assert_allclose(a.predictions.probs, [[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], rtol=1e-6)
@@ -115,7 +116,7 @@ def test_the_ends_of_the_support_are_no_levels(tmp_path):
     inner = lines([[1, 3, 2], [2, 6, 4]], "quantile", ("0.1", "0.9", "0.5"))
     ends = lines([["-inf", 9], [0, "inf"]], "quantile", ("0", "1.0"))
     a, b = (read_hub(*write(tmp_path, x, SERIES))["a"] for x in (inner, ends + inner))
-    assert b.predictions.levels == (0.1, 0.5, 0.9) and not b.left_out
+    assert b.predictions.levels == (0.1, 0.5, 0.9)
     np.testing.assert_array_equal(a.predictions.values, b.predictions.values)
 
 
@@ -124,7 +125,7 @@ def test_zeros_in_front_that_a_program_lost(tmp_path, observed):
     for text in ("01", "1", "001"):
         forecasts = lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9)).replace(",01,", f",{text},")
         a = read_hub(*write(tmp_path, forecasts, observed))["a"]
-        assert a.tasks["location"].tolist() == [observed.split("\n")[1].split(",")[0], "US"]
+        assert a.groups["location"].tolist() == [observed.split("\n")[1].split(",")[0], "US"]
 
 
 QUANTILES = lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9))
@@ -202,10 +203,11 @@ def test_an_odd_file_does_not_count_for_all(tmp_path):
         for _, place, day in TASKS
     )
     (tmp_path / "observed.csv").write_text(observed)
-    a = read_hub(tmp_path / "model-output", tmp_path / "observed.csv")["a"]
-    assert a.predictions.levels == (0.1, 0.3, 0.9) and len(a.left_out) == 2
+    with pytest.warns(UserWarning) as warned:
+        a = read_hub(tmp_path / "model-output", tmp_path / "observed.csv")["a"]
+    assert a.predictions.levels == (0.1, 0.3, 0.9)
     np.testing.assert_array_equal(a.predictions.values, [[0, 1, 2]] * 4 + [[0, 1, 3]] * 2)
-    said, incomplete, beyond = str(a).split("; ")
+    said, incomplete, beyond = str(warned[0].message).split("; ")
     assert said == "6 forecasts (Quantiles) of a"
     assert incomplete.startswith("2 incomplete, such as") and incomplete.endswith("2.csv")
     assert beyond.startswith("2 with 0.5, not used, such as") and beyond.endswith("3.csv")
@@ -339,8 +341,8 @@ def test_intervals_of_scores_know_which_days_depend():
     tasks = {"reference_date": made.astype(str), "target_end_date": (made + 7).astype(str)}
     y = np.convolve(np.random.default_rng(0).normal(size=61), [1, 1], "valid")
     laws = {"a": cj.Normal(np.zeros(60), 1.0), "b": cj.Normal(np.full(60, 0.5), 1.0)}
-    models = [HubForecasts(name, law, y, tasks) for name, law in laws.items()]
-    assert models[0].horizon == 14
+    models = {name: with_days(cj.Data(law, y).replace(groups=tasks)) for name, law in laws.items()}
+    assert models["a"].horizon == 14
     (found,) = mean_scores(models).values()
     gaps = np.subtract(*(np.asarray(cj.crps(law, y), float) for law in laws.values()))
     parts, weeks = (gaps - gaps.mean()) / 60, np.arange(60)
@@ -358,22 +360,18 @@ def test_intervals_of_scores_know_which_days_depend():
 def test_infinite_scores_have_no_difference():
     laws = {"a": np.array([[0.5, 0.5], [1.0, 0.0]]), "b": np.array([[0.5, 0.5], [0.5, 0.5]])}
     y = np.array([0, 1])
-    models = [
-        HubForecasts(x, cj.Categorical(p), y, {"day": y.astype(str)}) for x, p in laws.items()
-    ]
+    models = [(name, cj.Data(cj.Categorical(p), y)) for name, p in laws.items()]
     for ordered in (models, models[::-1]):
-        found = mean_scores(ordered)
+        found = mean_scores(dict(ordered))
         assert [list(x) for x in found["log score"].values()] == [["value"]] * 2
     table = HubTable({}, found, 2, "")
     assert table.to_dict()["common"]["log score"]["a"] == {"value": "Infinity"}
 
 
 def test_models_without_common_tasks():
-    def model(name, tasks):
-        predictions = cj.Normal(np.zeros(2, np.float32), 1.0)
-        return HubForecasts(name, predictions, np.zeros(2), {"day": np.array(tasks)})
-
-    hub = {"a": model("a", ["1", "2"]), "b": model("b", ["3", "4"])}
+    data = cj.Data(cj.Normal(np.zeros(2, np.float32), 1.0), np.zeros(2))
+    tasks = {"a": ["1", "2"], "b": ["3", "4"]}
+    hub = {name: data.replace(groups={"day": np.array(x)}) for name, x in tasks.items()}
     with pytest.raises(ValueError, match="in common, got none of the same day"):
         hub_table(jax.random.key(0), hub)
     with pytest.raises(ValueError, match="first must be one of a, b, got c"):
@@ -382,13 +380,13 @@ def test_models_without_common_tasks():
 
 def test_the_command(two_models, monkeypatch):
     evaluated = []
-    monkeypatch.setattr(evaluation, "evaluate_read", lambda *x, **y: evaluated.append((x, y)))
+    monkeypatch.setattr(evaluation, "evaluate_data", lambda x, **_: evaluated.append(x))
     path, observed, targets = two_models
     arguments = ["hub", str(path), "--target-data", str(observed)]
     CliRunner().invoke(app, [*arguments, "--model", "good", "--segments", "unit"])
-    (((_, found), options),) = evaluated
-    np.testing.assert_allclose(found, targets, rtol=1e-6)
-    assert list(options["groups"]) == ["unit"] and options["dependence"].times is None
+    (data,) = evaluated
+    np.testing.assert_allclose(data.targets, targets, rtol=1e-6)
+    assert list(data.groups) == ["unit"] and data.times is None
     for extra, message in (
         (["--model", "bad"], "--model must be one of good, narrow, got bad."),
         (["--segments", "unit"], "--segments and --html can be used only together with --model."),

@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import calibjax.evaluation
 from calibjax.cli import app
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import read_arrays
 
 
 class Refused(Exception):
@@ -19,7 +18,7 @@ class Refused(Exception):
 
 def in_python(predictions, targets, classes=None):
     try:
-        found = read_inputs(predictions, targets, classes, False)
+        found = read_arrays(predictions, targets, classes)
     except ValueError as error:
         raise Refused(str(error)) from error
     return found.targets.tolist(), found.classes
@@ -39,11 +38,11 @@ def in_file(monkeypatch, tmp_path):
     def read(kind, columns, *options):
         found = []
 
-        def evaluate_read(_, targets, *, classes, **options):
-            found.append((targets.tolist(), classes))
+        def evaluate_data(data, **_):
+            found.append((data.targets.tolist(), data.classes))
             raise ValueError("nothing is computed here")
 
-        monkeypatch.setattr(calibjax.evaluation._evaluate_columns, "evaluate_read", evaluate_read)
+        monkeypatch.setattr("calibjax.cli._evaluate.evaluate_data", evaluate_data)
         path = tmp_path / f"preds.{kind}"
         WRITERS[kind](pl.DataFrame(columns), path)
         done = CliRunner().invoke(app, ["evaluate", str(path), "--target", "label", *options])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import calibjax as cj
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import read_arrays
 
 TIMES = np.array([1.0, 2.0, 4.0])
 PROBS = np.array([[0.75, 0.5, 0.25], [0.875, 0.5, 0.5], [0.5, 0.25, 0.0], [1.0, 0.5, 0.125]])
@@ -48,7 +48,7 @@ EVENTS = {
 @pytest.mark.parametrize("events", EVENTS)
 @pytest.mark.parametrize("curves", CURVES)
 def test_curves_and_events(curves, events):
-    found = read_inputs(CURVES[curves], EVENTS[events], None, False)
+    found = read_arrays(CURVES[curves], EVENTS[events])
     np.testing.assert_array_equal(found.predictions.probs, PROBS)
     np.testing.assert_array_equal(found.predictions.times, np.tile(TIMES, (4, 1)))
     np.testing.assert_array_equal(found.targets.low, TIME)
@@ -56,10 +56,10 @@ def test_curves_and_events(curves, events):
 
 
 def test_times_that_are_all_of_events():
-    found = read_inputs(CURVES["functions"], TIME, None, False)
+    found = read_arrays(CURVES["functions"], TIME)
     assert found.targets.tolist() == TIME.tolist()
     weibull = cj.Weibull(np.ones(4), np.ones(4))
-    assert read_inputs(weibull, STRUCTURED, None, False).targets.high[1] == np.inf
+    assert read_arrays(weibull, STRUCTURED).targets.high[1] == np.inf
 
 
 BAD = {
@@ -98,7 +98,7 @@ BAD = {
 def test_errors(case):
     curves, events, message = BAD[case]
     with pytest.raises((TypeError, ValueError), match=message) as error:
-        read_inputs(curves, events, None, False)
+        read_arrays(curves, events)
     assert "\n" not in str(error.value)
 
 
@@ -111,9 +111,9 @@ def test_many_numbers_of_a_row_are_not_all_in_its_error():
 def test_other_frames_and_columns_are_no_lifetimes():
     probs = pd.DataFrame({"dry": [0.25, 0.5, 0.5], "wet": [0.75, 0.5, 0.5]})
     with pytest.raises(ValueError, match="one-hot"):
-        read_inputs(probs, np.eye(2)[[0, 1, 0]], None, False)
+        read_arrays(probs, np.eye(2)[[0, 1, 0]])
     vectors = cj.MultivariateNormalDiag(np.zeros((3, 2)), np.ones((3, 2)))
-    assert read_inputs(vectors, np.eye(2)[[0, 1, 0]], None, False).targets.shape == (3, 2)
+    assert read_arrays(vectors, np.eye(2)[[0, 1, 0]]).targets.shape == (3, 2)
     lists = [types.SimpleNamespace()]
     with pytest.raises(TypeError, match="predictions must"):
-        read_inputs(lists, [0, 1], None, False)
+        read_arrays(lists, [0, 1])

@@ -10,8 +10,7 @@ import pytest
 import calibjax as cj
 from calibjax.cli._columns import Columns
 from calibjax.frames import Columns as FrameColumns
-from calibjax.frames import read_table
-from calibjax.frames._arrays import read_inputs
+from calibjax.frames import read_arrays, read_table
 
 NAN = np.nan
 # A question with all options, of which one was rounded to 0; one without B; one without A and C.
@@ -53,7 +52,7 @@ DOORS = {
     "polars": lambda _, order: FrameColumns("y", probs="p_*").of(
         read_table(pl.DataFrame(columns(order), nan_to_null=True), "y")
     ),
-    "array": lambda _, order: read_inputs(PROBS[:, order], np.argsort(order)[LABELS], None, False),
+    "array": lambda _, order: read_arrays(PROBS[:, order], np.argsort(order)[LABELS]),
 }
 
 
@@ -110,9 +109,9 @@ def test_a_target_is_an_option_of_its_row():
     with pytest.raises(
         ValueError, match="targets, row 1: expected options of their rows, got 1, with 2 options"
     ):
-        read_inputs(PROBS, [2, 1, 1, 1], None, False)
+        read_arrays(PROBS, [2, 1, 1, 1])
     with pytest.raises(ValueError, match="row 1: .* got .*nan"):
-        read_inputs(np.where(EXISTS, PROBS, NAN) * 0.5, LABELS, None, False)
+        read_arrays(np.where(EXISTS, PROBS, NAN) * 0.5, LABELS)
 
 
 def test_an_option_that_came_with_the_probability_0_is_impossible():
@@ -120,7 +119,7 @@ def test_an_option_that_came_with_the_probability_0_is_impossible():
     probs = np.tile(PROBS[[0, 1, 3]], (20, 1))
     labels = np.tile([0, 2, 1], 20)
     labels[0] = 2
-    found, targets, _ = read_inputs(probs, labels, None, False)
+    found, targets = read_arrays(probs, labels).samples
     with np.errstate(divide="ignore"):
         expected = -np.log(np.asarray(found.label_probabilities())[np.arange(60), labels])
     np.testing.assert_allclose(cj.log_score(found, targets), expected)

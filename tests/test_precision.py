@@ -7,7 +7,7 @@ import pytest
 from instances import depending
 
 import calibjax as cj
-from calibjax._data import Data, Dependence
+from calibjax._data import Data
 
 N, GRID = 60, np.array([0.1, 0.3, 0.7])
 RNG = np.random.default_rng(0)
@@ -173,8 +173,8 @@ def test_ids_of_64_bits_are_all_told_apart(name, how):
     ids = np.array([1, 2**32 + 1, 2**40, 2**40 + 1])[small]
 
     def numbers(values, where=None):
-        dependence = Dependence(**{name: values})
-        return depending(Data(EVENTS, np.zeros(8, int), where=where), dependence).clusters
+        dependence = {name: values}
+        return depending(Data(EVENTS, np.zeros(8, int), where=where), **dependence).clusters
 
     with jax.enable_x64(how == "traced"):
         if how == "masked inside of jit":

@@ -12,7 +12,7 @@ from instances import depending
 from marks import slow
 
 import calibjax as cj
-from calibjax._data import Dependence, as_data, clean
+from calibjax._data import as_data, clean
 from calibjax._numbers import UnitInterval
 from calibjax.resampling import draw_pits, draw_targets, multipliers, normal_scores
 from calibjax.segments import _segments, read_columns
@@ -162,11 +162,8 @@ def test_numbers_are_those_of_plain_loops():
 @pytest.mark.parametrize("unit", ["clusters", "times"])
 def test_residuals_of_dependent_rows_are_multiplied(unit):
     numbers = (np.arange(N) // 6).astype(np.int32)
-    data = depending(
-        as_data(cj.Bernoulli(PROBS), EVENTS),
-        Dependence(numbers) if unit == "clusters" else Dependence(None, numbers, 2),
-    )
     options = {"clusters": numbers} if unit == "clusters" else {"times": numbers, "horizon": 2}
+    data = depending(as_data(cj.Bernoulli(PROBS), EVENTS), **options)
     result = events(**options)
     assert result.method == f"segment_test, 99 multipliers of 20 {unit}"
     of_units = multipliers(jax.random.fold_in(KEY, 2**31 - 1), clean(data), True, None, None)

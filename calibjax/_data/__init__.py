@@ -20,7 +20,6 @@ from calibjax._data._data import (
     in_dtype,
     kept_first,
 )
-from calibjax._data._dependence import Dependence
 from calibjax._data._distribution import (
     Distribution,
     families_with,

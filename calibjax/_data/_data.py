@@ -5,6 +5,7 @@ dtype, with valid numbers in masked rows and a weight for each row.  If a kept r
 only a traced value can be at this point, all weights are NaN, and so is every result.
 """
 
+from collections.abc import Callable
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import jax
@@ -36,6 +37,7 @@ from calibjax._data._covariates import Covariates, CovariatesLike, coded_covaria
 from calibjax._data._dependence import coded_dependence, kept_rows
 from calibjax._data._distribution import Distribution
 from calibjax._data._interval_censored import Between, Targets
+from calibjax._data._named_columns import named_columns
 from calibjax._data._precision import compared_in_one_precision
 from calibjax._numbers import fractions_of
 
@@ -45,7 +47,7 @@ T = TypeVar("T")
 DEPENDENCE = "clusters", "times"
 #: The fields of `Data` without which rows are independent and weigh the same.
 NOT_PLAIN = ("weights", *DEPENDENCE)
-_FOR_PEOPLE = "groups", "classes", "row_names"
+_FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
@@ -86,9 +88,10 @@ class Data:
             categories.
 
     A `Data` is a pytree, and can be an argument of jit.  Its `times` are in units of the horizon,
-    and its `clusters` are numbered.  What people call things is no part of the pytree: `groups`,
-    columns ``[n]`` by their names, the names of the `classes`, and `row_names` ``[n]``, which are
-    None unless `read_data` or `replace` has set them.
+    and its `clusters` are numbered.  What is for people is no part of the pytree: `horizon` as it
+    was given, 0 for times without one, and None without times; and `groups`, columns ``[n]`` by
+    their names, the names of the `classes`, and `row_names` ``[n]``, which are None unless
+    `read_data` or `replace` has set them.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
@@ -110,6 +113,7 @@ class Data:
     clusters: PerRow
     times: PerRow
     covariates: Covariates | None
+    horizon: float | None = outside()
     groups: Any = outside()
     classes: Any = outside()
     row_names: Any = outside()
@@ -135,7 +139,7 @@ class Data:
         if predictions.compared_with_targets:
             predictions, targets = compared_in_one_precision(predictions, targets)
         check_values_of_rows(predictions, targets, where, weights)
-        n, columns = sizes["n"], None
+        n, columns, is_of_times = sizes["n"], None, times is not None
         if clusters is not None or times is not None or horizon is not None:
             kept = kept_rows(n, where, weights)
             clusters, times = coded_dependence(clusters, times, horizon, n, where, kept)
@@ -143,6 +147,7 @@ class Data:
             columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
         rows = dict(where=where, weights=weights, clusters=clusters, times=times)
         rows |= dict(covariates=columns, **dict.fromkeys(_FOR_PEOPLE))
+        rows["horizon"] = float(horizon or 0) if is_of_times else None
         vars(self).update(predictions=predictions, targets=targets, **rows)
 
     @classmethod
@@ -155,6 +160,23 @@ class Data:
 
     #: The same data with other fields, which are not checked again.
     replace = with_fields
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Some of the rows, by their indices, with all that is for people."""
+        groups = None if self.groups is None else named_columns("groups", self.groups)
+        return self.map(lambda x: x[rows]).replace(
+            groups=groups and {name: np.asarray(x)[rows] for name, x in groups.items()},
+            row_names=self.names_of_rows()[rows],
+        )
+
+    def map(self, function: Callable[[Any], Any]) -> Self:
+        """A function of each array, beside all that is for people."""
+        names = {name: getattr(self, name) for name in _FOR_PEOPLE}
+        return jax.tree.map(function, self).replace(**names)
+
+    def names_of_rows(self) -> np.ndarray:
+        """What rows are called, ``[n]``: `row_names`, or numbers from 0."""
+        return np.arange(self.n) if self.row_names is None else np.asarray(self.row_names)
 
     @property
     def n(self) -> int:

@@ -1,7 +1,7 @@
 """Codes of what makes rows depend on each other: clusters, or times with a horizon."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +11,6 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_array, check_shapes, check_values
 from calibjax._base.sharding import devices_of
 from calibjax._base.struct import is_traced, on_host
-
-
-class Dependence(NamedTuple):
-    """Which rows may depend on each other, as the user says it.
-
-    Args:
-        clusters: integers ``[n]``, or None.
-        times: numbers ``[n]``, or None.
-        horizon: a number of Python in units of the times, or None.
-    """
-
-    clusters: ArrayLike | None = None
-    times: ArrayLike | None = None
-    horizon: float | None = None
 
 
 def coded_dependence(

@@ -10,8 +10,8 @@ import typer
 from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._options import AsJson, Level, Seed, with_options
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.evaluation import remarks_on_independence
-from calibjax.frames import Model, dependence_of
+from calibjax.evaluation import columns_of_rows, keys_of, remarks_on_independence
+from calibjax.frames import Model, data_of
 from calibjax.intervals import compare_calibration
 
 
@@ -41,17 +41,16 @@ def compare(
         raise ValueError(f"{files[0]}: expected at least one more file to compare it with.")
     first, *others = (columns.read(file, others=(cluster, time)) for file in files)
     others = [_with_same_targets(first, other) for other in others]
-    dependence = dependence_of(first.table, cluster, time, horizon)
+    data = data_of(first, clusters=cluster, times=time, horizon=horizon)
     with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
         result = compare_calibration(
             jax.random.key(seed),
             None,
-            first.predictions,
+            data,
             [other.predictions for other in others],
-            first.targets,
-            **dependence._asdict(),
         )
-        remarks = remarks_on_independence(first, vars(columns), dependence, seed)
+        columns_beside = columns_of_rows(first, vars(columns))
+        remarks = remarks_on_independence(keys_of(seed).neighbours, data, columns_beside)
         interval = result.confidence_interval(1 - level)
     names, estimates = list(map(str, files)), np.asarray(result.estimates).tolist()
     models = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]

@@ -9,8 +9,8 @@ import typer
 from calibjax.cli._columns import Columns
 from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.evaluation import evaluate_model
-from calibjax.frames import dependence_of, groups_of, targets_of, weights_of
+from calibjax.evaluation import columns_of_rows, evaluate_data
+from calibjax.frames import data_of, groups_of
 
 
 @with_options()
@@ -48,19 +48,19 @@ def evaluate(
     """
     columns = dataclasses.replace(columns, survival=survival)
     model = columns.read(*files, others=(censored, weight, cluster, time))
-    rows = model.table
-    with working(f"Testing {len(rows)} rows"):
-        found = evaluate_model(
+    with working(f"Testing {len(model.table)} rows"):
+        data = data_of(
             model,
-            vars(columns),
-            targets_of(model, censored),
-            weights_of(rows, weight),
-            dependence_of(rows, cluster, time, horizon),
-            groups_of(rows, names_of_list(segments)) or None,
-            seed=seed,
-            level=level,
+            censored=censored,
+            weights=weight,
+            clusters=cluster,
+            times=time,
+            horizon=horizon,
+            groups=names_of_list(segments),
         )
-        table = None if by is None else found.by(groups_of(rows, names_of_list(by)))
+        others = columns_of_rows(model, vars(columns))
+        found = evaluate_data(data, seed=seed, level=level, columns=others)
+        table = None if by is None else found.by(groups_of(model.table, names_of_list(by)))
         if html is not None:
             found.to_html(html, by=table)
     if as_json:

@@ -5,8 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._data import Data, Dependence, Distribution
-from calibjax.frames import Model
+from calibjax._data import Data, Distribution
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Sampling, mean_interval
 from calibjax.recalibration import held_out as judged_on_held_out
@@ -19,10 +18,9 @@ _N_RESAMPLES = 999
 
 
 def held_out(
-    model: Model,
+    data: Data,
     method: str,
     beside: dict[str, Any],
-    dependence: Dependence,
     lower: float | None,
     seed: int,
 ) -> dict[str, Any] | None:
@@ -31,22 +29,18 @@ def held_out(
     Units are rows, or clusters or times.  The interval is that of the difference of the mean
     scores, after minus before, of which smaller is better; None if a score is infinite.
     """
-    data = Data(model.predictions, model.targets, **dependence._asdict())
-    (clusters, times, _), n = dependence, len(model.targets)
-    units = times if clusters is None else clusters
-    n_units = n if units is None else np.unique(np.asarray(units)).size
+    n, n_units, in_order = data.n, data.n_units(), data.horizon is not None
     # A map may leave out one more of those that fit it.
-    if units is not None and n_units < 3:
+    if n_units is not None and n_units < 3:
         return None
-    count = min(_FOLDS, n_units)
+    count = min(_FOLDS, n_units or n)
     folds: Any = count
-    by = "by chance" if clusters is None else "of clusters, by chance"
-    if times is not None:
+    by = "of clusters, by chance" if data.is_dependent else "by chance"
+    if in_order:
         by = "of times one after another"
-    elif clusters is None and not model.predictions.has_labels:
+    elif not (data.is_dependent or data.predictions.has_labels):
         # Forecasts of one week are wrong together.
         folds, by = np.arange(n) * count // n, "of rows one after another"
-    in_order = times is not None
     held = judged_on_held_out(data, method, folds, in_order=in_order, lower=lower, **beside)
 
     def judged(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
@@ -56,10 +50,10 @@ def held_out(
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         interval = mean_interval(held.after - held.before, _LEVEL, sampling=Sampling.of_data(data))
     return {
-        "score": "mean log score" if model.predictions.has_labels else "mean CRPS",
+        "score": "mean log score" if data.predictions.has_labels else "mean CRPS",
         "folds": count,
         "by": by,
-        "before": judged(model.predictions, held.before),
+        "before": judged(data.predictions, held.before),
         "after": judged(held.predictions, held.after),
         "interval": interval,
     }

@@ -9,7 +9,6 @@ import typer
 
 from calibjax import evaluation
 from calibjax._base.text import listed
-from calibjax._data import Dependence
 from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo, working
 from calibjax.hub import hub_table, read_hub
@@ -71,30 +70,20 @@ def hub(
         typer.echo(str(warning.message), err=True)
     if model is not None and model not in read:
         raise ValueError(f"--model must be one of {listed(list(read))}, got {model}.")
-    for forecasts in read.values() if model is None else [read[model]]:
-        if forecasts.left_out:
-            typer.echo(str(forecasts), err=True)
     if model is None:
         with working(f"Testing {len(read)} models") as now:
             table = hub_table(jax.random.key(seed), read, first=first, watch=now)
         echo(as_text(table.to_dict()) if as_json else table)
         return any(row["p"] <= level for row in table.models.values())
-    chosen, groups = read[model], {}
-    for name in names_of_list(segments):
-        if name not in chosen.tasks:
-            columns = listed(list(chosen.tasks))
+    names, data = names_of_list(segments), read[model]
+    for name in names:
+        if name not in data.groups:
+            columns = listed(list(data.groups))
             raise ValueError(f"--segments: there is no column {name}, only {columns}.")
-        groups[name] = chosen.tasks[name]
-    times = None if chosen.horizon is None else chosen.times
-    with working(f"Testing {len(chosen.targets)} forecasts"):
-        found = evaluation.evaluate_read(
-            chosen.predictions,
-            chosen.targets,
-            seed=seed,
-            classes=chosen.categories,
-            level=level,
-            dependence=Dependence(times=times, horizon=chosen.horizon),
-            groups=groups or None,
+    groups = {name: data.groups[name] for name in names}
+    with working(f"Testing {data.n} forecasts"):
+        found = evaluation.evaluate_data(
+            data.replace(groups=groups or None), seed=seed, level=level
         )
     if html is not None:
         found.to_html(html)

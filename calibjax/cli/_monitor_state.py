@@ -13,7 +13,7 @@ import numpy as np
 from calibjax import monitoring
 from calibjax._base.text import listed
 from calibjax.cli._batches import Batch, sort_key
-from calibjax.frames import Model, dependence_of
+from calibjax.frames import Model, row_options
 
 
 class Evidence(NamedTuple):
@@ -137,7 +137,7 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
     """Adds the rows of all batches of a model to the evidence, in their order."""
     cluster, clusters = state.options["--cluster"], None
     if cluster is not None:
-        clusters = np.asarray(dependence_of(model.table, cluster, None, None).clusters)
+        clusters = np.asarray(row_options(model.table, clusters=cluster)["clusters"])
     names = _streams_of(model, state.options)
     _take_reserved(state, model, names)
     # Its functions do not count; the same row twice, because one row is no example.

@@ -16,7 +16,7 @@ from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
 from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
 from calibjax.cli._terminal import as_text, echo, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
-from calibjax.frames import PredictionColumns, dependence_of
+from calibjax.frames import PredictionColumns, data_of
 from calibjax.recalibration import as_normal, fit_recalibrator
 
 
@@ -91,7 +91,7 @@ def recalibrate(
         fitted = Fitted(file, model.columns, model.target)
         method_of_fit = _method_of(model.columns, method, any(names))
         beside = columns_beside(model.table, *names, is_fit=True)
-        dependence = dependence_of(model.table, cluster, time, horizon)
+        data = data_of(model, clusters=cluster, times=time, horizon=horizon)
     else:
         recalibrator, fitted = read_map(load)
         names, said = names_beside(recalibrator), columns
@@ -112,11 +112,11 @@ def recalibrate(
     judged = None
     if load is None:
         with working(f"Fitting maps to {len(model.targets)} rows"):
-            options: Any = beside | {"clusters": dependence.clusters, "times": dependence.times}
+            options: Any = beside | {"clusters": data.clusters, "times": data.times}
             recalibrator = fit_recalibrator(
                 model.predictions, model.targets, method_of_fit, lower=lower, **options
             )
-            judged = held_out(model, method_of_fit, beside, dependence, lower, seed)
+            judged = held_out(data, method_of_fit, beside, lower, seed)
     written = []
     with ExitStack() as files:
         if apply is not None:

@@ -1,30 +1,33 @@
 """What is said of weights and of rows that depend on each other."""
 
+import jax
 import numpy as np
 
-from calibjax._data import Data, Dependence
+from calibjax._data import Data, padded
+from calibjax.evaluation._serial_dependence import (
+    Column,
+    neighbour_dependence_test,
+    neighbours_in_columns,
+    remarks_on_order,
+)
 
-#: What is assumed if people say nothing.
-INDEPENDENT = Dependence()
 # With fewer, tests of calibrated models at the level 0.05 reject next to none of them: they cannot
 # see a wrong model either.
 _FEW_CLUSTERS, _FEW_HORIZONS = 8, 10
 
 
-def rows_in_words(dependence: Dependence) -> str | None:
+def rows_in_words(data: Data) -> str | None:
     """How many clusters or times there are, such as "60 clusters"; None if rows are independent."""
-    clusters, times, horizon = dependence
-    if clusters is not None:
-        return f"{np.unique(np.asarray(clusters)).size} clusters"
-    if times is None:
+    if not data.is_dependent:
         return None
-    within = "" if horizon is None else f", horizon {horizon:g}"
-    return f"{np.unique(np.asarray(times)).size} times{within}"
+    if data.horizon is None and data.times is None:
+        return f"{data.n_units()} clusters"
+    return f"{data.n_units()} times" + (f", horizon {data.horizon:g}" if data.horizon else "")
 
 
-def remarks_on_rows(data: Data, dependence: Dependence) -> list[str]:
+def remarks_on_rows(data: Data) -> list[str]:
     """What of an evaluation does not know about weights, and about dependence."""
-    found, units = [], rows_in_words(dependence)
+    found, units = [], rows_in_words(data)
     if data.weights is not None:
         found.append(
             "Weights: the p-value, the numbers and the curves know them. Maps, and where it is "
@@ -37,18 +40,32 @@ def remarks_on_rows(data: Data, dependence: Dependence) -> list[str]:
             "reliability, PIT and coverage allow for it. The CORP curve, maps, and where it is "
             "worst, assume independent rows; recalibrations are left out."
         )
-    return found + remarks_on_few_units(dependence)
+    return found + remarks_on_few_units(data)
 
 
-def remarks_on_few_units(dependence: Dependence) -> list[str]:
+def remarks_on_few_units(data: Data) -> list[str]:
     """Whether there are too few clusters or horizons to learn much from."""
-    clusters, times, horizon = dependence
-    if clusters is not None:
-        is_few = np.unique(np.asarray(clusters)).size < _FEW_CLUSTERS
-        words = f"clusters: with fewer than {_FEW_CLUSTERS},"
-    elif times is not None and horizon is not None:
-        is_few = np.ptp(np.asarray(times)) < _FEW_HORIZONS * horizon
+    if data.times is not None:
+        is_few = np.ptp(np.asarray(data.times)) < _FEW_HORIZONS
         words = f"horizons: where times span fewer than {_FEW_HORIZONS},"
+    elif data.clusters is not None and data.horizon is None:
+        is_few = (data.n_units() or 0) < _FEW_CLUSTERS
+        words = f"clusters: with fewer than {_FEW_CLUSTERS},"
     else:
         return []
     return [f"Few {words} tests find only large errors, and intervals are wide."] if is_few else []
+
+
+def remarks_on_independence(key: jax.Array, data: Data, columns: list[Column]) -> list[str]:
+    """Warnings as those of `evaluate`: rows that depend on each other; few clusters or horizons.
+
+    Args:
+        key: a key of `jax.random`.
+        data: predictions and targets, of which rows may be known to depend on each other.
+        columns: others, which may say which rows depend on each other.
+    """
+    if data.is_dependent:
+        return remarks_on_few_units(data)
+    data = padded(data)
+    of_rows = neighbour_dependence_test(key, data)
+    return remarks_on_order(of_rows, neighbours_in_columns(key, data, columns))

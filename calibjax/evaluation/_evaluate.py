@@ -1,27 +1,29 @@
 """From predictions, in whatever form people have them, to a verdict."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import jax
 import numpy as np
 
-from calibjax._base.check import check_flag
+from calibjax._base.check import check_integer
 from calibjax._base.struct import is_traced
-from calibjax._data import Data, Dependence
-from calibjax.evaluation._evaluate_columns import evaluate_model, evaluate_read
-from calibjax.evaluation._evaluation import Evaluation
-from calibjax.frames import (
-    ColumnOptions,
-    given_columns,
-    read_dependence,
-    read_inputs,
-    read_model,
-    read_table,
-    read_weights,
-)
+from calibjax._data import Between, Data, as_data, padded
+from calibjax.evaluation._evaluation import N_RESAMPLES, Evaluation, keys_of
+from calibjax.evaluation._other_columns import columns_of_rows
+from calibjax.evaluation._serial_dependence import Column
+from calibjax.frames import ColumnOptions, given_columns, read_arrays, read_model, read_table
+from calibjax.hypothesis_tests import calibration_test
+from calibjax.segments import read_segments
 
 # What holds values beside arrays, and names of columns beside a frame.
 _BESIDE_ARRAYS = {"classes", "normalize", "weights", "clusters", "times", "horizon", "groups"}
+# How many columns make a segment.
+_ORDER = 2
+# The smallest p-value there can be; no model could be rejected at a smaller level.
+_LEAST_LEVEL = 1 / (N_RESAMPLES + 1)
+# A larger level is meant as a confidence, and intervals so narrow need not contain the estimate.
+_LARGEST_LEVEL = 0.5
 
 
 def evaluate(
@@ -109,50 +111,70 @@ def evaluate(
             "evaluate must be called outside of jit, grad and vmap; calibration_test, "
             "skce_confidence_interval and others that it calls work inside."
         )
-    given = given_columns(columns)
+    given, others = given_columns(columns), []
     if isinstance(predictions, Data):
         if targets is not None or given:
             raise TypeError(
                 f"targets and {[*given]} must not be given beside Data, which has them."
             )
-        return _evaluate_data(predictions, seed, level)
-    if _name_columns(targets, given):
-        table = read_table(predictions, given.get("target"))
-        model, beside = read_model(table, given)
-        return evaluate_model(model, given, seed=seed, level=level, **beside)
-    classes, normalize = (
-        given.get("classes"),
-        check_flag("normalize", given.get("normalize", False)),
-    )
-    family, observed, of_classes = read_inputs(predictions, targets, classes, normalize)
-    dependence = read_dependence(*(given.get(x) for x in ("clusters", "times", "horizon")))
-    return evaluate_read(
-        family,
-        observed,
-        seed=seed,
-        classes=of_classes,
-        level=level,
-        weights=read_weights(given.get("weights")),
-        dependence=dependence,
-        groups=given.get("groups"),
-    )
+        data = predictions
+    elif _name_columns(targets, given):
+        model, data = read_model(read_table(predictions, given.get("target")), given)
+        others = columns_of_rows(model, given)
+    else:
+        data = read_arrays(predictions, targets, **given)
+    return evaluate_data(data, seed=seed, level=level, columns=others)
 
 
-def _evaluate_data(data: Data, seed: int, level: float) -> Evaluation:
-    if data.where is not None or data.targets is None:
-        raise ValueError("where of Data must be None: leave out the rows that are masked.")
-    horizon = None if data.times is None else 1.0  # times are in units of the horizon
-    return evaluate_read(
-        data.predictions,
-        data.targets,
-        seed=seed,
-        classes=data.classes,
-        level=level,
-        weights=data.weights,
-        dependence=Dependence(data.clusters, data.times, horizon),
-        groups=data.groups,
-        row_names=None if data.row_names is None else np.asarray(data.row_names),
-    )
+def evaluate_data(
+    data: Data, *, seed: int, level: float, columns: Sequence[Column] = ()
+) -> Evaluation:
+    """`evaluate` of a data set, and of other columns that may say which rows depend on each other.
+
+    Masked rows are left out.
+    """
+    seed = check_integer("seed", seed, 0, 2**63 - 1)
+    if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
+        raise ValueError(
+            f"level must be a number from {_LEAST_LEVEL} to {_LARGEST_LEVEL}, such as 0.05 for a "
+            f"confidence of 95 %, got {level!r}."
+        )
+    data = as_data(data, intervals=True)
+    if data.where is not None:
+        data = data.take(np.flatnonzero(data.where)).replace(where=None)
+    data = data.map(_in_dtype_of_jax)
+    groups = None if data.groups is None else read_segments(data, data.groups, _ORDER)
+    test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)
+    if np.isnan(test.pvalue):
+        raise ValueError(f"predictions cannot be tested{_first_nan(data)}.")
+    is_x64 = jax.config.read("jax_enable_x64")
+    return Evaluation(data, test, float(level), seed, columns, groups, is_x64)
+
+
+def _in_dtype_of_jax(x: Any) -> Any:
+    return jax.device_put(x) if isinstance(x, np.ndarray) else x
+
+
+def _first_nan(data: Data) -> str:
+    """In words, of which row something is NaN."""
+    predictions, targets = data.samples
+    found: dict[str, Callable[[], Any]] = {
+        "location": predictions.location,
+        "spread": predictions.spread,
+    }
+    if not isinstance(targets, Between):
+        found["log_prob"] = lambda: predictions.log_prob(targets)
+        found["cdf"] = lambda: predictions.cdf(targets)
+    for name, compute in found.items():
+        try:
+            values = np.asarray(compute())
+        except TypeError:
+            continue
+        is_nan = np.isnan(values).reshape(len(values), -1).any(axis=1)
+        if is_nan.any():
+            row = data.names_of_rows()[np.argmax(is_nan)]
+            return f": the {name} of row {row} is NaN, as where quantiles fall as levels rise"
+    return ": the p-value is NaN"
 
 
 def _name_columns(targets: Any, given: dict[str, Any]) -> bool:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import numpy as np
 
-from calibjax._data import Between, Data, Dependence, Distribution, padded
+from calibjax._data import Between, Data, Distribution, padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_level
-from calibjax.evaluation._dependence import INDEPENDENT, rows_in_words
+from calibjax.evaluation._dependence import rows_in_words
 from calibjax.evaluation._directions import Direction, directions_of
 from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
 from calibjax.evaluation._measures import (
@@ -111,15 +111,11 @@ class Evaluation:
     `evaluate` runs the test.  All else is computed when it is first asked for or printed, and kept.
 
     Args:
-        data: the predictions, as a distribution, the observed targets, labels as ``0 … m-1``, and
-            how rows count.
+        data: the predictions, as a distribution, the observed targets, labels as ``0 … m-1``, how
+            rows count, and what classes and rows are called.
         test: the result of `calibration_test`, with what each kernel says.
         level: the level; intervals hold with the confidence 1 - level.
         seed: what all random numbers come from.
-        classes: the names of the classes, or None.
-        row_names: what each row is called, ``[n]``: its number among the rows that were given, from
-            0; of a text file its line, and of several files both number and file.
-        dependence: the clusters as integers, or the times, as numbers or days, and the horizon.
         columns: other columns of a file, which may say which rows depend on each other.
         groups: the segments that are tested; None without groups.
         is_x64: whether numbers have 64 bits: people may set this for `evaluate` alone.
@@ -135,9 +131,6 @@ class Evaluation:
     test: CalibrationTestResult
     level: float
     seed: int
-    classes: list[Any] | None
-    row_names: np.ndarray
-    dependence: Dependence = INDEPENDENT
     columns: Sequence[Column] = ()
     groups: ReadSegments | None = None
     is_x64: bool = False
@@ -146,6 +139,19 @@ class Evaluation:
     def pvalue(self) -> float:
         """The p-value of `calibration_test`, a multiple of 1/1000."""
         return as_multiple(self.test.pvalue, N_RESAMPLES)
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """The names of the classes, or None."""
+        return self.data.classes
+
+    @functools.cached_property
+    def row_names(self) -> np.ndarray:
+        """What each row is called, ``[n]``: its number among the rows that were given, from 0.
+
+        Of a text file it is the line, and of several files both number and file.
+        """
+        return self.data.names_of_rows()
 
     @functools.cached_property
     def random_keys(self) -> Keys:
@@ -292,12 +298,12 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
         found = remarks_on_order(self.pvalue_of_neighbours, self.neighbours)
-        return found + remarks(self.data, self.dependence)
+        return found + remarks(self.data)
 
     @property
     def units(self) -> str | None:
         """What the p-value takes for independent of each other, "60 clusters"; None for rows."""
-        return rows_in_words(self.dependence)
+        return rows_in_words(self.data)
 
     @property
     def n_effective(self) -> float | None:

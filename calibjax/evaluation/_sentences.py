@@ -9,9 +9,9 @@ import numpy as np
 
 from calibjax import intervals
 from calibjax._base.struct import widest_dtype
-from calibjax._data import Between, Data, Dependence, Distribution, padded
+from calibjax._data import Between, Data, Distribution, padded
 from calibjax.distributions import SurvivalCurve
-from calibjax.evaluation._dependence import INDEPENDENT, remarks_on_rows
+from calibjax.evaluation._dependence import remarks_on_rows
 from calibjax.evaluation._directions import directions_in_words
 from calibjax.evaluation._expected_events import (
     LARGE_CELL,
@@ -208,7 +208,7 @@ def skce_in_words(value: float, interval: tuple[float, float], confidence: float
     )
 
 
-def remarks(data: Data, dependence: Dependence = INDEPENDENT) -> list[str]:
+def remarks(data: Data) -> list[str]:
     """Sentences about what is missing, and intervals that may be too narrow; mostly none."""
     found = []
     if data.n < _FEW_ROWS:
@@ -216,7 +216,7 @@ def remarks(data: Data, dependence: Dependence = INDEPENDENT) -> list[str]:
             f"Few rows: with fewer than {_FEW_ROWS}, intervals of the SKCE and of means may be too "
             "narrow."
         )
-    found += remarks_on_rows(data, dependence)
+    found += remarks_on_rows(data)
     if isinstance(data.targets, Between):
         return [*found, remark_on_censoring(data)]
     # Data that happen to lack a rare event look as if there were none: the model counts, too.

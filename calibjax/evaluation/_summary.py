@@ -82,7 +82,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         "n_hidden": n_unknown(evaluation.targets),
         "assumes": evaluation.units or "independent rows",
         "pvalues_of_neighbours_in": {x.name: x.pvalue for x in evaluation.neighbours},
-        "horizon": evaluation.dependence.horizon,
+        "horizon": evaluation.data.horizon or None,
         "skce": dataclasses.asdict(evaluation.effect.skce),
         "equivalent_temperature": None
         if equivalent is None

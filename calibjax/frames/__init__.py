@@ -1,7 +1,7 @@
 """Data sets as people have them: frames, files, and arrays of any kind."""
 
 from calibjax.frames._array_conversion import as_floats, as_numpy, is_missing
-from calibjax.frames._arrays import Inputs, read_inputs
+from calibjax.frames._arrays import read_arrays
 from calibjax.frames._columns import Columns, Model, stems_of
 from calibjax.frames._prediction_columns import PredictionColumns
 from calibjax.frames._read_data import ColumnOptions, given_columns, read_data, read_model
@@ -9,12 +9,10 @@ from calibjax.frames._read_table import read_table
 from calibjax.frames._row_columns import (
     as_iso,
     cluster_numbers,
-    dependence_of,
+    data_of,
     groups_of,
-    read_dependence,
     read_times,
-    read_weights,
-    targets_of,
-    weights_of,
+    row_options,
+    row_options_of_arrays,
 )
 from calibjax.frames._table import Table

@@ -1,37 +1,49 @@
-"""Predictions and targets as people have them, as a distribution and an array."""
+"""The data set of predictions and targets that are arrays or distributions of any library."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from calibjax._base.check import check_flag
 from calibjax._base.sharding import on_one_device
-from calibjax._data import Between, Distribution
+from calibjax._data import Between, Data, Distribution
 from calibjax.distributions import as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns
 from calibjax.frames._labels import read_labels
 from calibjax.frames._lifetimes import read_intervals, read_lifetimes
 from calibjax.frames._read_table import table_of_arrays
+from calibjax.frames._row_columns import row_options_of_arrays
 
 
-class Inputs(NamedTuple):
-    """Predictions, targets ``[n]``, ``[n, d]`` or Between, and the names of the classes or None."""
-
-    predictions: Distribution
-    targets: np.ndarray | Between
-    classes: list[Any] | None
-
-
-def read_inputs(
-    predictions: Any, targets: Any, classes: Sequence[Any] | None = None, normalize: bool = False
-) -> Inputs:
-    """Everything that `evaluate` takes, for one check of both; errors say what to do.
+def read_arrays(
+    predictions: Any,
+    targets: Any,
+    classes: Sequence[Any] | None = None,
+    normalize: bool = False,
+    groups: Any = None,
+    **rows: Any,
+) -> Data:
+    """The data set of all that `evaluate` takes but frames and files; errors say what to do.
 
     Raises:
         TypeError, ValueError: see `evaluate`.
     """
+    check_flag("normalize", normalize)
+    family, observed, names = _read_samples(predictions, targets, classes, normalize)
+    data = Data(family, observed, **row_options_of_arrays(**rows))
+    return data.replace(groups=groups, classes=names)
+
+
+#: Predictions, targets ``[n]``, ``[n, d]`` or Between, and the names of the classes or None.
+_Samples = tuple[Distribution, Any, list[Any] | None]
+
+
+def _read_samples(
+    predictions: Any, targets: Any, classes: Sequence[Any] | None, normalize: bool
+) -> _Samples:
     if isinstance(targets, Distribution) or is_foreign(targets):
         raise TypeError(
             f"targets must hold values, got {type(targets).__name__}: predictions come first, "
@@ -47,17 +59,17 @@ def read_inputs(
         for name, given in {"classes": classes is not None, "normalize": normalize}.items():
             if given:
                 raise ValueError(f"{name} must not be given for targets that are Between.")
-        return Inputs(*read_intervals(predictions, targets), None)
+        return *read_intervals(predictions, targets), None
     observed = as_numpy("targets", targets)
     is_native = isinstance(predictions, Distribution)
     if not (is_native or is_foreign(predictions)):
-        return _read_arrays(predictions, observed, classes, normalize)
+        return _read_probabilities(predictions, observed, classes, normalize)
     if normalize:
         raise ValueError("normalize must be False for predictions that are a distribution.")
     family = on_one_device(predictions) if is_native else as_predictions(predictions)
     if family.has_labels:
         table = table_of_arrays(targets=observed)
-        return Inputs(family, *read_labels(table, "targets", family, classes))
+        return family, *read_labels(table, "targets", family, classes)
     if classes is not None:
         raise ValueError(
             f"classes must be None for predictions {type(family).__name__}, which have no classes."
@@ -68,13 +80,12 @@ def read_inputs(
         observed = observed[:, 0]
     if observed.dtype.kind in "iu" and family.target_kind == "real":
         observed = observed.astype(float)  # JAX would cut large integers off
-    # What float32 cannot tell apart, `as_data` finds in the numbers as they came.
-    return Inputs(family, observed, None)
+    return family, observed, None
 
 
-def _read_arrays(
+def _read_probabilities(
     predictions: Any, targets: np.ndarray, classes: Sequence[Any] | None, normalize: bool
-) -> Inputs:
+) -> _Samples:
     """Probabilities of an event ``[n]`` or ``[n, 1]``, or of classes ``[n, m]``, and labels."""
     array = as_numpy("predictions", predictions)
     array = array[:, 0] if array.shape[1:] == (1,) else array
@@ -88,7 +99,7 @@ def _read_arrays(
             table = dataclasses.replace(table, within={"predictions": list(names)})
         columns = Columns("targets", probs="predictions", classes=classes, normalize=normalize)
     model = columns.of(table)
-    return Inputs(model.predictions, model.targets, model.classes)
+    return model.predictions, model.targets, model.classes
 
 
 def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:

@@ -8,7 +8,7 @@ from calibjax._base.text import listed
 from calibjax._data import Data
 from calibjax.frames._columns import Columns, Model
 from calibjax.frames._read_table import read_table
-from calibjax.frames._row_columns import dependence_of, groups_of, targets_of, weights_of
+from calibjax.frames._row_columns import data_of
 from calibjax.frames._table import Table
 
 #: The name of a column.
@@ -105,15 +105,7 @@ def read_data(source: Any, **columns: Unpack[ColumnOptions]) -> Data:
         0.001
     """
     given = given_columns(columns)
-    model, beside = read_model(read_table(source, given.get("target")), given)
-    data = Data(
-        model.predictions,
-        beside["targets"],
-        weights=beside["weights"],
-        **beside["dependence"]._asdict(),
-    )
-    names = {"classes": model.classes, "row_names": model.row_names}
-    return data.replace(groups=beside["groups"], **names)
+    return read_model(read_table(source, given.get("target")), given)[1]
 
 
 def given_columns(columns: ColumnOptions) -> dict[str, Any]:
@@ -124,11 +116,8 @@ def given_columns(columns: ColumnOptions) -> dict[str, Any]:
     return {x: y for x, y in columns.items() if not (y is None or y is False)}
 
 
-def read_model(table: Table, columns: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
-    """Predictions and targets of a table, and what else columns say of its rows.
-
-    This is the targets, of which some may be censored, weights, `Dependence`, and groups.
-    """
+def read_model(table: Table, columns: Mapping[str, Any]) -> tuple[Model, Data]:
+    """The predictions in a table, and their data set with what other columns say of the rows."""
     beside: Any = {name: columns.get(name) for name in ("censored", "weights", "clusters", "times")}
     for argument, name in beside.items():
         if not (name is None or isinstance(name, str)):
@@ -146,10 +135,4 @@ def read_model(table: Table, columns: Mapping[str, Any]) -> tuple[Model, dict[st
         )
     used: Any = {x: y for x, y in columns.items() if x not in (*beside, "horizon", "groups")}
     model = Columns(**used).of(table, others=list(beside.values()))
-    table, horizon = model.table, columns.get("horizon")
-    return model, {
-        "targets": targets_of(model, beside["censored"]),
-        "weights": weights_of(table, beside["weights"]),
-        "dependence": dependence_of(table, beside["clusters"], beside["times"], horizon),
-        "groups": groups_of(table, groups) or None,
-    }
+    return model, data_of(model, **beside, horizon=columns.get("horizon"), groups=groups)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._data import Between, Dependence, TypedColumn, numbered
+from calibjax._data import Between, Data, RowOptions, TypedColumn, numbered
 from calibjax.distributions import Normal
 from calibjax.frames._array_conversion import as_floats
 from calibjax.frames._columns import Model
@@ -18,40 +18,68 @@ _DAY = datetime.timedelta(days=1)
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def targets_of(model: Model, censored: str | None) -> np.ndarray | Between:
-    """The targets, of which some may only be known to be larger."""
-    if censored is None:
-        return model.targets
-    table = model.table
-    if not isinstance(model.predictions, Normal):
-        option = table.option
-        raise ValueError(f"{option('censored')} can be used only together with {option('mean')}.")
-    return Between(model.targets, np.where(table.truths(censored), np.inf, model.targets))
+def data_of(
+    model: Model,
+    *,
+    censored: str | None = None,
+    weights: str | None = None,
+    clusters: str | None = None,
+    times: str | None = None,
+    horizon: Any = None,
+    groups: Sequence[str] = (),
+) -> Data:
+    """The data set of predictions and targets of a table, and of other columns of it."""
+    table, targets = model.table, model.targets
+    if censored is not None:
+        if not isinstance(model.predictions, Normal):
+            raise ValueError(
+                f"{table.option('censored')} can be used only together with {table.option('mean')}."
+            )
+        targets = Between(targets, np.where(table.truths(censored), np.inf, targets))
+    rows = row_options(table, weights, clusters, times, horizon)
+    return Data(model.predictions, targets, **rows).replace(
+        groups=groups_of(table, groups) or None, classes=model.classes, row_names=model.row_names
+    )
 
 
-def weights_of(table: Table, name: str | None) -> np.ndarray | None:
-    """How much each row counts."""
-    if name is None:
-        return None
-    weights = table.numbers(name)
-    table.check(name, weights >= 0, "a weight, which is not negative")
-    return weights
+def row_options(
+    table: Table,
+    weights: str | None = None,
+    clusters: str | None = None,
+    times: str | None = None,
+    horizon: Any = None,
+) -> RowOptions:
+    """How much each row counts, and which rows may depend on each other, as columns say it.
 
-
-def dependence_of(table: Table, cluster: str | None, time: str | None, horizon: Any) -> Dependence:
-    """Which rows may depend on each other."""
-    option = table.option
-    if cluster is not None and time is not None:
+    Names of clusters become integers, dates become days, and the horizon has their units.
+    """
+    option, found = table.option, RowOptions()
+    if weights is not None:
+        numbers = table.numbers(weights)
+        table.check(weights, numbers >= 0, "a weight, which is not negative")
+        found["weights"] = numbers
+    if clusters is not None and times is not None:
         raise ValueError(f"{option('clusters')} and {option('times')} cannot be used together.")
-    if horizon is not None and time is None:
+    if horizon is not None and times is None:
         raise ValueError(f"{option('horizon')} can be used only together with {option('times')}.")
-    if cluster is not None:
-        return Dependence(clusters=cluster_numbers(table.typed(cluster)))
-    if time is None:
-        return Dependence()
-    values, are_dates = read_times(table.typed(time))
-    table.check(time, np.isfinite(values), "a number, or a date such as 2026-03-31")
-    return Dependence(times=values, horizon=in_units(horizon, are_dates))
+    if clusters is not None:
+        found["clusters"] = cluster_numbers(table.typed(clusters))
+    if times is not None:
+        values, are_dates = read_times(table.typed(times))
+        table.check(times, np.isfinite(values), "a number, or a date such as 2026-03-31")
+        found |= {"times": values, "horizon": in_units(horizon, are_dates)}
+    return found
+
+
+def row_options_of_arrays(
+    weights: Any = None, clusters: Any = None, times: Any = None, horizon: Any = None
+) -> RowOptions:
+    """`row_options` of arrays ``[n]`` as people have them."""
+    given = {"weights": weights, "clusters": clusters, "times": times}
+    given = {name: x for name, x in given.items() if x is not None}
+    if not given:
+        return RowOptions(horizon=horizon)
+    return row_options(table_of_arrays(**given), **{name: name for name in given}, horizon=horizon)
 
 
 def groups_of(table: Table, names: Sequence[str], read: bool = True) -> dict[str, np.ndarray]:
@@ -62,21 +90,6 @@ def groups_of(table: Table, names: Sequence[str], read: bool = True) -> dict[str
             is_empty = np.array([isinstance(x, str) and not x.strip() for x in cells], bool)
             found[name] = np.where(is_empty, np.array(None), cells)
     return {name: as_numbers(x) for name, x in found.items()} if read else found
-
-
-def read_weights(weights: Any) -> np.ndarray | None:
-    """Weights ``[n]`` as people have them."""
-    return None if weights is None else weights_of(table_of_arrays(weights=weights), "weights")
-
-
-def read_dependence(clusters: Any, times: Any, horizon: Any) -> Dependence:
-    """Names of clusters as integers, dates and times as days, and a horizon in their units."""
-    given = {"clusters": clusters, "times": times}
-    given = {name: x for name, x in given.items() if x is not None}
-    if not given:
-        return Dependence(None, None, horizon)
-    cluster, time = (name if name in given else None for name in ("clusters", "times"))
-    return dependence_of(table_of_arrays(**given), cluster, time, horizon)
 
 
 class Times(NamedTuple):

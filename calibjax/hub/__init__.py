@@ -7,8 +7,7 @@ if find_spec("polars") is None:
 
 from calibjax.hub._hub_table import HubTable as HubTable
 from calibjax.hub._hub_table import hub_table as hub_table
-from calibjax.hub._read_hub import HubForecasts as HubForecasts
 from calibjax.hub._read_hub import read_hub as read_hub
 
 # What help shows.
-__all__ = ["HubForecasts", "HubTable", "hub_table", "read_hub"]
+__all__ = ["HubTable", "hub_table", "read_hub"]

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,8 +12,9 @@ import polars as pl
 from scipy.special import stdtr
 
 from calibjax._base.text import listed, text_table
+from calibjax._data import Data
 from calibjax.distributions import Quantiles
-from calibjax.hub._read_hub import HubForecasts
+from calibjax.hub._read_hub import with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Sampling, compare_calibration, mean_interval
 from calibjax.resampling import holm
@@ -72,7 +73,7 @@ def _table(title: str, rows: Numbers) -> list[str]:
 
 def hub_table(
     key: jax.Array,
-    hub: Mapping[str, HubForecasts],
+    hub: Mapping[str, Data],
     *,
     first: str | None = None,
     n_resamples: int = 999,
@@ -82,13 +83,12 @@ def hub_table(
 
     Every model is tested by `calibration_test` on all of its forecasts.  On the tasks that all
     models have it is compared with the first: calibration errors by `compare_calibration`, and mean
-    scores, which say who predicts better, by Student's interval of their difference.  If tasks say
-    on which day a forecast was made and which day it is about, forecasts about days that are closer
-    than `HubForecasts.horizon` may depend on each other, and else they are taken for independent.
+    scores, which say who predicts better, by Student's interval of their difference.  Forecasts
+    about times that are closer than the horizon of `Data` may depend on each other.
 
     Args:
         key: a key of ``jax.random``.
-        hub: forecasts by model, as `read_hub` returns them.
+        hub: forecasts by model, as `read_hub` returns them: `groups` name the task of each row.
         first: the model that the others are compared with; None for the first one of the hub.
         n_resamples: the number of data sets that the p-values come from, at least 39.
         watch: a function of the name of a model, called before its test, which may take minutes.
@@ -103,12 +103,12 @@ def hub_table(
 
     Example:
         >>> import jax, numpy as np, calibjax as cj
-        >>> from calibjax.hub import HubForecasts, hub_table
+        >>> from calibjax.hub import hub_table
         >>> rng = np.random.default_rng(0)
         >>> x = rng.normal(size=200)
         >>> y, tasks = x + rng.normal(size=200), {"day": np.arange(200).astype(str)}
         >>> hub = {
-        ...     name: HubForecasts(name, cj.Normal(x, scale), y, tasks)
+        ...     name: cj.Data(cj.Normal(x, scale), y).replace(groups=tasks)
         ...     for name, scale in (("calibrated", 1.0), ("too narrow", 0.4))
         ... }
         >>> table = hub_table(jax.random.key(0), hub, n_resamples=199)
@@ -123,15 +123,15 @@ def hub_table(
     names.sort(key=lambda name: name != first)
     # The first key is that of `evaluate` for its test: both have the same p-value.
     of_tests, of_comparison = jax.random.split(key)
-    models, in_common = {}, _on_common_tasks([hub[name] for name in names])
+    models, in_common = {}, _on_common_tasks({name: hub[name] for name in names})
     for name in names:
         watch(name)
-        test = calibration_test(of_tests, hub[name].data, n_resamples=n_resamples)
-        models[name] = {"n": len(hub[name].targets), "p": float(test.pvalue)}
+        test = calibration_test(of_tests, hub[name], n_resamples=n_resamples)
+        models[name] = {"n": hub[name].n, "p": float(test.pvalue)}
         models[name] |= _coverages(hub[name])
     common = mean_scores(in_common)
     if len(names) > 1:
-        data, *others = (forecasts.data for forecasts in in_common)
+        data, *others = in_common.values()
         found = compare_calibration(
             of_comparison, None, data, [x.predictions for x in others], n_resamples=n_resamples
         )
@@ -143,12 +143,12 @@ def hub_table(
     horizons, words = [x.horizon or 0 for x in hub.values()], "taken for independent"
     if min(horizons) > 0:
         words = f"about days less than {max(horizons):g} days apart may depend on each other"
-    return HubTable(models, common, len(in_common[0].targets), f"forecasts {words}")
+    return HubTable(models, common, in_common[names[0]].n, f"forecasts {words}")
 
 
-def _coverages(forecasts: HubForecasts) -> dict[str, float]:
+def _coverages(data: Data) -> dict[str, float]:
     """The share of targets in central intervals, of quantiles."""
-    predictions, targets, found = forecasts.predictions, forecasts.targets, {}
+    (predictions, targets), found = data.samples, {}
     if isinstance(predictions, Quantiles):
         of = dict(zip(predictions.levels, np.asarray(predictions.values).T, strict=True))
         for name, (low, high) in _INTERVALS.items():
@@ -157,31 +157,35 @@ def _coverages(forecasts: HubForecasts) -> dict[str, float]:
     return found
 
 
-def _on_common_tasks(models: list[HubForecasts]) -> list[HubForecasts]:
+def _on_common_tasks(models: Mapping[str, Data]) -> dict[str, Data]:
     """The forecasts of the tasks that all models have, in one order."""
-    names = [name for name in models[0].tasks if all(name in model.tasks for model in models)]
+    first, *others = (data.groups for data in models.values())
+    names = [name for name in first if all(name in groups for groups in others)]
     tables = [
-        pl.DataFrame(model.tasks).select(names).with_row_index(f"row {k}")
-        for k, model in enumerate(models)
+        pl.DataFrame(groups).select(names).with_row_index(f"row {k}")
+        for k, groups in enumerate([first, *others])
     ]
     common = functools.reduce(lambda a, b: a.join(b, on=names, maintain_order="left"), tables)
     if not len(common):
         raise ValueError(f"models must have tasks in common, got none of the same {listed(names)}.")
-    return [model[common[f"row {k}"].to_numpy()] for k, model in enumerate(models)]
+    rows = (common[f"row {k}"].to_numpy() for k in range(len(tables)))
+    pairs = zip(models.items(), rows, strict=True)
+    return {name: with_days(data.take(some)) for (name, data), some in pairs}
 
 
-def mean_scores(models: Sequence[HubForecasts]) -> dict[str, Numbers]:
+def mean_scores(models: Mapping[str, Data]) -> dict[str, Numbers]:
     """The scores of forecasts for the same tasks in the same order, of which the first may depend.
 
     Errors of means over dependent days are those of `Sampling`, from sums over windows of three
     horizons, with Student's distribution.
     """
     measure, score = "CRPS", crps
-    if models[0].predictions.has_labels:
+    first_model, data = next(iter(models.items()))
+    if data.predictions.has_labels:
         measure, score = "log score", log_score
-    scores = {x.model: np.asarray(score(x.predictions, x.targets), float) for x in models}
+    scores = {name: np.asarray(score(*x.samples), float) for name, x in models.items()}
     found = {name: {"value": float(x.mean())} for name, x in scores.items()}
-    first, data = scores.pop(models[0].model), models[0].data
+    first = scores.pop(first_model)
     # Forecasts that are all about one day have no error.
     if np.isfinite(first).all() and data.n_units() != 1:
         gaps = {name: first - x for name, x in scores.items() if np.isfinite(x).all()}

@@ -1,6 +1,5 @@
 """From the files of a hub to predictions and targets of each model."""
 
-import dataclasses
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -28,67 +27,29 @@ _FILE = "calibjax_file"
 _DECIMALS_OF_LEVELS = 9
 
 
-@dataclasses.dataclass(frozen=True)
-class HubForecasts:
-    """All forecasts of one model whose outcome is known; `read_hub` makes them.
+def with_days(data: Data) -> Data:
+    """The data set with times and a horizon, if its groups say them: which forecasts may depend.
 
-    Args:
-        model: its name.
-        predictions: n predictions.
-        targets: what was observed ``[n]``; labels ``0 … m-1`` of categories and of bins.
-        tasks: the columns that say what each forecast is about, such as location and horizon, as
-            texts ``[n]``.
-        categories: the names of the m categories; None for numbers and bins.
-        left_out: which forecasts are not among them, and why, in words.
+    When a forecast is made, what happened before the last forecast is known, and the rest is not:
+    the horizon is the largest lead, and the least time between two days when forecasts were made.
     """
-
-    model: str
-    predictions: Distribution
-    targets: np.ndarray
-    tasks: dict[str, np.ndarray]
-    categories: list[str] | None = None
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def times(self) -> np.ndarray | None:
-        """The day that each forecast is about, in days; None if no column says it."""
-        return self._days(_DAYS)
-
-    @property
-    def horizon(self) -> float | None:
-        """Forecasts about days that are closer than this number may depend on each other.
-
-        When a forecast is made, what happened before the last forecast is known, and the rest is
-        not: the largest lead, and the least time between two days on which forecasts were made.
-        """
-        made, about = self._days(_ORIGINS), self.times
-        if made is None or about is None:
-            return None
-        gaps = np.diff(np.unique(made))
-        return float(max((about - made).max(), 0.0) + (gaps.min() if len(gaps) else 1.0))
-
-    @property
-    def data(self) -> Data:
-        """Predictions and targets, and which of them may depend on each other."""
-        times = None if self.horizon is None else self.times
-        return Data(self.predictions, self.targets, times=times, horizon=self.horizon)
-
-    def __getitem__(self, rows: np.ndarray) -> "HubForecasts":
-        """Some of the forecasts."""
-        tasks = {name: values[rows] for name, values in self.tasks.items()}
-        predictions, targets = self.predictions[rows], self.targets[rows]
-        return dataclasses.replace(self, predictions=predictions, targets=targets, tasks=tasks)
-
-    def __repr__(self) -> str:
-        kind = type(self.predictions).__name__
-        return "; ".join(
-            [f"{len(self.targets)} forecasts ({kind}) of {self.model}", *self.left_out]
+    about, made = (
+        next(
+            (
+                data.groups[x].astype("datetime64[D]").astype(float)
+                for x in names
+                if x in data.groups
+            ),
+            None,
         )
-
-    def _days(self, names: Sequence[str]) -> np.ndarray | None:
-        """The first of these columns that there is, in days since 1970; None if there is none."""
-        found = (self.tasks[x].astype("datetime64[D]") for x in names if x in self.tasks)
-        return next((days.astype(float) for days in found), None)
+        for names in (_DAYS, _ORIGINS)
+    )
+    if about is None or made is None:
+        return data
+    gaps = np.diff(np.unique(made))
+    horizon = float(max((about - made).max(), 0.0) + (gaps.min() if len(gaps) else 1.0))
+    dated = Data(*data.samples, times=about, horizon=horizon)
+    return dated.replace(groups=data.groups, classes=data.classes)
 
 
 def read_hub(
@@ -99,7 +60,7 @@ def read_hub(
     output_type: str | None = None,
     ordered: Sequence[str] | None = None,
     sort: bool = False,
-) -> dict[str, HubForecasts]:
+) -> dict[str, Data]:
     """All forecasts of a hub whose outcome is known, by model.
 
     The files are those of the hubverse: long tables with the columns output_type, output_type_id
@@ -127,9 +88,10 @@ def read_hub(
         sort: whether to sort quantiles that cross, which are an error without it.
 
     Returns:
-        HubForecasts of each model: predictions, targets, tasks, times, horizon; print them to see
-        what was left out.  A model without forecasts of the target or of the type of output is
-        left out, with a warning.
+        A data set of each model, with times and a horizon in days if tasks say on which day a
+        forecast was made and which day it is about.  Its `groups` are the columns of the tasks, as
+        texts, and `classes` the names of categories.  Warnings say which forecasts, and which
+        models without any of the target and of the type of output, are left out.
 
     Raises:
         ValueError: a file or column is missing, a choice must be made, or a task has two values.
@@ -147,10 +109,8 @@ def read_hub(
         ... )
         >>> _ = (folder / "observed.csv").write_text("day,observation\\n1,4\\n2,1\\n")
         >>> hub = read_hub(folder / "forecasts.csv", folder / "observed.csv")
-        >>> hub["a"]
-        2 forecasts (Quantiles) of a
-        >>> hub["a"].targets.tolist()
-        [4.0, 1.0]
+        >>> hub["a"].targets.tolist(), hub["a"].groups["day"].tolist()
+        ([4.0, 1.0], ['1', '2'])
 
     Reference: Consortium of Infectious Disease Modeling Hubs, hubverse (format of model output and
     target data).
@@ -172,9 +132,13 @@ def read_hub(
     found = {}
     for (name,), rows in models.items():
         try:
-            found[name] = _forecasts(name, rows, observed, ordered, sort)
+            found[name], left_out = _forecasts(rows, observed, ordered, sort)
         except ValueError as error:
             raise ValueError(f"{path}, {name}, with {of_targets}: {error}") from None
+        if left_out:
+            kind = type(found[name].predictions).__name__
+            said = f"{found[name].n} forecasts ({kind}) of {name}"
+            warnings.warn("; ".join([said, *left_out]), stacklevel=2)
     if without := [name for name in names if name not in found]:
         warnings.warn(f"{listed(without)} left out, without {listed(wanted)}.", stacklevel=2)
     return found
@@ -249,13 +213,12 @@ def _read_observed(path: Path) -> pl.DataFrame:
 
 
 def _forecasts(
-    model: str,
     rows: pl.DataFrame,
     observed: pl.DataFrame,
     ordered: Sequence[str] | None,
     sort: bool,
-) -> HubForecasts:
-    """Those of one model, from its rows of one target and type of output."""
+) -> tuple[Data, list[str]]:
+    """Those of one model, from its rows of one target and type of output; what is left out."""
     kind = rows["output_type"][0]
     are_labels = kind in ("pmf", "cdf")
     tasks = [x.name for x in rows if x.name not in (*_OUTPUT, _FILE) and x.null_count() < len(rows)]
@@ -312,10 +275,9 @@ def _forecasts(
     predictions = _predictions(values, used, kind, ordered, sort)
     targets = complete[_TARGET].to_numpy().astype(np.int32 if are_labels else float)
     texts = {name: complete[name].to_numpy().astype(str) for name in tasks}
-    categories = names if kind == "pmf" else None
-    found = HubForecasts(model, predictions, targets, texts, categories, tuple(left_out))
-    as_data(found.data)
-    return found
+    classes = names if kind == "pmf" else None
+    data = Data(predictions, targets).replace(groups=texts, classes=classes)
+    return as_data(with_days(data)), left_out
 
 
 def _spelled_alike(rows: pl.DataFrame, observed: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -30,9 +30,9 @@ from sklearn.utils.validation import (
 )
 
 from calibjax._base.compile import filled_up
-from calibjax._data import Dependence, Distribution
+from calibjax._data import Distribution, RowOptions
 from calibjax.distributions import Categorical, Normal, Quantiles
-from calibjax.frames import read_dependence
+from calibjax.frames import row_options_of_arrays
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 
 
@@ -68,7 +68,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         X, y = indexable(X, column_or_1d(y, warn=True))
         self._check_targets(y)
         check_consistent_length(y, clusters, times)
-        dependence = read_dependence(clusters, times, None)
+        dependence = row_options_of_arrays(clusters=clusters, times=times)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         columns = self._columns(X)
         is_fitted = isinstance(self._base(), FrozenEstimator)
@@ -80,7 +80,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
             held, numbers = np.arange(len(y)), self._numbers(self.estimators_, X)
         else:
             held, numbers = self._held_out(X, y, weights, dependence)
-        clusters, times, _ = dependence
+        clusters, times = dependence.get("clusters"), dependence.get("times")
         if clusters is None and times is None and np.any(np.diff(held) == 0):
             # A row that was held out several times is a cluster.
             clusters = np.arange(len(y))
@@ -95,7 +95,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _held_out(
-        self, X: Any, y: np.ndarray, weights: np.ndarray | None, dependence: Dependence
+        self, X: Any, y: np.ndarray, weights: np.ndarray | None, dependence: RowOptions
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows as often as they are held out, and what models say of them that did not see them."""
         held, found = [], []
@@ -175,7 +175,7 @@ def columns_of(X: Any, names: Sequence[str | int] | None) -> dict[str, np.ndarra
 
 
 def _folds_of(
-    cv: Any, X: Any, y: np.ndarray, dependence: Dependence, of_classes: bool
+    cv: Any, X: Any, y: np.ndarray, dependence: RowOptions, of_classes: bool
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Rows that train a model, and others that fit the map to its predictions.
 
@@ -183,7 +183,7 @@ def _folds_of(
     ones.  Splitters are given clusters or times as groups.  Folds of classes have all of them, as
     far as that can be.
     """
-    clusters, times, _ = dependence
+    clusters, times = dependence.get("clusters"), dependence.get("times")
     if not isinstance(cv, Integral) or (clusters is None and times is None):
         splitter = check_cv(cv, y, classifier=of_classes)
         return splitter.split(X, y, times if clusters is None else clusters)
