@@ -506,19 +506,15 @@ def _derivatives_in_g(g: float, difference: jax.Array, scale: jax.Array) -> list
 
 
 @mean_embedding.register(Normal, Matern32Kernel)
-def normal_matern32_mean(p: Normal, kernel: Matern32Kernel, y: jax.Array) -> jax.Array:
-    g = math.sqrt(3)
-    loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
-    value, slope, _ = _derivatives_in_g(g, loc - y, scale)
-    return value - g * slope
-
-
 @mean_embedding.register(Normal, Matern52Kernel)
-def normal_matern52_mean(p: Normal, kernel: Matern52Kernel, y: jax.Array) -> jax.Array:
-    g = math.sqrt(5)
+def normal_matern_mean(
+    p: Normal, kernel: Matern32Kernel | Matern52Kernel, y: jax.Array
+) -> jax.Array:
+    is_32 = isinstance(kernel, Matern32Kernel)
+    g = math.sqrt(3 if is_32 else 5)
     loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
     value, slope, curvature = _derivatives_in_g(g, loc - y, scale)
-    return value - g * slope + g**2 * curvature / 3
+    return value - g * slope if is_32 else value - g * slope + g**2 * curvature / 3
 
 
 @inner_product.register(Normal, Matern32Kernel)

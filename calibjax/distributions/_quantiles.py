@@ -11,7 +11,7 @@ from calibjax._base.check import check_flag
 from calibjax._base.struct import static, struct, widened, widest_dtype
 from calibjax._data import Distribution, of_part
 from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
-from calibjax.distributions._univariate import Univariate
+from calibjax.distributions._univariate import Univariate, checked_levels
 from calibjax.kernels import EmbeddingDistance
 
 # Points in each tail, and the least number of points between the first and the last quantile.
@@ -72,20 +72,15 @@ class Quantiles(Univariate):
     has_continuous_density = False
 
     def __init__(self, values: jax.Array, levels: Sequence[float], sort: bool = False) -> None:
-        numbers = np.asarray(levels, float)
-        if numbers.ndim != 1 or numbers.size < 2 or not _are_levels(numbers):
-            raise ValueError(
-                "levels must be at least 2 increasing numbers in (0, 1), got "
-                f"{np.array2string(numbers, threshold=10)}."
-            )
+        levels = checked_levels(levels)
         if check_flag("sort", sort):
             values = jnp.sort(jnp.asarray(values), axis=-1)
-        if jnp.ndim(values) > 0 and jnp.shape(values)[-1] != numbers.size:
+        if jnp.ndim(values) > 0 and jnp.shape(values)[-1] != len(levels):
             raise ValueError(
-                f"values must have one column for each of {numbers.size} levels, got shape "
+                f"values must have one column for each of {len(levels)} levels, got shape "
                 f"{list(jnp.shape(values))}."
             )
-        vars(self).update(values=values, levels=tuple(numbers.tolist()))
+        vars(self).update(values=values, levels=levels)
 
     @classmethod
     def from_interval(cls, lower: ArrayLike, upper: ArrayLike, coverage: float) -> "Quantiles":
@@ -266,10 +261,6 @@ class Quantiles(Univariate):
         inside = jnp.where(is_below, self.values[0], jnp.where(is_above, self.values[-1], inside))
         inside = inside + first * jnp.log(below) - last * jnp.log(above)
         return jnp.where(jnp.isnan(level), jnp.nan, inside)
-
-
-def _are_levels(levels: np.ndarray) -> bool:
-    return bool(np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1)
 
 
 def mean_square_of_values(p: Quantiles) -> jax.Array:

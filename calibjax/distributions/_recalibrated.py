@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax._base.parameters import family_name
@@ -13,7 +12,7 @@ from calibjax._base.struct import static, struct, widened
 from calibjax._data import Distribution, of_part
 from calibjax._numbers import normal_score, with_levels
 from calibjax.distributions._mixture import Mixture
-from calibjax.distributions._univariate import LocationScale, Univariate
+from calibjax.distributions._univariate import LocationScale, Univariate, checked_levels
 
 
 @struct
@@ -63,13 +62,7 @@ class Recalibrated(Univariate):
 
     def _complete(self) -> None:
         self.check_base("base", self.base)
-        levels = np.asarray(self.levels, float)
-        if levels.ndim != 1 or levels.size < 2 or not _are_increasing(levels):
-            raise ValueError(
-                "levels must be at least 2 increasing numbers in (0, 1), got "
-                f"{np.array2string(levels, threshold=10)}."
-            )
-        vars(self)["levels"] = tuple(levels.tolist())
+        vars(self)["levels"] = checked_levels(self.levels)
         super()._complete()
 
     @staticmethod
@@ -154,7 +147,3 @@ def line_through(x: jax.Array, y: jax.Array, at: jax.Array) -> tuple[jax.Array, 
     left, low = at_piece(x, 0), at_piece(y, 0)
     slope = (at_piece(y, 1) - low) / (at_piece(x, 1) - left)
     return low + slope * (at - left), slope
-
-
-def _are_increasing(levels: np.ndarray) -> bool:
-    return bool(np.all(np.diff(levels) > 0) and levels[0] > 0 and levels[-1] < 1)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -193,6 +193,18 @@ class Univariate(Distribution):
         levels = jnp.minimum(ndtr(z), 1 - jnp.finfo(z.dtype).epsneg)
         copies = jax.tree.map(lambda x: jnp.broadcast_to(x, (z.size, *x.shape)), self)
         return copies.quantile(levels), weights
+
+
+def checked_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """The levels of quantiles or of a map; ValueError unless they increase inside of (0, 1)."""
+    numbers = np.asarray(levels, float)
+    is_vector = numbers.ndim == 1 and numbers.size >= 2
+    if not is_vector or not np.all(np.diff(numbers, prepend=0, append=1) > 0):
+        raise ValueError(
+            "levels must be at least 2 increasing numbers in (0, 1), got "
+            f"{np.array2string(numbers, threshold=10)}."
+        )
+    return tuple(numbers.tolist())
 
 
 def positive_points(log_unit: jax.Array, log_multiples: jax.Array) -> jax.Array:

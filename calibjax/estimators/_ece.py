@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from calibjax._base.check import check_choice, check_integer
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import as_varying, gathered, on_all_rows
 from calibjax._base.struct import as_pytree, static, struct
-from calibjax._data import Data, Distribution, RowOptions, clean, padded
+from calibjax._data import Data, Distribution, clean, padded
 from calibjax._numbers import absolute, safe_sqrt
 from calibjax.estimators._top_label import check_classes, labels_as_data
 
@@ -331,9 +331,7 @@ def calibration_bins(
 
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
     """
-    data, distance = check_bins(
-        predictions, targets, binning, distance, where=where, weights=weights
-    )
+    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
     bins = _calibration_bins(padded(data), binning, distance)
     return first_rows(bins, binning.capacity(data.n, check_classes(data.predictions)))
 
@@ -400,10 +398,11 @@ def check_bins(
     targets: ArrayLike | None,
     binning: Binning,
     distance: str | VectorDistance,
-    **rows: Unpack[RowOptions],
+    where: ArrayLike | None,
+    weights: ArrayLike | None,
 ) -> tuple[Data, VectorDistance]:
     """The checked data, and the distance as a pytree."""
-    data = labels_as_data(predictions, targets, **rows)
+    data = labels_as_data(predictions, targets, where=where, weights=weights)
     check_binning(binning, data.n_counted())
     if callable(distance):
         return data, as_pytree(distance)
@@ -499,9 +498,7 @@ def ece(
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
-    data, distance = check_bins(
-        predictions, targets, binning, distance, where=where, weights=weights
-    )
+    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
     return _ece(gathered(padded(data)), binning, distance)
 
 
@@ -544,9 +541,7 @@ def mce(
     Reference: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
     binning, AAAI 2015.
     """
-    data, distance = check_bins(
-        predictions, targets, binning, distance, where=where, weights=weights
-    )
+    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
     return _mce(gathered(padded(data)), binning, distance)
 
 

@@ -85,11 +85,8 @@ def wild(
     key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> NullComparison:
     """Compares n SKCE_u with its wild bootstrap."""
-    n = h.count()
     draws, row_sums = wild_draws(key, h, n_kept, n_resamples)
-    statistic = n * h.unbiased(row_sums)
-    errors = DrawnErrors(_mean_error(h, row_sums) + draws / n)
-    return NullComparison(statistic, counted_pvalue(statistic, draws), row_sums, draws, errors)
+    return _with_draws(h, row_sums, draws)
 
 
 def gamma(
@@ -117,18 +114,17 @@ def spectrum(
     key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> NullComparison:
     """Compares n SKCE_u with draws of its limit under H0, with the eigenvalues of H / n."""
-    n = h.count()
     row_sums, _ = h.row_sums_and_squares()
-    statistic = n * h.unbiased(row_sums)
-    draws = _spectrum_draws(key, h.core() / n, n_resamples)
-    errors = DrawnErrors(_mean_error(h, row_sums) + draws / n)
+    return _with_draws(h, row_sums, _spectrum_draws(key, h.core() / h.count(), n_resamples))
+
+
+def _with_draws(h: DiscrepancyMatrix, row_sums: jax.Array, draws: jax.Array) -> NullComparison:
+    """Compares n SKCE_u with draws."""
+    n, unbiased = h.count(), h.unbiased(row_sums)
+    # SKCE_b - SKCE_u is the unbiased estimate of the mean squared error of the mean.
+    errors = DrawnErrors(h.trace() / jnp.square(n) - unbiased / n + draws / n)
+    statistic = n * unbiased
     return NullComparison(statistic, counted_pvalue(statistic, draws), row_sums, draws, errors)
-
-
-def _mean_error(h: DiscrepancyMatrix, row_sums: jax.Array) -> jax.Array:
-    """SKCE_b - SKCE_u, the unbiased estimate of the mean squared error of the mean."""
-    n = h.count()
-    return h.trace() / jnp.square(n) - h.unbiased(row_sums) / n
 
 
 def _spectrum_draws(key: jax.Array, matrix: jax.Array, n_resamples: int) -> jax.Array:
@@ -189,26 +185,17 @@ def _gamma_tail(shape: jax.Array, x: jax.Array, t2: jax.Array) -> jax.Array:
 _MAX_MATRIX_ROWS = 8192
 
 
-class _Method(NamedTuple):
-    """An approximation of the distribution of the estimate under H0, a function of H.
-
-    Args:
-        null: the approximation.
-        holds_matrix: whether the matrix H is in memory, on one device.
-    """
-
-    null: NullDistribution
-    holds_matrix: bool = False
-
-
-_METHODS = {
-    "bootstrap": _Method(bootstrap),
-    "wild": _Method(wild),
-    "spectrum": _Method(spectrum, holds_matrix=True),
-    "gamma": _Method(gamma),
-    "pearson": _Method(pearson, holds_matrix=True),
-    "features": _Method(spectrum),
+#: Approximations of the distribution of the estimate under H0, functions of H.
+_METHODS: dict[str, NullDistribution] = {
+    "bootstrap": bootstrap,
+    "wild": wild,
+    "spectrum": spectrum,
+    "gamma": gamma,
+    "pearson": pearson,
+    "features": spectrum,
 }
+# Those for which the matrix H is in memory, on one device.
+_HOLDING_MATRIX = "spectrum", "pearson"
 
 
 def asymptotic_skce_test(
@@ -306,14 +293,13 @@ def asymptotic_skce_test(
     """
     check_key(key)
     check_choice("method", method, _METHODS)
-    chosen = _METHODS[method]
     formula = one_feature if method == "features" else h
     data = as_data(predictions, targets, intervals=True, **rows)
     terms = check_kernel_of(kernel, data, formula=formula)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     n_features = check_integer("n_features", n_features, 1)
-    if chosen.holds_matrix and data.n > _MAX_MATRIX_ROWS:
+    if method in _HOLDING_MATRIX and data.n > _MAX_MATRIX_ROWS:
         raise ValueError(
             f"method must be 'bootstrap', 'wild', 'gamma' or 'features' above n = "
             f"{_MAX_MATRIX_ROWS}, got {method!r}, which holds an n x n matrix, with n = {data.n}."
@@ -329,7 +315,7 @@ def asymptotic_skce_test(
         described = f"asymptotic_skce_test, {n_resamples} multipliers of {data.describe_units()}"
         result = dataclasses.replace(result, method=described)
     else:
-        given = gathered(data) if chosen.holds_matrix else data
+        given = gathered(data) if method in _HOLDING_MATRIX else data
         result = _asymptotic_skce_test((key, terms), given, n_resamples, method, n_features)
     return remark_on_rare_events(result, data, "calibration_test")
 
@@ -363,7 +349,6 @@ def _asymptotic_skce_test(
     n_features: int,
 ) -> CalibrationTestResult:
     key, kernel = shared
-    chosen = _METHODS[method]
     data, n_kept = clean_kept_first(data, axis)
     operator: DiscrepancyMatrix
     described = f"asymptotic_skce_test, {method}"
@@ -372,8 +357,8 @@ def _asymptotic_skce_test(
         operator = low_rank_h(feature_key, kernel, data, n_features, axis)
     else:
         tiled = tiled_h(kernel, data, axis)
-        operator = tiled.dense() if chosen.holds_matrix else tiled
-    found = chosen.null(key, operator, n_kept, n_resamples)
+        operator = tiled.dense() if method in _HOLDING_MATRIX else tiled
+    found = _METHODS[method](key, operator, n_kept, n_resamples)
     described += "" if found.draws is None else f" of {n_resamples}"
     described += f", {n_features} features" if method == "features" else ""
     n, estimate = operator.count(), operator.unbiased(found.row_sums)

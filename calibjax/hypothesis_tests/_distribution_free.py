@@ -1,13 +1,13 @@
 """The test with a bound of the SKCE that holds at every n."""
 
-import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calibjax._base.check import check_flag, check_integer, check_values
+from calibjax._base.check import check_flag, check_integer
 from calibjax._base.sharding import Axis, on_devices
-from calibjax._base.struct import is_array, is_traced
+from calibjax._base.struct import is_array
 from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, as_data, clean, padded
+from calibjax._numbers import POSITIVE, valid_or_nan
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
@@ -92,14 +92,10 @@ def distribution_free_skce_test(
 
 
 def _checked_bound(kernel_bound: ArrayLike) -> ArrayLike:
-    """The bound as it is; TypeError or ValueError unless it is a positive and finite number."""
+    """The bound; TypeError or ValueError unless it is a positive and finite number."""
     if not is_array(kernel_bound) or jnp.ndim(kernel_bound) > 0:
         raise TypeError(f"kernel_bound must be a number, got {type(kernel_bound).__name__}.")
-    if not is_traced(kernel_bound):
-        with jax.ensure_compile_time_eval():
-            valid = (jnp.asarray(kernel_bound) > 0) & jnp.isfinite(kernel_bound)
-            check_values("kernel_bound", kernel_bound, "positive and finite", valid)
-    return kernel_bound
+    return valid_or_nan(POSITIVE, kernel_bound, "kernel_bound")
 
 
 @on_devices

@@ -237,17 +237,15 @@ class CalibrationTestResult:
         if self.interval is not None:
             low, high = self.confidence_interval(0.95)
             error += f", 95 % interval = [{float(low):.3g}, {float(high):.3g}]"
-        decided = "" if self.members is None else f"; largest score: {self._best_kernel()}"
+        decided = ""
+        if self.members is not None:
+            best = self.members.kernels[int(np.argmax(self.members.scores))]
+            decided = f"; largest score: {describe(best)}"
         return (
             f"CalibrationTestResult({self.method}; pvalue = {float(self.pvalue):.3g}, "
             f"statistic = {float(self.statistic):.4g}, "
             f"estimate = {float(self.estimate):.4g}{error}{decided})"
         )
-
-    def _best_kernel(self) -> str:
-        """The kernel that decides, in words."""
-        assert self.members is not None
-        return describe(self.members.kernels[int(np.argmax(self.members.scores))])
 
 
 @jax.jit

@@ -268,6 +268,12 @@ def _check_labels(distance: Distance, *predictions: Distribution) -> None:
             )
 
 
+def label_probabilities(distance: Distance, p: Distribution) -> jax.Array:
+    """The probabilities of all labels, of one prediction."""
+    _check_labels(distance, p)
+    return p.label_probabilities()
+
+
 def _label_differences(
     distance: Distance, p: Distribution, q: Distribution
 ) -> tuple[jax.Array, int]:
@@ -305,8 +311,7 @@ class TotalVariation(Distance):
 
     def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        _check_labels(self, p)
-        return p.label_probabilities()
+        return label_probabilities(self, p)
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
@@ -344,8 +349,7 @@ class Euclidean(NormDistance):
 
     def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        _check_labels(self, p)
-        return p.label_probabilities()
+        return label_probabilities(self, p)
 
 
 # Up to this number, each number of an embedding is a coordinate of its own.

@@ -529,19 +529,18 @@ def fit_pit_map(method: str, rows: PITMapRows) -> tuple[str, Fitted, dict[str, f
         method: "auto", "conditional", "nothing" or one of `PIT_MAP_FITS`.
         rows: what fits them.
     """
-    n = len(rows.weights)
-    if method not in ("auto", "conditional"):
-        return method, _for_all(method, fit_of(method, rows), rows), {}
-    if n < _LEAST_ROWS:
-        return "nothing", _for_all("nothing", fit_of("nothing", rows), rows), {}
+    n, chooses = len(rows.weights), method in ("auto", "conditional")
+    if not chooses or n < _LEAST_ROWS:
+        name = "nothing" if chooses else method
+        return name, _for_all(name, fit_of(name, rows), rows), {}
     mixture = _mixture(rows)
-    if rows.features is None or n < _LEAST_CONDITIONAL:
-        return mixture.name, _for_all(mixture.name, mixture.line, rows), mixture.losses
-    found, loss = _conditional(rows, mixture, is_sure=method == "auto")
-    losses = mixture.losses | {"conditional": loss}
-    if found is None:
-        return mixture.name, _for_all(mixture.name, mixture.line, rows), losses
-    return "conditional", found, losses
+    found, losses = None, mixture.losses
+    if rows.features is not None and n >= _LEAST_CONDITIONAL:
+        found, loss = _conditional(rows, mixture, is_sure=method == "auto")
+        losses = losses | {"conditional": loss}
+    if found is not None:
+        return "conditional", found, losses
+    return mixture.name, _for_all(mixture.name, mixture.line, rows), losses
 
 
 def fit_of(name: str, rows: PITMapRows) -> FittedPITMap:

@@ -57,24 +57,6 @@ _STEPS: dict[str, type] = {
 _PARTS = "fit", "steps", "groups"
 
 
-def content_of_parts(fit: dict[str, Any], steps: Any, groups: Any) -> dict[str, Any]:
-    """What a file holds of the parts of a map, which JSON can write; more may stand beside it."""
-    content = {name: _as_json(x) for name, x in zip(_PARTS, (fit, steps, groups), strict=True)}
-    return _KIND | content | {"digest": _digest(content)}
-
-
-def read_parts(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any, Any]:
-    """The parts of the map that a file holds: what is known of its fit, its steps, its groups."""
-    found = read_json(path, _KIND, "Recalibrator.save")
-    content: dict[str, Any] = {name: found.get(name) for name in _PARTS}
-    if found.get("digest") != _digest(content):
-        raise ValueError(f"{path}: the map in the file is damaged, fit it again.")
-    fit = dict(content["fit"])
-    for name in ("losses", "covariates"):
-        fit[name] = _tuples(fit[name])
-    return fit, _of_json(content["steps"]), _of_json(content["groups"])
-
-
 def _digest(content: dict[str, Any]) -> str:
     """Of what was written, and equal of what is read: decimals of numbers are exact."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -188,9 +170,7 @@ class Recalibrator:
         if self.fit.n_classes is None:
             check_numbers(predictions)
             columns = covariates_of(covariates, self.fit.covariates, len(predictions))
-            segments = None
-            if self.of_groups is not None and groups is not None:
-                segments = self.of_groups.coding.segments(groups, len(predictions))
+            segments = self._segments(groups, len(predictions))
             found = _recalibrated_numbers(
                 self.steps, predictions, columns, self.of_groups, segments
             )
@@ -201,10 +181,14 @@ class Recalibrator:
                 f"predictions must have the {self.fit.n_classes} classes of the fit, got "
                 f"{n_classes}."
             )
-        if self.of_groups is None or groups is None:
-            return _recalibrated(self.steps, predictions)
-        segments = self.of_groups.coding.segments(groups, len(predictions))
+        segments = self._segments(groups, len(predictions))
         return _recalibrated(self.steps, predictions, self.of_groups, segments)
+
+    def _segments(self, groups: NamedColumns | None, n: int) -> np.ndarray | None:
+        """The numbers of the segments of each row, if the map knows segments."""
+        if self.of_groups is None or groups is None:
+            return None
+        return self.of_groups.coding.segments(groups, n)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON, which `load_recalibrator` reads; an old file is replaced."""
@@ -325,8 +309,9 @@ def _recalibrated(
 
 def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
     """What a file holds of a recalibrator, which JSON can write; more may stand beside it."""
-    fit = recalibrator.fit._asdict()
-    return content_of_parts(fit, recalibrator.steps, recalibrator.of_groups)
+    parts = recalibrator.fit._asdict(), recalibrator.steps, recalibrator.of_groups
+    content = {name: _as_json(x) for name, x in zip(_PARTS, parts, strict=True)}
+    return _KIND | content | {"digest": _digest(content)}
 
 
 def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
@@ -350,5 +335,9 @@ def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
         >>> bool(jnp.all(loaded(predictions).probs == recalibrator(predictions).probs))
         True
     """
-    fit, steps, groups = read_parts(path)
-    return Recalibrator(steps, groups, Fit(**fit))
+    found = read_json(path, _KIND, "Recalibrator.save")
+    content: dict[str, Any] = {name: found.get(name) for name in _PARTS}
+    if found.get("digest") != _digest(content):
+        raise ValueError(f"{path}: the map in the file is damaged, fit it again.")
+    fit = content["fit"] | {x: _tuples(content["fit"][x]) for x in ("losses", "covariates")}
+    return Recalibrator(_of_json(content["steps"]), _of_json(content["groups"]), Fit(**fit))

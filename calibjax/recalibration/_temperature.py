@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._base.check import check_array, check_values
+from calibjax._base.check import check_array
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered
-from calibjax._base.struct import bind, is_array, is_traced, widest_dtype
+from calibjax._base.struct import bind, is_array, widest_dtype
 from calibjax._data import Data, Distribution, Targets, as_data, clean, padded, tempering_refused
-from calibjax._numbers import exact_sum
+from calibjax._numbers import POSITIVE, exact_sum, valid_or_nan
 
 Family = TypeVar("Family", bound=Distribution)
 # Temperatures are 100^u with u in [-1, 1].  The grid contains both ends and T = 1 in the middle.
@@ -81,18 +81,13 @@ def _check_temperature(temperature: ArrayLike) -> None:
         check_array("temperature", value, "real")
         if value.ndim:
             raise ValueError(f"temperature must be a scalar, got shape {list(value.shape)}.")
-        if not is_traced(value):
-            check_values("temperature", temperature, "positive and finite", _is_valid(value))
-
-
-def _is_valid(temperature: jax.Array) -> jax.Array:
-    return (temperature > 0) & jnp.isfinite(temperature)
+        valid_or_nan(POSITIVE, value, "temperature")
 
 
 @jax.jit
 def _temper(predictions: Family, temperature: ArrayLike) -> Family:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
-    return predictions.tempered(jnp.where(_is_valid(temperature), temperature, jnp.nan))
+    return predictions.tempered(valid_or_nan(POSITIVE, temperature, "temperature"))
 
 
 def fit_temperature(
