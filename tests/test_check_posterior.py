@@ -11,10 +11,11 @@ from scipy import stats
 import calibjax as cj
 from calibjax.evaluation import ParameterCheck
 from calibjax.evaluation._posterior import _check_posterior
-from calibjax.evaluation._posterior._draw_remarks import dependence, effective_draws
-from calibjax.evaluation._posterior._ranks import (
+from calibjax.evaluation._posterior._draws import (
     chance_in_column,
     chance_of,
+    dependence,
+    effective_draws,
     factor_of,
     normal_scores,
     shift_and_spread,

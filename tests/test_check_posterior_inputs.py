@@ -8,7 +8,11 @@ import pytest
 import xarray
 
 import calibjax as cj
-from calibjax.evaluation._posterior._draw_remarks import shared, stuck, swapped
+from calibjax.evaluation._posterior._draws import (
+    shared,
+    stuck,
+    swapped,
+)
 from calibjax.evaluation._posterior._read_simulations import (
     matched,
     read_observations,

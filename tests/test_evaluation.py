@@ -31,8 +31,7 @@ from calibjax.evaluation._measures import (
     measures,
     ratios_to_variance,
 )
-from calibjax.evaluation._report._kernels import kernel_in_words, lines_of_kernels
-from calibjax.evaluation._report._page import rows_of_page
+from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
 from calibjax.evaluation._sentences import impossible_in_words, remarks, skce_in_words, verdict
 from calibjax.evaluation._summary import value_text
 from calibjax.evaluation._wording import class_name, interval_text, number, shown_names

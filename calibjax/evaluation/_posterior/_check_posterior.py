@@ -11,14 +11,17 @@ from calibjax._base.check import check_flag
 from calibjax._base.text import text_table
 from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
-from calibjax.evaluation._posterior._draw_remarks import dependence, shared, stuck, swapped
-from calibjax.evaluation._posterior._ranks import (
+from calibjax.evaluation._posterior._draws import (
     chance_in_column,
     chance_of,
+    dependence,
     factor_of,
     has_few_values,
     normal_scores,
+    shared,
     shift_and_spread,
+    stuck,
+    swapped,
 )
 from calibjax.evaluation._posterior._read_simulations import (
     matched,
