@@ -245,7 +245,7 @@ def check_posterior(
     Args:
         theta: the true parameters, array ``[n]`` or ``[n, d]``, or a mapping of names to such
             arrays, or a frame, or a dataset or an array of xarray.
-        draws: draws of the posteriors, ``[n, S]`` or ``[n, S, d]``, or a mapping of the same names;
+        draws: draws of the posteriors, ``[n, S]`` or ``[n, S, d]``, or a mapping of these names;
             independent of each other, or thinned until they nearly are.  Or a list of n posteriors
             of ArviZ, with the dimensions chain and draw, or one that has a dimension of simulations
             as well; then parameters that theta lacks are left out, others are called by their

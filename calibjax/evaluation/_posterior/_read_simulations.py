@@ -327,15 +327,13 @@ def matched(
     if set(lengths.values()) != {n}:
         raise ValueError(f"{_in_words(list(found))} must have the same simulations, got {lengths}.")
     names = np.arange(n) if names is None else names
-    bad = {
-        argument: any_of(
-            typed_column("x", x, n).missing
-            if argument == "x"
-            else ~np.isfinite(x.reshape(n, -1)).all(axis=1)
-            for x in columns.values()
-        )
-        for argument, columns in found.items()
-    }
+
+    def is_missing(argument: str, x: np.ndarray) -> np.ndarray:
+        if argument == "x":
+            return typed_column("x", x, n).missing
+        return ~np.isfinite(x.reshape(n, -1)).all(axis=1)
+
+    bad = {k: any_of(is_missing(k, x) for x in columns.values()) for k, columns in found.items()}
     lost = any_of(bad.values())
     if lost.any():
         got = [f"{argument} of {counted(names[x])}" for argument, x in bad.items() if x.any()]
@@ -378,24 +376,24 @@ def _common_rows(labels: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarra
             in all.
     """
     known = {name: x.tolist() for name, x in labels.items() if x is not None}
-    orders = list(known.values())
-    if all(order == orders[0] for order in orders):
+    if len(set(map(tuple, known.values()))) < 2:
         return {}
     names = _in_words(list(known))
-    others = [name for name, x in labels.items() if x is None]
-    if others:
-        raise ValueError(
-            f"{others[0]} must have labels of simulations, as those of {names} differ; without "
-            "them, rows are paired by their order, which must be the same in all."
-        )
-    for name, order in known.items():
+    for name in labels:
+        order = known.get(name)
+        if order is None:
+            raise ValueError(
+                f"{name} must have labels of simulations, as those of {names} differ; without "
+                "them, rows are paired by their order, which must be the same in all."
+            )
         if len(set(order)) < len(order):
             twice = next(label for label in order if order.count(label) > 1)
             raise ValueError(
                 f"{name} must have different labels of simulations, got {twice} twice."
             )
-    rows = {name: {label: row for row, label in enumerate(x)} for name, x in known.items()}
-    common = [label for label in orders[-1] if all(label in x for x in rows.values())]
+    rows = {name: dict(zip(x, range(len(x)), strict=True)) for name, x in known.items()}
+    *_, last = known.values()
+    common = [label for label in last if all(label in x for x in rows.values())]
     if not common:
         shown = "; ".join(f"{name} {listed(order)}" for name, order in known.items())
         raise ValueError(f"{names} must have labels of simulations in common, got {shown}.")
