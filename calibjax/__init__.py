@@ -43,7 +43,7 @@ from calibjax.distributions._counts import Counts as Counts
 from calibjax.distributions._empirical import Empirical as Empirical
 from calibjax.distributions._laplace import Laplace as Laplace
 from calibjax.distributions._mixture import Mixture as Mixture
-from calibjax.distributions._mixture_wasserstein import MixtureWasserstein as MixtureWasserstein
+from calibjax.distributions._mixture import MixtureWasserstein as MixtureWasserstein
 from calibjax.distributions._negative_binomial import NegativeBinomial as NegativeBinomial
 from calibjax.distributions._normal import MultivariateNormalDiag as MultivariateNormalDiag
 from calibjax.distributions._normal import (

@@ -126,29 +126,19 @@ def _asymptotic_block_skce_test(
 ) -> CalibrationTestResult:
     blocks = block_h(kernel, data, block_size, axis)
     method = f"asymptotic_block_skce_test, blocks of {block_size}, variance of {variance}"
-    if variance == "null":
-        summary, null_error = _summary_and_null_error(blocks)
-        return z_test(summary, method, null_error)
-    return z_test(summarise(blocks), method)
-
-
-def _summary_and_null_error(blocks: BlockH) -> tuple[BlockSummary, jax.Array]:
-    """The summary, and the standard error of the mean under H0 from the mean of h^2."""
+    if variance == "blocks":
+        return z_test(summarise(blocks, blocks.sums()), method)
     sums, squares = blocks.sums_and_squares()
-    summary = summarise_estimates(blocks, blocks.estimates(sums))
+    summary = summarise(blocks, sums)
+    # The standard error of the mean under H0 follows from the mean of h^2.
     n_blocks, size = summary.n_blocks, blocks.block_size
-    mean_square = all_sum(jnp.sum(blocks.estimates(squares)), blocks.axis) / n_blocks
-    return summary, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks))
+    mean_square = all_sum(jnp.sum(blocks.estimates(squares)), axis) / n_blocks
+    return z_test(summary, method, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks)))
 
 
-def summarise(blocks: BlockH) -> BlockSummary:
-    """The summary of the complete blocks."""
-    return summarise_estimates(blocks, blocks.estimates(blocks.sums()))
-
-
-def summarise_estimates(blocks: BlockH, estimates: jax.Array) -> BlockSummary:
-    """The summary of the complete blocks, given the estimates of all blocks ``[N]``."""
-    complete = blocks.complete()
+def summarise(blocks: BlockH, sums: jax.Array) -> BlockSummary:
+    """The summary of the complete blocks, given the sums of all blocks ``[N]``."""
+    complete, estimates = blocks.complete(), blocks.estimates(sums)
     n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), blocks.axis)
     mean = total / jnp.maximum(n_blocks, 1)
     squares = jnp.sum(complete * jnp.square(estimates - mean))
@@ -310,7 +300,7 @@ class SKCEState:
 def _state_after_batch(axis: Axis, shared: tuple[SKCEState, SumOfTerms], data: Data) -> SKCEState:
     state, kernel = shared
     blocks = block_h(kernel, data, state.block_size, axis)
-    _, mean, squares = summarise(blocks)
+    _, mean, squares = summarise(blocks, blocks.sums())
     dtype = state.mean.dtype
     # The blocks are counted as integers, because float32 could not hold the number.  If a row is
     # invalid, the number is 0 and the mean is NaN.

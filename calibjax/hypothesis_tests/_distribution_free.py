@@ -114,7 +114,8 @@ def _distribution_free_skce_test(
         estimate = mean if unbiased else (n - 1) / n * mean + h.trace() / jnp.square(n)
         estimate, n_pairs = jnp.where(n >= 2, estimate, jnp.nan), jnp.floor(n / 2)
     else:
-        n, estimate, _ = summarise(block_h(kernel, data, block_size, axis))
+        blocks = block_h(kernel, data, block_size, axis)
+        n, estimate, _ = summarise(blocks, blocks.sums())
         estimate, n_pairs = jnp.where(n > 0, estimate, jnp.nan), n * (block_size // 2)
     bound = jnp.asarray(kernel_bound, estimate.dtype)
     bound = jnp.where(bound > 0, bound, jnp.nan)

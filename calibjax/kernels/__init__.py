@@ -36,7 +36,13 @@ from calibjax.kernels._distances import (
     squared_wasserstein,
 )
 from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged, prepare_pit
-from calibjax.kernels._predictions import DistanceKernel, embedded_rows
+from calibjax.kernels._predictions import (
+    DistanceKernel,
+    FeatureKernel,
+    TensorProduct,
+    VectorFeature,
+    embedded_rows,
+)
 from calibjax.kernels._stein import (
     SteinKernel,
     prepare_scores,
@@ -54,4 +60,3 @@ from calibjax.kernels._targets import (
     WhiteKernel,
     in_lengthscales,
 )
-from calibjax.kernels._tensor_product import FeatureKernel, TensorProduct, VectorFeature
