@@ -104,7 +104,7 @@ def _read_probabilities(
 
 def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
     """An error if arrays are no probabilities of an event or of classes, and labels of them."""
-    if _are_labels(array) and _are_probabilities(targets):
+    if _are_probabilities(targets) and _are_labels(array):
         raise ValueError(
             "predictions must be probabilities, got labels, and probabilities as targets: "
             "predictions come first, evaluate(predictions, targets)."

@@ -154,9 +154,12 @@ def read_labels(
     if predictions.ragged:
         has_option = np.asarray(predictions.parameter("probs")) > 0
         valid, shown = has_option[np.arange(len(has_option)), indices], names or range(n_classes)
-        sizes = zip(indices, has_option.sum(axis=1), strict=True)
-        got = [f"{shown[k]}, with {size} options" for k, size in sizes]
-        table.check(name, valid, "options of their rows", got)
+        table.check(
+            name,
+            valid,
+            "options of their rows",
+            lambda row: f"{shown[indices[row]]}, with {has_option[row].sum()} options",
+        )
     is_counted = names is None or list(names) == list(range(n_classes))
     return indices, None if is_counted else list(names or [])
 

@@ -152,8 +152,8 @@ class PredictionColumns:
             probs = probs / sums[:, None]
         else:
             words = f"a sum of 1 ({table.option('normalize', True)} divides by the sum)"
-            got = [f"{x:.5g}" for x in sums]
-            table.check(self.pattern, np.abs(sums - 1) <= TOLERANCE, words, got, other)
+            is_valid = np.abs(sums - 1) <= TOLERANCE
+            table.check(self.pattern, is_valid, words, lambda row: f"{sums[row]:.5g}", other)
         if absent is not None and absent.any():
             sizes = (~absent).sum(axis=1)
             if table.source:

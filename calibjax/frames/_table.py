@@ -246,7 +246,7 @@ class Table:
         sizes = np.array([len(x) for x in cells])
         if not are_filled:
             words = f"{sizes[0]} numbers as in the first row"
-            self.check(name, sizes == sizes[0], words, [f"{size} numbers" for size in sizes])
+            self.check(name, sizes == sizes[0], words, lambda row: f"{sizes[row]} numbers")
         return as_floats(padded_lists(cells)[0])
 
     def check(
@@ -258,13 +258,13 @@ class Table:
             name: the column.
             valid: truth values ``[n]``.
             expected: what a value should be, in words.
-            got: what came, for each row; None for the values of the column.
+            got: what came, for each row, or a function of a row; None for the values of the column.
             hint: what to do, behind a semicolon.
         """
         if valid.all():
             return
         row = int(np.argmin(valid))
-        value = (self.cells(name) if got is None else got)[row]
+        value = got(row) if callable(got) else (self.cells(name) if got is None else got)[row]
         is_none = np.ndim(value) == 0 and is_missing_item(value)
         came = "nothing" if is_none else text_of(value) or "an empty text"
         self.fail(name, row, f"expected {expected}, got {came}{hint}.")
