@@ -158,7 +158,7 @@ def read_labels(
             name,
             valid,
             "options of their rows",
-            lambda row: f"{shown[indices[row]]}, with {has_option[row].sum()} options",
+            lambda row: f"{shown[int(indices[row])]}, with {has_option[row].sum()} options",
         )
     is_counted = names is None or list(names) == list(range(n_classes))
     return indices, None if is_counted else list(names or [])
