@@ -149,7 +149,10 @@ def test_integers_of_64_bits_are_no_others(name, predictions, call, kind):
 def test_booleans_are_targets_of_events(name, predictions, call):
     """Of three classes, and of counts, they were the labels 0 and 1."""
     kind = "labels 0 … 2" if predictions is CLASSES else "counts"
-    with pytest.raises((TypeError, ValueError), match=f"targets must be {kind}.*(booleans|True)"):
+    with pytest.raises(
+        (TypeError, ValueError),
+        match=f"targets(, row 0: expected| must be) {kind}.*(booleans|True)",
+    ):
         call(predictions, np.arange(8) % 2 == 0)
 
 

@@ -12,12 +12,12 @@ from calibjax._base.struct import struct
 from calibjax.kernels import (
     NormDistance,
     Scaled,
-    Sum,
     check_symmetric,
     is_symmetric,
     pairwise,
     upper_bound,
 )
+from calibjax.kernels._base import KernelOfTwo
 
 N = 6
 RNG = np.random.default_rng(0)
@@ -339,7 +339,7 @@ def hits(a, b):
 
 FORMULAS = {
     "product": (cj.TensorProduct, "__call__"),
-    "sum": (Sum, "__call__"),
+    "sum": (KernelOfTwo, "__call__"),
     "multiple": (Scaled, "__call__"),
     "white": (cj.WhiteKernel, "__call__"),
     "of a distance": (cj.DistanceKernel, "__call__"),
