@@ -16,7 +16,7 @@ from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
 from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
 from calibjax.cli._terminal import as_text, echo, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
-from calibjax.frames import PredictionColumns, data_of
+from calibjax.frames import PredictionColumns, data_of, row_options
 from calibjax.recalibration import as_normal, fit_recalibrator
 
 
@@ -112,7 +112,9 @@ def recalibrate(
     judged = None
     if load is None:
         with working(f"Fitting maps to {len(model.targets)} rows"):
-            options: Any = beside | {"clusters": data.clusters, "times": data.times}
+            # `Data` makes clusters of times without a horizon; folds of a fit are blocks of times.
+            of_rows = row_options(model.table, None, cluster, time, horizon)
+            options: Any = beside | {x: of_rows.get(x) for x in ("clusters", "times")}
             recalibrator = fit_recalibrator(
                 model.predictions, model.targets, method_of_fit, lower=lower, **options
             )
