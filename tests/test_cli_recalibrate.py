@@ -159,7 +159,7 @@ def test_normal_predictions_stay_normal(tested, rows, tmp_path):
     # About those of least squares, which have an error of 0.13 and 0.1.
     errors = before["value"] - before["mu"]
     np.testing.assert_allclose([shift[0], after["sd"][0]], [errors.mean(), errors.std()], atol=0.3)
-    assert all(isinstance(predictions, cj.Normal) for predictions, *_ in tested)
+    assert all(isinstance(data.predictions, cj.Normal) for data in tested)
     check_error(
         run(rows, *options, "--method", "pit_beta"), "shift_scale, got pit_beta, .* not normal"
     )
