@@ -9,14 +9,14 @@ import numpy as np
 import typer
 
 from calibjax._base.files import replacing
-from calibjax._data import Distribution
+from calibjax._data import Data, Distribution
 from calibjax.cli._columns import Columns
 from calibjax.cli._held_out import held_out, in_words
 from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
 from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
 from calibjax.cli._terminal import as_text, echo, working
 from calibjax.cli._write_table import WRITTEN, with_columns_of
-from calibjax.frames import PredictionColumns, data_of, row_options
+from calibjax.frames import PredictionColumns, row_options
 from calibjax.recalibration import as_normal, fit_recalibrator
 
 
@@ -91,7 +91,8 @@ def recalibrate(
         fitted = Fitted(file, model.columns, model.target)
         method_of_fit = _method_of(model.columns, method, any(names))
         beside = columns_beside(model.table, *names, is_fit=True)
-        data = data_of(model, clusters=cluster, times=time, horizon=horizon)
+        of_rows = row_options(model.table, None, cluster, time, horizon)
+        data = Data(model.predictions, model.targets, **of_rows)
     else:
         recalibrator, fitted = read_map(load)
         names, said = names_beside(recalibrator), columns
@@ -113,7 +114,6 @@ def recalibrate(
     if load is None:
         with working(f"Fitting maps to {len(model.targets)} rows"):
             # `Data` makes clusters of times without a horizon; folds of a fit are blocks of times.
-            of_rows = row_options(model.table, None, cluster, time, horizon)
             options: Any = beside | {x: of_rows.get(x) for x in ("clusters", "times")}
             recalibrator = fit_recalibrator(
                 model.predictions, model.targets, method_of_fit, lower=lower, **options
