@@ -77,6 +77,18 @@ def evaluation():
     return cj.evaluate(PROBABILITIES, np.array(NAMES)[LABELS], classes=NAMES)
 
 
+def test_masked_rows_are_left_out(evaluation):
+    """Rows that are kept have the numbers that they have among all rows."""
+    order = np.random.default_rng(1).permutation(np.repeat([True, False], [len(LABELS), 5]))
+    probabilities, labels = np.full((len(order), 3), np.nan), np.zeros(len(order), int)
+    probabilities[order], labels[order] = PROBABILITIES, LABELS
+    data = cj.Data(cj.Categorical(probabilities), labels, where=order)
+    found = cj.evaluate(data)
+    assert found.n == evaluation.n and found.pvalue == evaluation.pvalue
+    assert found.row_names.tolist() == np.flatnonzero(order).tolist()
+    np.testing.assert_array_equal(found.targets, LABELS)
+
+
 def with_found(evaluation, **found):
     """An evaluation that has found something else."""
     changed = copy.copy(evaluation)
