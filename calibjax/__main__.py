@@ -3,9 +3,8 @@
 import os
 import platform
 import sys
+from importlib.metadata import version
 from pathlib import Path
-
-import jax
 
 
 def main() -> None:
@@ -25,7 +24,7 @@ def compile_quickly() -> None:
 
     Later versions of jax have it no more, and abort at an unknown flag.  The user's flags win.
     """
-    if jax.__version_info__ < (0, 11):
+    if tuple(map(int, version("jax").split(".")[:2])) < (0, 11):
         flags = "--xla_cpu_use_fusion_emitters=false", os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = " ".join(flags)
 
@@ -34,8 +33,9 @@ def _keep_compiled_programs() -> None:
     """Compilation is most of the time of a test of 1000 rows: the second call takes a fifth of it.
 
     Programs are machine code, and a home may be shared by machines, so that each has its folder.
+    jax reads what it is told here when it is imported, which ``--help`` does not do.
     """
-    if jax.config.values["jax_compilation_cache_dir"] is not None:
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = caches / "calibjax" / platform.node()
@@ -45,8 +45,8 @@ def _keep_compiled_programs() -> None:
         return  # It works without, only slower.
     if not os.access(folder, os.W_OK):
         return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ GOOD = {
 
 
 ERRORS = ValueError
-EVALUATE = "calibjax.cli._evaluate.evaluate_data"
+EVALUATE = "calibjax.evaluation.evaluate_data"
 
 
 def write(folder, name, content):

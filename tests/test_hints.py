@@ -48,7 +48,7 @@ HINTS = {
 @pytest.fixture(autouse=True)
 def without_tests(monkeypatch):
     """The tests behind the reading of files take long to compile."""
-    name = "calibjax.cli._evaluate.evaluate_data"
+    name = "calibjax.evaluation.evaluate_data"
     monkeypatch.setattr(name, lambda *_, **__: types.SimpleNamespace(rejected=False))
 
 

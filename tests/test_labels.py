@@ -42,7 +42,7 @@ def in_file(monkeypatch, tmp_path):
             found.append((data.targets.tolist(), data.classes))
             raise ValueError("nothing is computed here")
 
-        monkeypatch.setattr("calibjax.cli._evaluate.evaluate_data", evaluate_data)
+        monkeypatch.setattr("calibjax.evaluation.evaluate_data", evaluate_data)
         path = tmp_path / f"preds.{kind}"
         WRITERS[kind](pl.DataFrame(columns), path)
         done = CliRunner().invoke(app, ["evaluate", str(path), "--target", "label", *options])

@@ -96,7 +96,13 @@ def test_rooms_know_each_other_by_public_names():
             assert room(module) == own or is_public, f"{path} imports from {module}"
 
 
-PUBLIC = [name for name in vars(cj) if not name.startswith("_") and name not in ROOMS]
+PUBLIC = cj.__all__
+
+
+def test_public_rooms_are_attributes():
+    for name in ROOMS:
+        if not name.startswith("_") and name != "cli":
+            assert name in dir(cj) and getattr(cj, name).__name__ == f"calibjax.{name}"
 
 
 def test_public_names_have_executable_examples():

@@ -1,24 +1,23 @@
 """The command `calibjax compare`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import jax
 import numpy as np
 import typer
 
-from calibjax.cli._columns import Columns, in_order
 from calibjax.cli._options import AsJson, Level, Seed, with_options
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.evaluation import columns_of_rows, keys_of, remarks_on_independence
-from calibjax.frames import Model, data_of
-from calibjax.intervals import compare_calibration
+
+if TYPE_CHECKING:
+    from calibjax.cli._columns import Columns
+    from calibjax.frames import Model
 
 
 @with_options()
 def compare(
     files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
-    columns: Columns,
+    columns: "Columns",
     cluster: str | None = None,
     time: str | None = None,
     horizon: float | None = None,
@@ -37,6 +36,12 @@ def compare(
       calibjax compare old.csv new.csv --probs 'p_*' --target label
       calibjax compare old.csv new.csv --mean mu --sd sigma --target mw --time day --horizon 4
     """
+    import jax
+
+    from calibjax.evaluation import columns_of_rows, keys_of, remarks_on_independence
+    from calibjax.frames import data_of
+    from calibjax.intervals import compare_calibration
+
     if len(files) < 2:
         raise ValueError(f"{files[0]}: expected at least one more file to compare it with.")
     first, *others = (columns.read(file, others=(cluster, time)) for file in files)
@@ -72,8 +77,10 @@ def compare(
     return pairs[0]["rejected"]
 
 
-def _with_same_targets(first: Model, other: Model) -> Model:
+def _with_same_targets(first: "Model", other: "Model") -> "Model":
     """The other model, with classes in the order of the first; an error unless targets agree."""
+    from calibjax.cli._columns import in_order
+
     other = in_order(other, first.classes)
     if len(other.targets) != len(first.targets):
         raise ValueError(

@@ -2,21 +2,21 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibjax.cli._columns import Columns
 from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.evaluation import columns_of_rows, evaluate_data
-from calibjax.frames import data_of, groups_of
+
+if TYPE_CHECKING:
+    from calibjax.cli._columns import Columns
 
 
 @with_options()
 def evaluate(
     files: Files,
-    columns: Columns,
+    columns: "Columns",
     survival: str | None = None,
     censored: str | None = None,
     weight: str | None = None,
@@ -46,6 +46,9 @@ def evaluate(
       calibjax evaluate rain.csv --prob p_rain --target rained --segments station,month
       calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'law'"
     """
+    from calibjax.evaluation import columns_of_rows, evaluate_data
+    from calibjax.frames import data_of, groups_of
+
     columns = dataclasses.replace(columns, survival=survival)
     model = columns.read(*files, others=(censored, weight, cluster, time))
     with working(f"Testing {len(model.table)} rows"):

@@ -4,14 +4,11 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
-import jax
 import typer
 
-from calibjax import evaluation
 from calibjax._base.text import listed
 from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.hub import hub_table, read_hub
 
 
 @with_options(
@@ -54,6 +51,11 @@ def hub(
       calibjax hub model-output --target-data target-data/time-series.csv --model Flu-ensemble \\
           --segments location,horizon --html report.html
     """
+    import jax
+
+    from calibjax.evaluation import evaluate_data
+    from calibjax.hub import hub_table, read_hub
+
     if model is None and (segments is not None or html is not None):
         raise ValueError("--segments and --html can be used only together with --model.")
     with working("Reading"), warnings.catch_warnings(record=True) as warned:
@@ -82,9 +84,7 @@ def hub(
             raise ValueError(f"--segments: there is no column {name}, only {columns}.")
     groups = {name: data.groups[name] for name in names}
     with working(f"Testing {data.n} forecasts"):
-        found = evaluation.evaluate_data(
-            data.replace(groups=groups or None), seed=seed, level=level
-        )
+        found = evaluate_data(data.replace(groups=groups or None), seed=seed, level=level)
     if html is not None:
         found.to_html(html)
     echo(found.to_json() if as_json else found)

@@ -2,20 +2,20 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from calibjax._base.text import listed
-from calibjax.cli._batches import Batch, batches_of
-from calibjax.cli._columns import Columns, in_order
-from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
-from calibjax.cli._monitor_state import MonitorState, count, started
 from calibjax.cli._options import FORMATS, AsJson, Seed, with_options
-from calibjax.cli._state_file import check_new, opened, read_state, write_state
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.frames import Model
+
+if TYPE_CHECKING:
+    from calibjax.cli._batches import Batch
+    from calibjax.cli._columns import Columns
+    from calibjax.cli._monitor_state import MonitorState
+    from calibjax.frames import Model
 
 # What the first call decides, and what it decides if it says nothing.
 _FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
@@ -42,7 +42,7 @@ _PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
     "the first call decides it.",
 )
 def monitor(
-    columns: Columns,
+    columns: "Columns",
     state: Path,
     file: Annotated[
         Path | None, typer.Argument(help=f"The predictions: {FORMATS}. Only --show needs none.")
@@ -99,13 +99,20 @@ def monitor(
       calibjax monitor log.csv --state log.sqlite --by day --stream region --prob p --target bought
       calibjax monitor --state model.sqlite --show
     """
+    from calibjax.cli._batches import batches_of
+    from calibjax.cli._columns import in_order
+    from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
+    from calibjax.cli._monitor_state import count
+    from calibjax.cli._state_file import check_new, opened, read_state, write_state
+
     if reserve and stream is None:
         raise ValueError("--reserve expects --stream, the column of the streams, got none.")
     if file is None and not (show or plot):
         raise ValueError("A file of predictions must be given, or --show, got neither.")
     if file is None and not state.is_file():
         raise ValueError(f"{state}: there is no such file.")
-    model, batches = None, list[Batch]()
+    model = None
+    batches: list[Batch] = []
     if file is not None:
         model = columns.read(file, at_least=1, others=(by, cluster, stream))
         # The same on each day, in whatever order the columns are.
@@ -139,13 +146,15 @@ def monitor(
 
 def _checked(
     path: Path,
-    state: MonitorState | None,
-    model: Model,
-    batches: list[Batch],
+    state: "MonitorState | None",
+    model: "Model",
+    batches: "list[Batch]",
     options: dict[str, Any],
     seed: int,
-) -> MonitorState:
+) -> "MonitorState":
     """The state, or a new one; an error if options are others than in its first call."""
+    from calibjax.cli._monitor_state import started
+
     said = {name: x for name, x in options.items() if not (name in _FIRST and x is None)}
     if state is None:
         return started(model, batches[0], _FIRST | said, seed)
@@ -160,7 +169,7 @@ def _checked(
     return state
 
 
-def _options_of(model: Model, columns: Columns) -> dict[str, Any]:
+def _options_of(model: "Model", columns: "Columns") -> dict[str, Any]:
     """What columns and options mean, which all calls agree in."""
     options = dataclasses.asdict(columns)
     given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
@@ -171,7 +180,7 @@ def _as_text(value: Any) -> str:
     return listed(value) if isinstance(value, list) else str("none" if value is None else value)
 
 
-def _say_if_pairs(model: Model) -> None:
+def _say_if_pairs(model: "Model") -> None:
     """Says so if rows 1 and 2, 3 and 4 and so on say the same of an event and of its complement.
 
     The second row of such a pair is known from the first one, and evidence would count it twice.

@@ -8,7 +8,6 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from calibjax.cli._columns import Columns
 from calibjax.cli._terminal import check_options, one_line_errors
 
 FORMATS = (
@@ -44,6 +43,7 @@ COLUMNS = {
     "decimal": "What is before decimals, a point or a comma, if it is not seen.",
     "where": "Only some rows, such as \"lead == 3 and region = 'north'\", in SQL.",
 }
+_FLAGS = "sort_quantiles", "normalize", "drop_missing"
 # What it says of other options, unless a command says something else.
 HELP = COLUMNS | {
     "survival": "The columns of survival curves, such as 'S_*': the * stands for the time. "
@@ -84,13 +84,13 @@ def with_options(**help: str) -> Callable[[Command], Callable[..., None]]:
     """
 
     def decorate(command: Command) -> Callable[..., None]:
-        fields = inspect.signature(Columns).parameters
         parameters: list[inspect.Parameter] = []
         for name, argument in inspect.signature(command).parameters.items():
             if name == "columns":
-                for field in map(fields.__getitem__, COLUMNS):
-                    kind = bool if field.default is False else str | None
-                    parameters.append(_option(field.replace(annotation=kind), COLUMNS))
+                for field in COLUMNS:
+                    kind, default = (bool, False) if field in _FLAGS else (str | None, None)
+                    option = argument.replace(name=field, default=default, annotation=kind)
+                    parameters.append(_option(option, COLUMNS))
             else:
                 parameters.append(_option(argument, HELP | help))
 
@@ -100,6 +100,8 @@ def with_options(**help: str) -> Callable[[Command], Callable[..., None]]:
             with one_line_errors():
                 check_options(given)
                 if takes_columns:
+                    from calibjax.cli._columns import Columns
+
                     given["columns"] = Columns(**{name: given.pop(name) for name in COLUMNS})
                 is_found = command(**given)
             raise typer.Exit(int(bool(is_found)))

@@ -2,22 +2,18 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import jax
 import numpy as np
 import typer
 
-from calibjax._base.files import replacing
-from calibjax._data import Data, Distribution
-from calibjax.cli._columns import Columns
-from calibjax.cli._held_out import held_out, in_words
 from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
-from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
 from calibjax.cli._terminal import as_text, echo, working
-from calibjax.cli._write_table import WRITTEN, with_columns_of
-from calibjax.frames import PredictionColumns, row_options
-from calibjax.recalibration import as_normal, fit_recalibrator
+
+if TYPE_CHECKING:
+    from calibjax._data import Distribution
+    from calibjax.cli._columns import Columns
+    from calibjax.frames import PredictionColumns
 
 
 @with_options(
@@ -37,7 +33,7 @@ from calibjax.recalibration import as_normal, fit_recalibrator
     load="A map that --save has kept, instead of rows that fit a new one.",
 )
 def recalibrate(
-    columns: Columns,
+    columns: "Columns",
     file: Annotated[
         Path | None, typer.Argument(help="Rows with known targets, which did not train the model.")
     ] = None,
@@ -75,6 +71,15 @@ def recalibrate(
       calibjax recalibrate fit.csv --quantiles 'q*' --target sold --time week --segments shop
       calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
+    from calibjax._base.files import replacing
+    from calibjax._data import Data
+    from calibjax.cli._columns import Columns
+    from calibjax.cli._held_out import held_out, in_words
+    from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
+    from calibjax.cli._write_table import with_columns_of
+    from calibjax.frames import row_options
+    from calibjax.recalibration import as_normal, fit_recalibrator
+
     _check_files(file, apply, out, save, load)
     of_fits: dict[str, object] = {"target": columns.target, "event": columns.event}
     of_fits |= {"method": method, "cluster": cluster, "time": time, "segments": segments}
@@ -151,8 +156,10 @@ def recalibrate(
             echo("\n".join([*blocks, *written]))
 
 
-def _below_zero(new: Distribution, mended: Distribution) -> list[str]:
+def _below_zero(new: "Distribution", mended: "Distribution") -> list[str]:
     """A line about rows that a map brought below 0, where no forecast is."""
+    import jax
+
     if not mended.has_known_quantiles:
         return []
     before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, mended))
@@ -165,7 +172,7 @@ def _below_zero(new: Distribution, mended: Distribution) -> list[str]:
     ]
 
 
-def _method_of(columns: PredictionColumns, method: str | None, looks_beside: bool) -> str:
+def _method_of(columns: "PredictionColumns", method: str | None, looks_beside: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
     if columns.kind != "mean":
         return method or "auto"
@@ -181,6 +188,8 @@ def _method_of(columns: PredictionColumns, method: str | None, looks_beside: boo
 def _check_files(
     file: Path | None, apply: Path | None, out: Path | None, save: Path | None, load: Path | None
 ) -> None:
+    from calibjax.cli._write_table import WRITTEN
+
     if (file is None) == (load is None):
         got = "neither" if file is None else "both"
         raise ValueError(f"A file of rows must be given, or --load with a kept map, got {got}.")

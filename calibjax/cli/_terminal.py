@@ -23,6 +23,8 @@ def one_line_errors() -> Iterator[None]:
     """
     try:
         yield
+    except ModuleNotFoundError as error:
+        _end(f"{error.name} is missing: pip install 'calibjax[cli]' brings it.")
     except OSError as error:
         _end(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
     except (TypeError, ValueError) as error:

@@ -1,6 +1,6 @@
 """Families of predictive distributions: a class in a file each, with its closed forms.
 
-`calibjax/__init__.py` imports every family from its own module.  Later rooms import the families
+`calibjax/__init__.pyi` takes every family from its own module.  Later rooms import the families
 that they construct, or know by their names, from this module.
 """
 

@@ -12,8 +12,8 @@ import calibjax
 def rooms(package: Path) -> dict[str, set[str]]:
     """Each file and folder of the package, and which others its code imports from."""
     found: dict[str, set[str]] = {}
-    for file in sorted(package.rglob("*.py")):
-        room = file.relative_to(package).parts[0].removesuffix(".py")
+    for file in sorted([*package.rglob("*.py"), package / "__init__.pyi"]):
+        room = file.relative_to(package).parts[0].partition(".")[0]
         modules = [
             node.module.split(".")
             for node in ast.walk(ast.parse(file.read_text()))
