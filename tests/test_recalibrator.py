@@ -17,6 +17,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
+from calibjax.recalibration import _cells
 from calibjax.recalibration._fit_recalibrator import OF_LABELS, candidates
 from calibjax.recalibration._label_curves import of_curves, venn_abers
 from calibjax.recalibration._penalised_regression import (
@@ -223,6 +224,34 @@ def test_losses_of_rows_of_several_events_that_are_left_out():
         logits = features[i] @ t[:3] + x[i] * (features[i] @ t[3:])
         exact.append(np.mean(np.logaddexp(0, logits) - happened[i] * logits))
     np.testing.assert_allclose(fit(slice(None)).left_out, exact, rtol=0.02, atol=2e-3)
+
+
+def test_cells_of_many_rows_fit_the_maps_of_the_rows(monkeypatch):
+    rng = np.random.default_rng(8)
+    n = 6000
+    logits = np.where(rng.random(n) < 0.1, np.inf, rng.normal(-2, 3, n))
+    logits[:600] = np.repeat(logits[:6], 100)
+    events = (rng.random(n) < np.minimum(expit(0.7 * logits + 0.4), 0.97)).astype(int)
+    predictions = cj.Bernoulli(expit(logits).astype(np.float32))
+    of_cells = cj.fit_recalibrator(predictions, events)
+    monkeypatch.setattr(_cells, "MOST_ROWS", n)
+    of_rows = cj.fit_recalibrator(predictions, events)
+    np.testing.assert_allclose(of_cells(predictions).probs, of_rows(predictions).probs, atol=2e-3)
+    a, b = dict(of_cells.fit.losses), dict(of_rows.fit.losses)
+    assert a.keys() == b.keys() and all(abs(a[name] - b[name]) < 1e-5 for name in a)
+    assert of_cells.fit.words[-20:] == of_rows.fit.words[-20:]
+
+
+def test_cells_keep_the_sums_of_their_rows():
+    rng = np.random.default_rng(9)
+    logits, weights, part = rng.normal(size=5000), rng.random(5000), rng.integers(0, 3, 5000)
+    events = rng.integers(0, 2, 5000)
+    cells = _cells.cells_of(logits, events, weights, np.ones(5000), part)
+    assert len(cells.logits) < 3000 and np.ptp(logits - cells.logits[cells.number]) < 0.02
+    assert np.all(cells.part[cells.number] == part) and np.all(cells.events[cells.number] == events)
+    for x, y in ((cells.logits, logits), (1 + cells.events, 1 + events)):
+        assert cells.weights @ x == pytest.approx(weights @ y, rel=1e-12)
+    assert np.sum(cells.weights**2 / cells.counts) == pytest.approx(weights @ weights, rel=1e-12)
 
 
 def test_spline_finds_a_wave_that_no_line_has():

@@ -151,7 +151,7 @@ class GroupCurve:
         x = scaled_logits(logits, self.centres, self.spreads)
         a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
         # Options that a row does not have stay away.
-        return jnp.where(probs > 0, from_logits(logits + a + b * x), 0.0)
+        return jnp.where(probs > 0, from_logits(jnp, logits + a + b * x), 0.0)
 
     def of_pit_map(self, g: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:
         """A map of the unit interval at levels, ``[n, K]``, after what segments move it by."""

@@ -8,7 +8,10 @@ points behind it.  Venn-Abers probabilities are found so for every rank of a new
 linear time.
 """
 
+import functools
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT, isotonic_frequencies
+from calibjax.recalibration._cells import Cells, cells_of
 from calibjax.recalibration._penalised_regression import (
     STRENGTHS,
     Regression,
@@ -29,6 +33,7 @@ from calibjax.recalibration._probability_maps import (
     LabelRows,
     Numbers,
     mixed_with_uniform,
+    softmax,
     with_floor,
 )
 
@@ -42,10 +47,10 @@ class BetaCurve:
 
     coefficients: Numbers
 
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        p, rest = of_curves(jnp, probs)
-        c, a, b = jnp.asarray(self.coefficients).T[:, None]
-        return from_logits(c + a * jnp.log(p) - b * jnp.log(rest))
+    def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+        p, rest = of_curves(xp, probs)
+        c, a, b = xp.asarray(self.coefficients).T[:, None]
+        return from_logits(xp, c + a * xp.log(p) - b * xp.log(rest))
 
 
 @struct
@@ -56,12 +61,10 @@ class SplineCurve:
     values: Numbers
     curvatures: Numbers
 
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        def of_curve(x, knots, values, curvatures):
-            return natural_spline(jnp, x, knots, values, curvatures)
-
-        curves = jax.vmap(of_curve, in_axes=(1, 0, 0, 0), out_axes=1)
-        return from_logits(curves(log_odds(jnp, probs), self.knots, self.values, self.curvatures))
+    def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+        spline = functools.partial(natural_spline, xp)
+        tables = self.knots, self.values, self.curvatures
+        return from_logits(xp, _each_curve(xp, spline, log_odds(xp, probs), *tables))
 
 
 def of_curves(xp: ModuleType, probs: ArrayT) -> tuple[ArrayT, ArrayT]:
@@ -85,11 +88,23 @@ def log_odds(xp: ModuleType, probs: ArrayT) -> ArrayT:
     return xp.log(p) - xp.log(rest)
 
 
-def from_logits(logits: jax.Array) -> jax.Array:
+def _each_curve(
+    xp: ModuleType, curve: Callable[..., ArrayT], x: ArrayT, *tables: Numbers
+) -> ArrayT:
+    """Curves with tables ``[c, k]``, each at its numbers of x ``[n, c]``."""
+    if xp is jnp:
+        of_all: Callable[..., ArrayT] = jax.vmap(curve, (1, *[0] * len(tables)), 1)
+        return of_all(x, *tables)
+    return xp.stack([curve(*of_one) for of_one in zip(x.T, *tables, strict=True)], axis=1)
+
+
+def from_logits(xp: ModuleType, logits: ArrayT) -> ArrayT:
     """Probabilities of all classes, from logits of curves; of many they are divided by sums."""
     if logits.shape[1] == 1:
-        return jax.nn.sigmoid(jnp.concatenate([-logits, logits], axis=1))
-    return jax.nn.softmax(jax.nn.log_sigmoid(logits), axis=1)
+        both = xp.concatenate([-logits, logits], axis=1)
+        of_jax: Any = jax.nn.sigmoid
+        return of_jax(both) if xp is jnp else xp.exp(-xp.logaddexp(-both, 0.0))
+    return softmax(xp, -xp.logaddexp(-logits, 0.0))
 
 
 def happened(rows: LabelRows, curve: int) -> np.ndarray:
@@ -97,25 +112,32 @@ def happened(rows: LabelRows, curve: int) -> np.ndarray:
     return rows.targets == (1 if rows.n_classes == 2 else curve)
 
 
-def _has_option(rows: LabelRows, curve: int) -> np.ndarray:
+def _has_option(rows: LabelRows, curve: int) -> np.ndarray | slice:
     """Which rows have the class of a curve, or all if there is none."""
     has_option = rows.probs[:, curve] > 0
-    is_used = rows.ragged and has_option.any()
-    return has_option if is_used else np.ones(len(has_option), bool)
+    return has_option if rows.ragged and has_option.any() else slice(None)
+
+
+def _cells_of_curves(raised: LabelRows, before: LabelRows | None = None) -> Iterator[Cells]:
+    """Rows, or cells of many, of the event of each curve; of ragged ones those with its class."""
+    logits = log_odds(np, raised.probs)
+    for c in range(logits.shape[1]):
+        used = slice(None) if before is None else _has_option(before, c)
+        of_rows = logits[:, c], happened(raised, c), raised.weights, raised.counts
+        yield cells_of(*(x[used] for x in of_rows))
 
 
 def fit_beta(rows: LabelRows) -> Fitted:
     """logit q = c + a ln p - b ln(1 - p) with a, b >= 0 (Kull 2017), of each class alone."""
     floor, raised = with_floor(rows)
-    kept = raised.kept()
-    p, rest = of_curves(np, kept.probs)
     coefficients, converged = [], True
-    for curve in range(p.shape[1]):
-        features = np.stack([np.ones(len(p)), np.log(p[:, curve]), -np.log(rest[:, curve])], axis=1)
+    for cells in _cells_of_curves(raised):
+        x = cells.logits
+        features = np.stack([np.ones_like(x), -np.logaddexp(0, -x), np.logaddexp(0, x)], axis=1)
         used = np.array([True, True, True])
         found = np.zeros(3)
         while True:
-            fit = logistic_regression(features[:, used], happened(kept, curve), kept.weights)
+            fit = logistic_regression(features[:, used], cells.events, cells.weights)
             found[:] = 0.0
             found[used] = fit.numbers
             negative = found[1:] < 0
@@ -133,12 +155,7 @@ def fit_beta(rows: LabelRows) -> Fitted:
 def fit_spline(rows: LabelRows) -> Fitted:
     """logit q a natural cubic spline of logit p, of each class alone, with a penalty on f''."""
     floor, raised = with_floor(rows)
-    kept = raised.kept()
-    x = log_odds(np, kept.probs)
-    before, fits = rows.kept(), []
-    for c in range(x.shape[1]):
-        used = _has_option(before, c)
-        fits.append(_spline(x[used, c], happened(kept, c)[used], kept.weights[used]))
+    fits = [_spline(cells) for cells in _cells_of_curves(raised, rows)]
     knots, values, curvatures, converged = zip(*fits, strict=True)
     steps = (
         floor,
@@ -148,12 +165,12 @@ def fit_spline(rows: LabelRows) -> Fitted:
     return Fitted(steps, all(converged), "8 knots, strength by cross-validation")
 
 
-def _spline(
-    x: np.ndarray, happened: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+def _spline(cells: Cells) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """Knots, values and curvatures there ``[k]``, and if the fit found a minimum."""
-    centre, spread = np.mean(x), max(float(np.std(x)), 1e-3)
-    knots = np.quantile((x - centre) / spread, _LEVELS)
+    x, counts = cells.logits, cells.counts
+    centre = np.average(x, weights=counts)
+    spread = max(float(np.sqrt(np.average((x - centre) ** 2, weights=counts))), 1e-3)
+    knots = (_quantiles(x, counts, _LEVELS) - centre) / spread
     # Knots that fall together, because predictions are few or equal, move apart a little.
     gap = max(1e-2, 1e-3 * (knots[-1] - knots[0]))
     knots = np.maximum.accumulate(knots - gap * np.arange(8)) + gap * np.arange(8)
@@ -164,14 +181,24 @@ def _spline(
     start, least = None, np.inf
     for strength in STRENGTHS:
         penalty = np.where(np.arange(8) < 2, 0.0, strength)
-        fit = logistic_regression(features, happened, weights, penalty, start)
+        fit = logistic_regression(
+            features, cells.events, cells.weights, penalty, start, counts=counts
+        )
         start = fit.numbers
-        loss = float(weights @ fit.left_out)
+        loss = float(cells.weights @ fit.left_out)
         if loss < least:
             best, least = fit, loss
     assert best is not None  # the losses are finite
     values, curvatures = basis @ best.numbers, curvature_of @ best.numbers
     return knots * spread + centre, values, curvatures / spread**2, best.converged
+
+
+def _quantiles(x: np.ndarray, counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Those of `np.quantile` if each number came so many times."""
+    order = np.argsort(x)
+    behind = np.cumsum(counts[order])
+    first_and_last = np.stack([behind - counts[order], behind - 1], axis=1).ravel()
+    return np.interp(levels * (behind[-1] - 1), first_and_last, np.repeat(x[order], 2))
 
 
 def _range(x: np.ndarray) -> str:
@@ -201,13 +228,13 @@ class IsotonicCurve:
     values: Numbers
     least: Numbers
 
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        x = scores_of(jnp, probs, self.least)
-        q = jax.vmap(jnp.interp, in_axes=(1, 0, 0), out_axes=1)(x, self.scores, self.values)
+    def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+        x = scores_of(xp, probs, self.least)
+        q = _each_curve(xp, xp.interp, x, self.scores, self.values)
         if q.shape[1] == 1:
-            return jnp.concatenate([1 - q, q], axis=1)
-        total = jnp.sum(q, axis=1, keepdims=True)
-        return jnp.where(total > 0, q / jnp.where(total > 0, total, 1.0), 1 / probs.shape[1])
+            return xp.concatenate([1 - q, q], axis=1)
+        total = xp.sum(q, axis=1, keepdims=True)
+        return xp.where(total > 0, q / xp.where(total > 0, total, 1.0), 1 / probs.shape[1])
 
 
 @struct
@@ -221,10 +248,10 @@ class VennAbersCurve:
     values: Numbers
     least: Numbers
 
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        x = scores_of(jnp, probs, self.least)[:, 0]
-        q = jnp.asarray(self.values)[jnp.searchsorted(jnp.asarray(self.edges), x)]
-        return jnp.stack([1 - q, q], axis=1)
+    def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+        x = scores_of(xp, probs, self.least)[:, 0]
+        q = xp.asarray(self.values)[xp.searchsorted(xp.asarray(self.edges), x)]
+        return xp.stack([1 - q, q], axis=1)
 
 
 def scores_of(xp: ModuleType, probs: ArrayT, least: ArrayLike) -> ArrayT:
@@ -243,10 +270,10 @@ def scores_of(xp: ModuleType, probs: ArrayT, least: ArrayLike) -> ArrayT:
 
 def fit_isotonic(rows: LabelRows) -> Fitted:
     """The nondecreasing curve of each class that is nearest to its frequencies (Zadrozny 2002)."""
-    kept, least = rows.kept(), _least(rows)
-    scores, curves = scores_of(np, kept.probs, least), []
+    least = _least(rows)
+    scores, curves = scores_of(np, rows.probs, least), []
     for curve in range(scores.shape[1]):
-        edges, events, count = _ties(scores[:, curve], happened(kept, curve), kept)
+        edges, events, count = _ties(scores[:, curve], happened(rows, curve), rows)
         values = np.repeat(isotonic_frequencies(events, count), 2)
         # Between equal values nothing is to be known.
         inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
@@ -262,11 +289,11 @@ def fit_isotonic(rows: LabelRows) -> Fitted:
 
 def fit_venn_abers(rows: LabelRows) -> Fitted:
     """Isotonic regression with the new row as an event and as none, of two classes (Vovk 2015)."""
-    kept, least = rows.kept(), _least(rows)
-    scores = scores_of(np, kept.probs, least)[:, 0]
-    edges, events, count = _ties(scores, happened(kept, 0), kept)
+    least = _least(rows)
+    scores = scores_of(np, rows.probs, least)[:, 0]
+    edges, events, count = _ties(scores, happened(rows, 0), rows)
     # One more row counts as one of the rows of equal weights.
-    unit = count.sum() / kept.size()
+    unit = count.sum() / rows.size()
     at, between = venn_abers(events / unit, count / unit)
     # Below, at, between, at, …, above.
     values = np.append(np.stack([between[:-1], at], axis=1), between[-1])

@@ -43,6 +43,7 @@ def logistic_regression(
     offset: np.ndarray | None = None,
     part: np.ndarray | None = None,
     slopes: Slopes | None = None,
+    counts: np.ndarray | float = 1.0,
 ) -> Regression:
     """The numbers t ``[A + B]`` with the least mean log loss, plus sum_j penalty_j t_j^2.
 
@@ -59,6 +60,7 @@ def logistic_regression(
         offset: o, of the shape of `happened`.
         part: the number of the part of each row, or None.
         slopes: b and x.
+        counts: for how many equal rows each one stands, of which one is left out, ``[n]``.
     """
     n, share = len(weights), weights / weights.sum()
     y = np.asarray(happened, float).reshape(n, -1)
@@ -114,7 +116,7 @@ def logistic_regression(
         t, logits, least = trial, moved, new
     g, h = derivatives(logits)
     if part is None:
-        a, c = _moves_alone(features, b, np.linalg.inv(curvature(h)), g, h)
+        a, c = _moves_alone(features, b, np.linalg.inv(curvature(h)), g / counts, h / counts)
         moves = a[:, None] + c[:, None] * x
     else:
         moves = np.zeros((n, x.shape[1]))

@@ -7,7 +7,7 @@ temperature, slopes of each class, and a matrix.
 
 import functools
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from calibjax._base.struct import struct
 from calibjax._data import in_dtype
 from calibjax._numbers import ArrayT, dot
 from calibjax.distributions import LEAST_OF_CLASS
+from calibjax.recalibration._cells import Cells, cells_of
 
 #: Numbers of a map: of NumPy from a fit, and traced where it is used.
 Numbers = jax.Array | np.ndarray
@@ -28,16 +29,18 @@ _LEAST_ABSENT = 1e-37
 
 
 class LabelRows(NamedTuple):
-    """Probabilities ``[n, m]`` in float64, labels and weights; a row of weight 0 is left out.
+    """Probabilities ``[n, m]`` in float64, labels and positive weights.
 
-    `ragged` says that zeros are no probabilities, but classes that a row does not have, and that
-    what is up to `LEAST_OF_CLASS` is 0.  `by_one` says that an event was given by one number, from
-    1 - p of which nothing more is known.
+    `counts` says for how many rows of equal weights each one stands.  `ragged` says that zeros are
+    no probabilities, but classes that a row does not have, and that what is up to `LEAST_OF_CLASS`
+    is 0.  `by_one` says that an event was given by one number, from 1 - p of which nothing more is
+    known.
     """
 
     probs: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
+    counts: np.ndarray
     ragged: bool = False
     by_one: bool = False
 
@@ -50,17 +53,28 @@ class LabelRows(NamedTuple):
         """Up to this a number is the probability 0."""
         return LEAST_OF_CLASS if self.ragged else 0.0
 
-    def kept(self) -> "LabelRows":
-        """The rows whose weight is not 0."""
-        keep = self.weights > 0
-        return self._replace(
-            probs=self.probs[keep], targets=self.targets[keep], weights=self.weights[keep]
-        )
+    def at(self, chosen: np.ndarray) -> "LabelRows":
+        """Some of the rows."""
+        rows = self.probs[chosen], self.targets[chosen], self.weights[chosen], self.counts[chosen]
+        return LabelRows(*rows, self.ragged, self.by_one)
 
     def size(self) -> float:
         """How many rows of equal weights have a mean as exact as that of these (Kish 1965)."""
         total = np.sum(self.weights)
-        return float(total * (total / np.sum(np.square(self.weights))))
+        return float(total * (total / np.sum(np.square(self.weights) / self.counts)))
+
+    def pooled(self, part: np.ndarray | None = None) -> tuple["LabelRows", Cells | None]:
+        """Rows of two classes with cells as rows, and the cells; of others None."""
+        if self.n_classes != 2 or self.ragged:
+            return self, None
+        with np.errstate(divide="ignore"):  # of probabilities 0 and 1, which are cells
+            logits = np.log(self.probs[:, 1]) - np.log(self.probs[:, 0])
+        cells = cells_of(logits, self.targets, self.weights, self.counts, part)
+        if len(cells.logits) == len(logits):
+            return self, None
+        probs = np.exp(-np.logaddexp(0.0, np.stack([cells.logits, -cells.logits], axis=1)))
+        rows = LabelRows(probs, cells.events, cells.weights, cells.counts, by_one=self.by_one)
+        return rows, cells
 
     def of_targets(self, probs: np.ndarray | None = None) -> np.ndarray:
         """The probabilities of the targets, ``[n]``."""
@@ -98,12 +112,12 @@ class Scaling:
     weight: Numbers
     bias: Numbers
 
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        logs = jnp.log(probs)
-        weight, bias = jnp.asarray(self.weight), jnp.broadcast_to(self.bias, logs.shape)
+    def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+        logs = xp.log(probs)
+        weight, bias = xp.asarray(self.weight), xp.broadcast_to(self.bias, logs.shape)
         if weight.ndim == 2:
-            return jax.nn.softmax(dot(logs, weight.T) + bias, axis=1)
-        return jax.nn.softmax(jnp.broadcast_to(weight, logs.shape) * logs + bias, axis=1)
+            return softmax(xp, (dot if xp is jnp else np.dot)(logs, weight.T) + bias)
+        return softmax(xp, xp.broadcast_to(weight, logs.shape) * logs + bias)
 
 
 @struct
@@ -112,8 +126,8 @@ class MixedWithUniform:
 
     share: Numbers
 
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        share = jnp.asarray(self.share)
+    def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+        share = xp.asarray(self.share)
         return (1 - share) * probs + share / probs.shape[1]
 
 
@@ -124,16 +138,19 @@ class Average:
     weights: Numbers
     maps: tuple[tuple, ...]
 
-    def __call__(self, probs: jax.Array) -> jax.Array:
-        return jnp.tensordot(
-            self.weights, jnp.stack([apply(steps, probs) for steps in self.maps]), axes=1
+    def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+        return xp.tensordot(
+            self.weights, xp.stack([apply(steps, probs, xp) for steps in self.maps]), axes=1
         )
 
 
-def apply(steps: tuple, probs: jax.Array) -> jax.Array:
-    """What all steps make of probabilities, one after another."""
+def apply(steps: tuple, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
+    """What all steps make of probabilities, one after another.
+
+    `xp` is NumPy where a fit is judged, which compiles nothing, and jax.numpy where it is used.
+    """
     for step in steps:
-        probs = step(probs)
+        probs = step(probs, xp)
     return probs
 
 
@@ -143,10 +160,18 @@ def of_present(xp: ModuleType, recalibrated: ArrayT, probs: ArrayT) -> ArrayT:
     return found / xp.sum(found, axis=1, keepdims=True)
 
 
+def softmax(xp: ModuleType, logits: ArrayT) -> ArrayT:
+    """Probabilities proportional to exp(logits), over the last axis."""
+    of_jax: Any = jax.nn.softmax
+    if xp is jnp:
+        return of_jax(logits, axis=1)
+    powers = xp.exp(logits - xp.max(logits, axis=1, keepdims=True))
+    return powers / xp.sum(powers, axis=1, keepdims=True)
+
+
 def run(steps: tuple, probs: np.ndarray, ragged: bool = False) -> np.ndarray:
-    """What a map makes of probabilities of NumPy, in float64, padded to a bucket."""
-    rows = filled_up(probs).astype(jnp.result_type(float))
-    recalibrated = np.asarray(apply_jit(steps, rows), np.float64)[: len(probs)]
+    """What a map makes of probabilities of NumPy, in float64."""
+    recalibrated = apply(steps, probs, np)
     return of_present(np, recalibrated, probs) if ragged else recalibrated
 
 
@@ -157,17 +182,17 @@ def apply_jit(steps: tuple, probs: jax.Array) -> jax.Array:
 
 
 def with_floor(rows: LabelRows) -> tuple[Floor, LabelRows]:
-    """The rule for zeros, and the rows after it.
+    """The rule for zeros, and the rows, or the cells of many, after it.
 
     Zeros become half of the smallest positive probability, if there are zeros in these rows: a zero
     means "rarer than whatever the model gives a number to".  Without this rule one target of
     probability 0 decides over the whole fit.  Classes that a row does not have are next to nothing.
     """
-    kept = rows.kept().probs
-    positive, n_probs = kept[kept > rows.zero], np.sum(kept > 0) if rows.ragged else kept.size
+    probs = rows.probs
+    positive, n_probs = probs[probs > rows.zero], np.sum(probs > 0) if rows.ragged else probs.size
     least = max(positive.min() / 2, _LEAST) if positive.size < n_probs else _LEAST
     floor = Floor(np.array(least), np.array(_LEAST_ABSENT if rows.ragged else least))
-    return floor, rows._replace(probs=floor(rows.probs, np))
+    return floor, rows._replace(probs=floor(probs, np)).pooled()[0]
 
 
 def mixed_with_uniform(rows: LabelRows) -> MixedWithUniform:
@@ -188,18 +213,11 @@ class _Penalty(NamedTuple):
     bias: float = 0.0
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities proportional to exp(logits), over the last axis."""
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
 def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
     """The s = 1 / T of the least loss of softmax(s log p), if it is inside, and T in words.
 
     The loss is convex in s.  Newton's steps stay inside of an interval that has the minimum.
     """
-    rows = rows.kept()
     share = rows.weights / rows.weights.sum()
     logs = np.log(rows.probs)
     of_target = share @ rows.of_targets(logs)
@@ -208,7 +226,7 @@ def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
     if np.all(rows.of_targets(logs) == logs.max(axis=1)) and not np.all(logs == logs[:, :1]):
         return np.array(high), False, f"T = {1 / high:.3g}"
     for _ in range(100):
-        p = _softmax(s * logs)
+        p = softmax(np, s * logs)
         means = np.einsum("nm,nm->n", p, logs)
         slope = share @ means - of_target
         curvature = share @ np.einsum("nm,nm->n", p, np.square(logs - means[:, None]))
@@ -258,7 +276,7 @@ def _after_temperature(rows: LabelRows, penalty: _Penalty, is_full: bool) -> Fit
     slope, _, _ = _slope_of_likelihood(raised)
     mixed = mixed_with_uniform(rows)
     share = np.asarray(mixed.share)
-    tempered = (1 - share) * _softmax(slope * np.log(raised.probs)) + share / rows.n_classes
+    tempered = (1 - share) * softmax(np, slope * np.log(raised.probs)) + share / rows.n_classes
     fitted = _scaling_of(raised._replace(probs=tempered), penalty, is_full)
     first = floor, Scaling(slope, np.array(0.0)), mixed
     return fitted._replace(steps=(*first, *fitted.steps, mixed))
@@ -273,7 +291,7 @@ def _scaling_of(rows: LabelRows, penalty: _Penalty, is_full: bool) -> Fitted:
     # These parts of SciPy would make `import calibjax` a third of a second longer.
     from scipy.optimize import minimize
 
-    rows, m, dtype = rows.kept(), rows.n_classes, jnp.result_type(float)
+    m, dtype = rows.n_classes, jnp.result_type(float)
     ones = np.eye(m) if is_full else np.ones(m)
     strengths = np.where(ones > 0, penalty.diagonal, penalty.others)
     strengths = np.append(strengths.ravel(), np.full(m, penalty.bias))
