@@ -108,7 +108,7 @@ def power_cases() -> dict[str, Case]:
             normal(groups, shift=0.4 * np.sin(2 * np.pi * height)), groups, {}, quarters
         ),
         "events, one station higher": Case(events(groups, shift=0.6 * in_c), groups, {}, station),
-        "ten classes, one station too sure": Case(
+        "ten classes, one station over-confident": Case(
             classes(groups, temperature=np.where(in_c, 1.5, 1.0)), groups, {}, station
         ),
     }

@@ -9,7 +9,7 @@ Ten names are most of what people need:
 `skce_confidence_interval`  how far off a model is
 `compare_calibration`       which of several models is better calibrated
 `segment_test`              for whom a model is wrong
-`fit_recalibrator`          a map that mends it, and `cross_fit` to judge such maps
+`fit_recalibrator`          a map that recalibrates it, and `cross_fit` to judge such maps
 `CalibrationMonitor`        is it still calibrated, asked after every batch
 `reliability_curve`         what a picture shows; `pit_curve` for numbers
 `decompose_score`           how much of a score is calibration

@@ -5,8 +5,8 @@
 
 A small network reads digits of which 40 % of the pixels are kept.  Trained to the end, it is right
 less often than it says.  One number, fitted on other images, divides its logits: it changes no
-decision, and the second evaluation shows what it mends, and what it does not.  Half a minute on two
-CPU cores.
+decision, and the second evaluation shows what it repairs, and what it does not.  Half a minute on
+two CPU cores.
 """
 
 import argparse

@@ -141,7 +141,7 @@ def test_factors_of_spreads(factor, n_draws):
 
 
 def with_atoms(kind, rng, n=200, n_draws=20, sharper=1.0):
-    """True values and draws of right posteriors, or of such that are so much too sure."""
+    """True values and draws of right posteriors, or of such that are so strongly over-confident."""
     odds = rng.beta(1, 1, n)
     odds = odds / (1 - odds)
     p = odds / (1 + odds)

@@ -42,7 +42,7 @@ def tested(monkeypatch):
 
 
 def frame_of(n=N, seed=0):
-    """Predictions of all kinds that are too sure, and what is beside them in a file."""
+    """Predictions of all kinds that are over-confident, and what is beside them in a file."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=n)
     logits = np.stack([x, -x, rng.normal(size=n)], axis=1)
@@ -114,7 +114,7 @@ def targets_of(frame, options):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
-def test_mended_columns(tested, rows, tmp_path, kind, ending):
+def test_recalibrated_columns(tested, rows, tmp_path, kind, ending):
     options, method, names, family, numbers = KINDS[kind]
     new, out, kept = (tmp_path / x for x in (f"new{ending}", f"out{ending}", "map.json"))
     frame = frame_of(seed=1)
@@ -174,9 +174,10 @@ def test_what_is_printed(tested, rows):
     frame = frame_of()
     predictions = cj.Categorical(frame["p_a", "p_b", "p_c"].to_numpy().astype(np.float32))
     targets = targets_of(frame, PROBS)
-    mended = cj.cross_fit(predictions, targets, "svs", 5)
+    recalibrated = cj.cross_fit(predictions, targets, "svs", 5)
     scores = [
-        -np.mean(np.log(np.asarray(p.probs)[np.arange(N), targets])) for p in (predictions, mended)
+        -np.mean(np.log(np.asarray(p.probs)[np.arange(N), targets]))
+        for p in (predictions, recalibrated)
     ]
     assert scores[1] < scores[0]
     for words in (
@@ -186,7 +187,7 @@ def test_what_is_printed(tested, rows):
         rf"after +{scores[1]:.4g} +0.4",
     ):
         assert re.search(words, done.stdout), words
-    np.testing.assert_allclose(tested[1].predictions.probs, mended.probs)
+    np.testing.assert_allclose(tested[1].predictions.probs, recalibrated.probs)
     found = json.loads(run(rows, *PROBS, "--method", "svs", "--json").stdout)
     assert found["method"] == "svs" and found["n_rows"] == N
     np.testing.assert_allclose(found["held_out"]["after"]["score"], scores[1], rtol=1e-5)
@@ -236,8 +237,8 @@ def test_times_segments_and_covariates(tested, rows, tmp_path):
     recalibrator = cj.fit_recalibrator(quantiles, targets, "conditional", **known)
     found = pl.read_csv(out)["q10", "q50", "q90"].to_numpy()
     np.testing.assert_allclose(found, recalibrator(*read(frame)).values, rtol=1e-5)
-    mended = cj.cross_fit(quantiles, targets, "conditional", 5, **known)
-    np.testing.assert_allclose(tested[1].predictions.values, mended.values, rtol=1e-5)
+    recalibrated = cj.cross_fit(quantiles, targets, "conditional", 5, **known)
+    np.testing.assert_allclose(tested[1].predictions.values, recalibrated.values, rtol=1e-5)
     assert np.unique(tested[1].clusters).size == 12 and tested[1].times is None
     again = tmp_path / "again.csv"
     assert run("--load", kept, "--apply", new, "--out", again).exit_code == 0
@@ -392,7 +393,7 @@ def test_recalibrate_as_the_library_does(rows):
     frame = frame_of()
     predictions = cj.Categorical(frame["p_a", "p_b", "p_c"].to_numpy().astype(np.float32))
     targets = targets_of(frame, PROBS)
-    mended = cj.cross_fit(predictions, targets, "auto", 5)
-    for name, p in (("before", predictions), ("after", mended)):
+    recalibrated = cj.cross_fit(predictions, targets, "auto", 5)
+    for name, p in (("before", predictions), ("after", recalibrated)):
         test = cj.calibration_test(jax.random.key(3), p, targets)
         np.testing.assert_allclose(found[name]["pvalue"], test.pvalue, rtol=1e-5)

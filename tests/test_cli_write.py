@@ -32,7 +32,7 @@ def fitted(tmp_path_factory):
 
 
 def applied(fitted, path, *options):
-    """The path of the mended file."""
+    """The path of the recalibrated file."""
     out = path.with_name(f"out{path.suffix}")
     options = "--load", fitted[0], "--prob", "p", *options, "--apply", path, "--out", out
     done = CliRunner().invoke(app, ["recalibrate", *map(str, options)])

@@ -50,11 +50,11 @@ def test_events_that_are_too_rarely_predicted():
 
 def test_sureness():
     found, p, targets = of_events(2 * LOGITS, special.expit(LOGITS), temperature=2.0)
-    assert found[0].name == "too sure" and found[0].explained > 0.75 and found[0].is_sureness
+    assert found[0].name == "over-confident" and found[0].explained > 0.75 and found[0].is_sureness
     assert found[0].predicted == pytest.approx(np.maximum(p, 1 - p).mean())
     assert found[0].observed == pytest.approx(((p > 0.5) == targets).mean())
     found, *_ = of_events(LOGITS / 2, special.expit(LOGITS), temperature=0.5)
-    assert found[0].name == "not sure enough" and found[0].is_main
+    assert found[0].name == "under-confident" and found[0].is_main
 
 
 def test_a_temperature_that_mends_nothing_is_not_the_error():
@@ -227,7 +227,7 @@ def test_the_verdict_says_which_way(name):
         found = cj.evaluate(special.expit(LOGITS - 1), happened)
         assert "): too low (predicted" in found.verdict
         assert found.to_dict()["directions"][0]["name"] == "too low"
-        assert "too sure" not in found.verdict
+        assert "over-confident" not in found.verdict
     elif name == "quantiles":
         values = (means[:, None] + 0.6 * stats.norm.ppf(QUANTILES)).astype(np.float32)
         found = cj.evaluate(cj.Quantiles(values, tuple(QUANTILES)), targets)

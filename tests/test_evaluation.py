@@ -157,15 +157,15 @@ def test_inputs_of_other_kinds():
 def test_the_verdict(evaluation):
     assert evaluation.rejected and evaluation.pvalue == pytest.approx(0.001)
     assert re.match(
-        r"Not calibrated \(p = 0.001, 120 rows\): too sure \(the most likely class: predicted "
-        r"[\d.]+% on average, observed [\d.]+%\), about as far off as if its logits were [\d.]+ "
-        r"times too large; (worst|clearest) where '\w+' gets .* \(\d+ rows\)",
+        r"Not calibrated \(p = 0.001, 120 rows\): over-confident \(the most likely class: "
+        r"predicted [\d.]+% on average, observed [\d.]+%\), about as far off as if its "
+        r"logits were [\d.]+ times too large; (worst|clearest) where '\w+' gets .* \(\d+ rows\)",
         evaluation.verdict,
     )
     temperature = float(evaluation.effect.equivalent.temperature)
     assert 1.5 < temperature < 6
     printed = repr(evaluation)
-    for name in ("SKCE", "equivalent temperature", "accuracy", "ECE", "too sure", "To cite: "):
+    for name in "SKCE", "equivalent temperature", "accuracy", "ECE", "over-confident", "To cite: ":
         assert name in printed
     assert "<pre>" in evaluation._repr_html_()
 
@@ -180,7 +180,7 @@ def test_measures_are_those_of_scikit_learn(evaluation):
     assert measures["Brier score"].value == pytest.approx(brier, rel=1e-5)
     confidence = cj.top_label(evaluation.predictions, evaluation.targets)
     assert measures["top-label ECE"].value == pytest.approx(float(cj.ece(*confidence)), rel=1e-5)
-    # A model that is too sure expects to be better than it is.
+    # A model that is over-confident expects to be better than it is.
     assert measures["accuracy"].value < measures["accuracy"].if_calibrated[0]
     assert measures["log score"].value > measures["log score"].if_calibrated[1]
     # Targets that follow the predictions have the mean of p_max for an accuracy.
@@ -273,7 +273,7 @@ def direction(name, explained):
     return Direction(name, 0.7, 0.6, "of the test", 9.0, explained)
 
 
-TOO_SURE, NOT_SURE = direction("too sure", 0.9), direction("not sure enough", 0.9)
+TOO_SURE, NOT_SURE = direction("over-confident", 0.9), direction("under-confident", 0.9)
 
 
 def said(
@@ -319,13 +319,17 @@ VERDICTS = {
     ),
     "a bound": (
         {"best": 100.0, "found": [TOO_SURE]},
-        "too sure (of the test), its best temperature is at least 100, about as far",
+        "over-confident (of the test), its best temperature is at least 100, about as far",
         "",
     ),
-    "too sure": ({"best": 3.0, "found": [TOO_SURE]}, "too sure (of the test), about as far", ""),
-    "not sure enough": (
+    "over-confident": (
+        {"best": 3.0, "found": [TOO_SURE]},
+        "over-confident (of the test), about as far",
+        "",
+    ),
+    "under-confident": (
         {"best": 0.01, "found": [NOT_SURE]},
-        "not sure enough (of the test), its logits should be at least 100 times as",
+        "under-confident (of the test), its logits should be at least 100 times as",
         "",
     ),
     "far off": ({"temperature": jnp.inf}, "farther off than any temperature", ""),
@@ -333,11 +337,11 @@ VERDICTS = {
     "a temperature that is not the error": (
         {"best": 0.946, "temperature": 1.1},
         "in places or in shape",
-        "logits should|not sure enough|as if",
+        "logits should|under-confident|as if",
     ),
     "a temperature beside the error": (
-        {"best": 0.946, "temperature": 1.1, "found": [direction("not sure enough", 0.2)]},
-        "not sure enough (of the test), which is less than half of the error",
+        {"best": 0.946, "temperature": 1.1, "found": [direction("under-confident", 0.2)]},
+        "under-confident (of the test), which is less than half of the error",
         "logits should",
     ),
     # A shift is told as a temperature if the best one is as large.
@@ -349,7 +353,7 @@ VERDICTS = {
     "a smaller one": ({"best": 1.3, "found": [SHIFT]}, "too low (of the test)", "as if"),
     "another side": ({"best": 0.84, "found": [SHIFT]}, "too low (of the test)", "as if"),
     "sureness": ({"best": 1.3, "found": [TOO_SURE]}, "as if", ""),
-    "any size": ({"best": 2.0, "found": [TOO_SURE], "high": jnp.inf}, "too sure", "as if"),
+    "any size": ({"best": 2.0, "found": [TOO_SURE], "high": jnp.inf}, "over-confident", "as if"),
 }
 
 
@@ -507,13 +511,13 @@ def test_the_report(evaluation, tmp_path):
     assert " ".join(evaluation.verdict.split()) in " ".join(page.text.split())
     assert text.count("<svg") == text.count('role="img"') == 4
     # Sections without data are absent.
-    assert "Would a few numbers mend it?" not in page.text and "CRPS" not in page.text
+    assert "What would a recalibration gain?" not in page.text and "CRPS" not in page.text
 
 
 def test_the_report_folds_kernels_away_and_names_them_in_words(evaluation):
     lines = lines_of_kernels(evaluation.test, 0.05)
     assert lines[0]["name"].startswith("which class comes, among predictions within 0.")
-    assert lines[-1]["name"].startswith("whether it is too sure (log p of what comes), among")
+    assert lines[-1]["name"].startswith("whether it is over-confident (log p of what comes), among")
     assert "log_probability_of" in lines[-1]["technical"]
     numbers = cj.default_kernels(cj.Normal(np.arange(9.0, dtype=np.float32), np.ones(9)))
     assert [kernel_in_words(kernel) for kernel in numbers][::4] == [

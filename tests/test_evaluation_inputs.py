@@ -95,17 +95,17 @@ ERRORS = {
     "rounding below zero": (
         lambda: ([-1e-12, 0.2], [0, 1]),
         None,
-        r"row 0: .* got -1e-12; rounding errors are mended by numpy.clip",
+        r"row 0: .* got -1e-12; rounding errors are removed by numpy.clip",
     ),
     "rounding above one": (
         lambda: ([1 + 1e-9, 0.2], [0, 1]),
         None,
-        r"row 0: .* got 1.000000001; rounding errors are mended by numpy.clip",
+        r"row 0: .* got 1.000000001; rounding errors are removed by numpy.clip",
     ),
     "rounding in a row": (
         lambda: ([[0.5, 0.5], [-1e-12, 1.0]], [0, 1]),
         None,
-        r"row 1: .* got -1e-12; rounding errors are mended by numpy.clip",
+        r"row 1: .* got -1e-12; rounding errors are removed by numpy.clip",
     ),
 }
 

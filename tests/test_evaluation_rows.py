@@ -93,7 +93,7 @@ def test_files_of_hidden_targets(of_hidden):
     text = of_hidden.to_html()
     assert "“If calibrated” is where the number would lie" in text
     assert text.count("<svg") == 1 and "random signs and sizes" in text
-    assert "Would a few numbers" not in text
+    assert "What would a recalibration gain?" not in text
 
 
 def test_times_of_censoring_make_the_test_exact(lifetimes):

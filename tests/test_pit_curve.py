@@ -27,7 +27,7 @@ def test_the_curve_of_the_pit():
     low, high = np.asarray(curve.difference_low), np.asarray(curve.difference_high)
     assert (low <= 0).all() and (high >= 0).all()
     np.testing.assert_allclose([low[0], high[0], low[-1], high[-1]], 0, atol=1e-6)
-    # Twice too sure: more targets in the tails than the band allows.
+    # Twice over-confident: more targets in the tails than the band allows.
     assert curve.density[0] > curve.density_high[0]
 
 

@@ -336,5 +336,5 @@ def test_cifar10_networks_are_not_calibrated(network, reference_folder, key):
     np.testing.assert_allclose(few.pvalue, 1 / 1000, rtol=1e-6)
     result = cj.calibration_test(key, predictions, labels)
     np.testing.assert_allclose(result.members.pvalues, 1 / 1000, rtol=1e-6)
-    # They are too sure, which log p(y) sees best.
+    # They are over-confident, which log p(y) sees best.
     assert "log_probability_of" in repr(result)

@@ -28,7 +28,9 @@ def test_readme_code_runs(capsys):
         for block in blocks:
             exec(compile(block, str(README), "exec"), namespace)
     verdict, error, pvalue, tempered = capsys.readouterr().out.splitlines()
-    assert verdict.startswith("Not calibrated (p = 0.001, 1000 rows): too sure (the most likely")
+    assert verdict.startswith(
+        "Not calibrated (p = 0.001, 1000 rows): over-confident (the most likely"
+    )
     assert "logits were 1.4 times too large" in verdict
     assert 0.005 < float(error) < 0.05 and abs(float(tempered)) < 0.1 * float(error)
     assert abs(float(pvalue) - 0.001) < 1e-6

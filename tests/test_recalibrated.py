@@ -506,7 +506,7 @@ def test_samples_stay_samples_in_their_order():
 
 
 @pytest.mark.parametrize("form", ["values", "samples"])
-def test_mended_values_keep_a_lower_bound(form, tmp_path):
+def test_recalibrated_values_keep_a_lower_bound(form, tmp_path):
     """Forecasts and targets of 0 and more, which are too narrow: widened, some go below 0."""
     base = QUANTILES if form == "values" else EMPIRICAL
     values = np.asarray(getattr(base, form))
@@ -549,7 +549,7 @@ def test_auto_leaves_calibrated_forecasts_nearly_alone():
     assert np.mean(np.abs(change)) < 0.03
 
 
-def test_mended_forecasts_are_judged_like_all_others(key):
+def test_recalibrated_forecasts_are_judged_like_all_others(key):
     recalibrated = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
     assert cj.calibration_test(key, NORMAL, TARGETS, n_resamples=99).pvalue < 0.05
     # These rows fitted it, so that the p-value is rather too large.
@@ -682,7 +682,7 @@ def test_counts_beyond_a_table_are_no_class_of_it():
 
 
 @pytest.mark.parametrize("method", ["auto", *PIT_MAP_FITS, "conditional"])
-def test_overdispersed_counts_are_mended(method):
+def test_overdispersed_counts_are_recalibrated(method):
     recalibrator = cj.fit_recalibrator(POISSON, OVERDISPERSED, method, where=np.arange(N) < 250)
     recalibrated = recalibrator(POISSON)
     assert type(recalibrated) is cj.Ordinal and recalibrated.probs.shape == (N, 65)

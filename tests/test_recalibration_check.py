@@ -59,9 +59,9 @@ def tested(monkeypatch, keys):
 
 def test_a_sentence(tested):
     check = check_of(PREDICTIONS, LABELS)
-    mended = cj.cross_fit(PREDICTIONS, LABELS, "sms", 5)
-    np.testing.assert_array_equal(tested[0].probs[:N], mended.probs)
-    before, after = (loss_of(p) for p in (TOO_SURE, mended.probs))
+    recalibrated = cj.cross_fit(PREDICTIONS, LABELS, "sms", 5)
+    np.testing.assert_array_equal(tested[0].probs[:N], recalibrated.probs)
+    before, after = (loss_of(p) for p in (TOO_SURE, recalibrated.probs))
     assert after < before
     np.testing.assert_allclose([check.before, check.after], [before, after], rtol=1e-5)
     numbers = f"from {before:.3g} to {after:.3g} on rows that did not fit it"
@@ -121,7 +121,7 @@ def test_many_numbers(monkeypatch):
 
 
 def test_impossible_targets():
-    """The log score as it is is infinite, and mended it is not."""
+    """The log score as it is is infinite, and recalibrated it is not."""
     probs = np.where(TOO_SURE < 0.1, 0, TOO_SURE)
     probs /= probs.sum(axis=1, keepdims=True)
     check = check_of(cj.Categorical(probs.astype(np.float32)), LABELS)
@@ -136,14 +136,14 @@ def test_a_temperature_and_the_best_method_of_labels(keys):
     assert found[1].pvalue == check.pvalue and found[1].after == check.after
     assert all(key is KEY for key in keys)
     for one in found:
-        mended = cj.cross_fit(PREDICTIONS, LABELS, one.method, 5)
-        expected = [loss_of(TOO_SURE), loss_of(mended.probs)]
+        recalibrated = cj.cross_fit(PREDICTIONS, LABELS, one.method, 5)
+        expected = [loss_of(TOO_SURE), loss_of(recalibrated.probs)]
         np.testing.assert_allclose([one.before, one.after], expected, rtol=1e-5)
         assert one.words
 
 
 def test_a_temperature_of_numbers():
-    """Of vectors, too, which no map of the unit line mends: each fold has that of the others."""
+    """Of vectors, too, which no map of the unit interval repairs: each fold has another."""
     targets = (1.5 * RNG.normal(size=(N, 2))).astype(np.float32)
     p = cj.MultivariateNormalDiag(np.zeros((N, 2), np.float32), np.ones((N, 2), np.float32))
     (found,) = _recalibration_check.recalibration_checks(KEY, Data(p, targets), 999)

@@ -33,7 +33,7 @@ MANY = [name for name in BINARY if name != "venn_abers"]
 
 
 def _data(m=M, n=N, seed=0):
-    """Logits of a model that is too sure, and labels."""
+    """Logits of a model that is over-confident, and labels."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n, m))
     labels = np.argmax(logits + rng.gumbel(size=(n, m)), axis=1)

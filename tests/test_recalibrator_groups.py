@@ -36,7 +36,7 @@ def divergence(probs):
     return np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
 
 
-def test_planted_errors_are_mended():
+def test_planted_errors_are_repaired():
     recalibrator = fitted("beta")
     recalibrated = recalibrator(PREDICTIONS, GROUPS).probs
     common = cj.fit_recalibrator(PREDICTIONS, EVENTS, "beta")(PREDICTIONS).probs

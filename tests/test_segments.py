@@ -271,11 +271,11 @@ def test_scores_of_gamma_variables():
 @pytest.mark.parametrize(
     ("observed", "words"),
     [
-        (-0.2, "much too sure"),
-        (0.16, "much too sure"),
-        (0.84, "too sure, logits should be about 0.84 times as large"),
-        (1.2, "not sure enough, logits should be about 1.2 times as large"),
-        (1.6, "far from sure enough"),
+        (-0.2, "strongly over-confident"),
+        (0.16, "strongly over-confident"),
+        (0.84, "over-confident, logits should be about 0.84 times as large"),
+        (1.2, "under-confident, logits should be about 1.2 times as large"),
+        (1.6, "strongly under-confident"),
     ],
 )
 def test_only_factors_near_1_are_stated(observed, words):

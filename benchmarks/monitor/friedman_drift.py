@@ -125,7 +125,7 @@ def section(result: Mapping[str, Any]) -> str:
         f"{rows[0]['n_streams']} streams without an earlier alarm, and 0 is the first row after "
         "the drift. In the local drift 1.6 % of the first 833 rows are wrong, so that 62 rows pass "
         "before the first of them comes, on average.\n\n"
-        "The network of the paper is too sure before the drift already (`fit_temperature` says "
+        "The network of the paper is over-confident before the drift (`fit_temperature` says "
         "1.16). Our monitor looks for miscalibration, and its early alarms for this network are "
         "right; PITMonitor looks for a change, and ADWIN for larger errors. Whoever wants to know "
         "about a change alone monitors a model that is calibrated to begin with: the tempered "

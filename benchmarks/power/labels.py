@@ -87,8 +87,8 @@ _TEMPERED = tempered(lambda top: jnp.full_like(top, 1.15))
 CLASSES = {
     CALIBRATED: tempered(jnp.ones_like),
     "logits 1.15 times too large": _TEMPERED,
-    "too sure above 0.6": _SURE,
-    "too sure above 0.45, unsure below": _OPPOSITE,
+    "over-confident above 0.6": _SURE,
+    "over-confident above 0.45, unsure below": _OPPOSITE,
     "30 % too few of a class": classes(_too_few_of_class_0),
     "35 % of a class are another": classes(_class_0_is_1),
     "wrong where sure of a class": classes(_wrong_where_sure_of_class_0),
@@ -96,8 +96,8 @@ CLASSES = {
 MORE_CLASSES = {
     CALIBRATED: CLASSES[CALIBRATED],
     "logits 1.15 times too large": _TEMPERED,
-    "too sure above 0.6": _SURE,
-    "too sure above 0.45, unsure below": _OPPOSITE,
+    "over-confident above 0.6": _SURE,
+    "over-confident above 0.45, unsure below": _OPPOSITE,
 }
 
 

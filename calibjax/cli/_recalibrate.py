@@ -128,17 +128,17 @@ def recalibrate(
     with ExitStack() as files:
         if apply is not None:
             assert out is not None
-            mended = recalibrator(new, **beside_new)
+            recalibrated = recalibrator(new, **beside_new)
             if used.kind == "mean":
                 _method_of(used, recalibrator.fit.method, any(names))
-                mended = as_normal(mended)
-            content = with_columns_of(table, rows, used.columns_of(mended, used.absent(rows)))
+                recalibrated = as_normal(recalibrated)
+            content = with_columns_of(table, rows, used.columns_of(recalibrated, used.absent(rows)))
             files.enter_context(replacing(out, content))
             left = len(table) - len(rows)
             stay = f", and {left} without a value, which stay as they are" if left else ""
             shown = " and ".join(used.shown())
             written.append(f"{out}: {len(new)} rows with new {shown}{stay}.")
-            written += _below_zero(new, mended)
+            written += _below_zero(new, recalibrated)
         if save is not None:
             files.enter_context(replacing(save, map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
@@ -156,13 +156,13 @@ def recalibrate(
             echo("\n".join([*blocks, *written]))
 
 
-def _below_zero(new: "Distribution", mended: "Distribution") -> list[str]:
+def _below_zero(new: "Distribution", recalibrated: "Distribution") -> list[str]:
     """A line about rows that a map brought below 0, where no forecast is."""
     import jax
 
-    if not mended.has_known_quantiles:
+    if not recalibrated.has_known_quantiles:
         return []
-    before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, mended))
+    before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, recalibrated))
     n_below = int(np.sum(np.any(after < 0, axis=1)))
     if not n_below or np.any(before < 0):
         return []

@@ -127,7 +127,7 @@ def pit_curve(
 
     of the probability integral transform u_i of `pit`, in B = n_bins bins, and for z on an even
     grid of at least 100 cells.  The histogram of a calibrated model is flat; it is a U for one that
-    is too sure and a hump for one that is not sure enough.  Both may hide errors that cancel
+    is over-confident and a hump for one that is under-confident.  Both may hide errors that cancel
     between predictions, which `calibration_test` sees.
 
     The bands say where the curves lie **if the model is calibrated**: then u are n independent
@@ -183,7 +183,7 @@ def pit_curve(
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
-        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is too sure
+        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is over-confident
         >>> curve = cj.pit_curve(jax.random.key(1), predictions, targets, n_bins=5)
         >>> curve.density.round(1).tolist(), curve.density_high.round(1).tolist()
         ([1.6, 0.5, 0.6, 0.6, 1.7], [1.2, 1.2, 1.2, 1.2, 1.2])
@@ -325,7 +325,7 @@ def coverage_curve(
     at even levels l between 0 and 1, where u_i is the probability integral transform of `pit`.  For
     counts, where an interval with exactly the probability l does not exist, u_i is random, and c is
     the coverage of an interval whose ends are in it with some probability.  Coverage below the
-    level is the mark of a model that is too sure.
+    level is the mark of a model that is over-confident.
 
     The band says where the curve lies **if the model is calibrated**: then |2 u - 1| are n
     independent uniform numbers, which are redrawn R = n_resamples times, as in `pit_curve`.  "The
@@ -360,7 +360,7 @@ def coverage_curve(
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
-        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is too sure
+        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is over-confident
         >>> curve = cj.coverage_curve(jax.random.key(1), predictions, targets, n_levels=4)
         >>> curve.coverage.round(2).tolist(), curve.low.round(2).tolist()
         ([0.12, 0.24, 0.34, 0.48], [0.17, 0.36, 0.56, 0.77])

@@ -1,4 +1,4 @@
-r"""Which way a whole model is wrong, such as too low or too sure, if one number says it.
+r"""Which way a whole model is wrong, such as too low or over-confident, if one number says it.
 
 A direction is a mean of the rows that a calibrated model has with mean 0: targets less means, or
 sizes of errors less expected ones.  It is clear if it is farther from 0 than chance explains.
@@ -10,7 +10,7 @@ calibrated model, in cells of similar predictions:
     sum_cells (|sum_i r_i|^2 - sum_i |r_i|^2) = sum_cells sum_{i != j} <r_i, r_j>,
 
 the unbiased SKCE whose kernel on predictions is 1 within a cell, up to a factor.  The same rows fit
-and judge.  A test of them would find the mended model too good; the SKCE falls by no more than a
+and judge.  A test of them would find the corrected model too good; the SKCE falls by no more than a
 fitted number takes of its noise, which is little beside the half of it that we ask for.
 
 In NumPy: compiling it would take longer than it takes.
@@ -44,8 +44,8 @@ _LEAST_PIT = 1e-5
 _COSINES = 4
 # Shares of the probability in central intervals whose coverage is told.
 _COVERAGES = 0.9, 0.5
-#: The names of directions that a temperature mends.
-SURENESS = "too sure", "not sure enough", "too narrow", "too wide"
+#: The names of directions that a temperature corrects.
+_CONFIDENCE = "over-confident", "under-confident", "too narrow", "too wide"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Direction:
     """A way in which predictions are wrong on average.
 
     Args:
-        name: the way, such as "too low" or "too sure".
+        name: the way, such as "too low" or "over-confident".
         predicted: the mean that was predicted, of what the details say.
         observed: the observed mean.
         details: both means in words.
@@ -76,7 +76,7 @@ class Direction:
     @property
     def is_sureness(self) -> bool:
         """Whether it is what a temperature changes."""
-        return self.name in SURENESS
+        return self.name in _CONFIDENCE
 
     def __str__(self) -> str:
         return f"{self.name} ({self.details})"
@@ -153,14 +153,14 @@ class _Error(NamedTuple):
         values: numbers of rows with mean 0 under a calibrated model, ``[n]``.
         variances: those of the numbers under a calibrated model.
         words: what was predicted, what was observed, and both in words.
-        mended: what is compared with targets, without this error; None if that is not known.
+        corrected: what is compared with targets, without this error; None if that is not known.
     """
 
     names: tuple[str, str]
     values: np.ndarray
     variances: np.ndarray | float
     words: Callable[[bool], tuple[float, float, str]]
-    mended: Callable[[], np.ndarray | None]
+    corrected: Callable[[], np.ndarray | None]
 
 
 def _judged(
@@ -183,8 +183,8 @@ def _judged(
     scores = [_score_of_mean(x.values, x.variances, sampling) for x in errors]
     fitted = int(np.argmax(np.abs(scores[:-1]))), len(shifts)
     for k, (error, score) in enumerate(zip(errors, scores, strict=True)):
-        mended = error.mended() if k in fitted else None
-        after = math.nan if mended is None else left(mended)
+        corrected = error.corrected() if k in fitted else None
+        after = math.nan if corrected is None else left(corrected)
         explained = min(max(1 - after / before, 0.0), 1.0) if before > 0 else math.nan
         name = error.names[not score > 0]
         found.append(Direction(name, *error.words(score > 0), score, explained))
@@ -225,9 +225,9 @@ def directions_of_labels(
     temperature: float | None,
     classes: list[Any] | None,
 ) -> list[Direction]:
-    """Of each class whether it comes more often, and whether the model is too sure.
+    """Of each class whether it comes more often, and whether the model is over-confident.
 
-    A model that is too sure is surprised: the log score is worse than predicted.
+    A model that is over-confident is surprised: the log score is worse than predicted.
 
     Args:
         probabilities: those of all labels ``[n, m]``.
@@ -280,7 +280,7 @@ def directions_of_labels(
         return predicted, observed, words
 
     too_sure = _Error(
-        ("too sure", "not sure enough"),
+        ("over-confident", "under-confident"),
         surprise - expected,
         (probabilities * np.square(of_possible)).sum(axis=1) - np.square(expected),
         sureness,

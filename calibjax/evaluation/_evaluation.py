@@ -218,7 +218,7 @@ class Evaluation:
 
     @_lazy
     def directions(self) -> tuple[Direction, ...]:
-        """Which way the whole model is wrong, "too low" or "too sure", the main one first.
+        """Which way the whole model is wrong, "too low" or "over-confident", the main one first.
 
         They are clear beyond chance; none if the model is not rejected.
         """
@@ -390,7 +390,7 @@ class Evaluation:
 
     @_lazy
     def recalibrations(self) -> list[RecalibrationCheck]:
-        """Would a few numbers mend it?  Recalibrations, judged on rows that did not fit them.
+        """What would a recalibration gain?  Maps, judged on rows that did not fit them.
 
         They are a temperature, and the method that is best on average, for families that have
         these.  There are none for few rows, for targets that are not known exactly, and for rows

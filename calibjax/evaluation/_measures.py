@@ -451,7 +451,8 @@ class Effect:
         equivalent: the temperature that shows as large an error; None for a family that has no
             temperature, or for which it takes minutes, for weighted rows, and for targets that are
             not known exactly.
-        best_temperature: what `fit_temperature` finds: above 1 the model is too sure; or None.
+        best_temperature: what `fit_temperature` finds: above 1 the model is over-confident; or
+        None.
     """
 
     skce: Measure

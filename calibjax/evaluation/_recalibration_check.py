@@ -60,7 +60,9 @@ class RecalibrationCheck:
             return ""
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
         of_all = " of all rows together" if is_segment_wrong else ""
-        beside = "; a recalibration with groups may mend segments, too" if is_segment_wrong else ""
+        beside = (
+            "; a recalibration with groups may repair segments, too" if is_segment_wrong else ""
+        )
         return (
             f"Recalibrating with {self.method} takes the {self.score} from "
             f"{number(self.before)} to {number(self.after)} on rows that did not fit it, "
@@ -134,8 +136,8 @@ def _check(key: jax.Array, data: Data, method: str, n_resamples: int) -> Recalib
 
     score = "crps" if p.target_shape == "n" and not p.has_labels else "log"
     is_tempered = method == "temperature" and not p.has_labels
-    mended, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
-    data = padded(data.replace(predictions=mended))
+    recalibrated, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
+    data = padded(data.replace(predictions=recalibrated))
     pvalue = round(float(calibration_test(key, data, n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
     return RecalibrationCheck(method, before, after, pvalue, _SCORES[score])

@@ -254,10 +254,11 @@ def default_kernels(
 
     For labels there are six: f = e_y and the total variation at c, 1/4 and 4 times the median,
     which see any error at a scale; whether y is the most likely class, and the difference of the
-    confidences, at 2 c and 1/4; and f = log p(y) at 4, which sees whether the model is too sure, or
-    not sure enough.  c is 16 / n, from 1/256 to 1/4: more rows show finer errors, and up to 64 rows
-    the first two kernels are the same.  Ordinal predictions have a seventh, the `PITKernel` of the
-    normal score of U = F(y), at 4, which sees whether targets are higher than predicted.
+    confidences, at 2 c and 1/4; and f = log p(y) at 4, which sees whether the model is
+    over-confident, or under-confident.  c is 16 / n, from 1/256 to 1/4: more rows show finer
+    errors, and up to 64 rows the first two kernels are the same.  Ordinal predictions have a
+    seventh, the `PITKernel` of the normal score of U = F(y), at 4, which sees whether targets are
+    higher than predicted.
 
     For numbers and counts there are nine `PITKernel`: three kinds of features of U = F(y), each
     with three kernels on predictions.  With the normal score z of U, f is z, which sees a wrong
@@ -419,8 +420,8 @@ def judging_kernels(data: Data) -> dict[str, int]:
     """Which of the `default_kernels` has each feature of targets that covariates may explain.
 
     They are features that people read: of labels their frequencies, whether the most likely class
-    was right, and whether the model was too sure; of numbers and vectors location and spread.  More
-    features cost power.
+    was right, and whether the model was over-confident; of numbers and vectors location and spread.
+    More features cost power.
     """
     predictions = data.predictions
     n_labels = predictions.n_labels

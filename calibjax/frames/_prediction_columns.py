@@ -25,7 +25,7 @@ from calibjax.frames._table import Table, are_empty, has_lists, padded_lists
 
 # Of probabilities that were rounded to two digits, whose sums may be so far from 1 for each.
 _ROUNDING = 0.005
-_ROUNDED = "; rounding errors are mended by numpy.clip(predictions, 0, 1)"
+_ROUNDED = "; rounding errors are removed by numpy.clip(predictions, 0, 1)"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -226,7 +226,7 @@ def equivalent_temperature(
     standard deviations: 0.7 for "as if they were 0.7 of the right ones".
 
     T is a size, and does not say which way the model is wrong: it is never less than 1, and a wrong
-    mean has a T, too.  `fit_temperature` says whether a model is too sure or not sure enough.
+    mean has a T, too.  `fit_temperature` says whether a model is over-confident or under-confident.
 
     The interval takes both ends of `skce_confidence_interval` through the same function of the
     SKCE, which increases.  It is 1 where the SKCE is not positive, and infinite where even

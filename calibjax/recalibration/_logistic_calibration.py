@@ -30,7 +30,7 @@ class LogisticCalibration(NamedTuple):
     Args:
         observed_over_expected: events over the sum of probabilities; 1 is right.
         intercept: of logit p + a, calibration in the large; 0 is right, above 0 risks are too low.
-        slope: b of a + b logit p; 1 is right, below 1 the model is too sure.
+        slope: b of a + b logit p; 1 is right, below 1 the model is over-confident.
         intercept_beside_slope: a of a + b logit p.
         pvalue: of the hypothesis a = 0 and b = 1, by the likelihood ratio.
         integrated_index: the mean distance of p from the smooth curve of frequencies, the ICI.
@@ -61,7 +61,7 @@ class LogisticCalibration(NamedTuple):
             f"LogisticCalibration of {self.n_rows} rows, {self.n_events} events",
             f"  observed / expected {self.observed_over_expected}: 1 is right",
             f"  intercept {self.intercept}: 0 is right, above 0 risks are too low",
-            f"  slope {self.slope}: 1 is right, below 1 the model is too sure",
+            f"  slope {self.slope}: 1 is right, below 1 the model is over-confident",
             f"  p = {self.pvalue:.3g} of the intercept 0 with the slope 1",
             f"  integrated calibration index {self.integrated_index:.4g}",
         ]

@@ -239,9 +239,10 @@ def pit(
     less below it.  How a target at a quantile counts is then chosen in favour of the model, so that
     PITs are as even as they can be among predictions that are alike.
 
-    A histogram is flat for a calibrated model, is a U for one that is too sure, a hump for one that
-    is not sure enough, and a slope for one whose location is wrong.  A flat histogram does not show
-    that a model is calibrated: `calibration_test` sees errors that cancel between predictions.
+    A histogram is flat for a calibrated model, is a U for one that is over-confident, a hump for
+    one that is under-confident, and a slope for one whose location is wrong.  A flat histogram does
+    not show that a model is calibrated: `calibration_test` sees errors that cancel between
+    predictions.
 
     Args:
         key: a key of `jax.random`; it does not matter for predictions with a density.
@@ -262,7 +263,7 @@ def pit(
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Normal(jnp.zeros(1000), jnp.ones(1000))
-        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is too sure
+        >>> targets = 2 * predictions.sample(jax.random.key(0))  # the model is over-confident
         >>> u = cj.pit(jax.random.key(1), predictions, targets)
         >>> jnp.histogram(u, 5, (0.0, 1.0))[0].astype(int).tolist()
         [324, 107, 116, 119, 334]

@@ -201,8 +201,8 @@ def in_words(statistic: str, observed: float, predicted: float) -> str:
     if statistic == "calibration slope":
         # Farther from 1 a step of Newton goes too far, or not far enough.
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
-            return "much too sure" if observed < 1 else "far from sure enough"
-        words = "too sure" if observed < 1 else "not sure enough"
+            return "strongly over-confident" if observed < 1 else "strongly under-confident"
+        words = "over-confident" if observed < 1 else "under-confident"
         return f"{words}, logits should be about {observed:.2g} times as large"
     if statistic == "location":
         words = "higher" if observed > 0 else "lower"

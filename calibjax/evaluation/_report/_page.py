@@ -41,7 +41,7 @@ _TOO_WIDE = 100.0
 # What the features of the default kernels judge.
 _FEATURES = {
     "is_top_label": "whether the most likely class comes",
-    "log_probability_of": "whether it is too sure (log p of what comes)",
+    "log_probability_of": "whether it is over-confident (log p of what comes)",
     "squared_deviation": "the spread",
 }
 # Weights of the location and the spread of predictions in a kernel of numbers.

@@ -2,10 +2,10 @@
 The ECE depends on its bins
 ===========================
 
-The first model is calibrated, the second is too sure. The expected calibration error (ECE) is above
-0 for both and grows with the number of bins, on the left: with 100 bins the calibrated model has a
-larger one than the other model with 10. The unbiased kernel calibration error, on the right, is
-scattered around 0 for the calibrated model. Bands hold 90 % of 200 data sets of 500 rows.
+The first model is calibrated, the second is over-confident. The expected calibration error (ECE) is
+above 0 for both and grows with the number of bins, on the left: with 100 bins the calibrated model
+has a larger one than the other model with 10. The unbiased kernel calibration error, on the right,
+is scattered around 0 for the calibrated model. Bands hold 90 % of 200 data sets of 500 rows.
 
 Made with :func:`calibjax.ece`, :class:`calibjax.UniformBinning` and :func:`calibjax.skce`.
 """
@@ -18,7 +18,7 @@ import calibjax as cj
 
 logits = jax.random.normal(jax.random.key(0), (500,))
 predictions = cj.Bernoulli.from_logits(logits)
-models = {"calibrated": predictions, "too sure": cj.temper(predictions, 1.7)}
+models = {"calibrated": predictions, "over-confident": cj.temper(predictions, 1.7)}
 kernel = cj.default_kernel(predictions)
 n_bins = [2, 5, 10, 20, 50, 100]
 

@@ -3,9 +3,9 @@ How many rows do I need?
 ========================
 
 A confidence interval for the squared kernel calibration error becomes narrower with more rows. For
-the model that is too sure its lower end moves away from 0, just at first, clearly from 800 rows on.
-For the calibrated model the upper end falls towards 0: it certifies that the error is at most this
-large, which no p-value can do.
+the model that is over-confident its lower end moves away from 0, just at first, clearly from 800
+rows on. For the calibrated model the upper end falls towards 0: it certifies that the error is at
+most this large, which no p-value can do.
 
 Made with :func:`calibjax.skce_confidence_interval`, with a mask so that all sizes share one
 program.
@@ -20,7 +20,7 @@ import calibjax as cj
 
 predictions = cj.Bernoulli.from_logits(2 * jax.random.normal(jax.random.key(0), (1600,)))
 kernel = cj.default_kernel(predictions)
-models = {"too sure": cj.temper(predictions, 2.0), "calibrated": predictions}
+models = {"over-confident": cj.temper(predictions, 2.0), "calibrated": predictions}
 sizes = np.array([100, 200, 400, 800, 1600])
 
 figure, axes = plt.subplots(1, 2, sharey=True)

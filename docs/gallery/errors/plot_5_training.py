@@ -4,8 +4,8 @@ A penalty while training
 
 Two equal networks are trained on the same 600 digits, of which 60 % of the pixels are lost. One of
 them adds 30 times its squared kernel calibration error to its loss. Trained for too long, the first
-one becomes too sure and its loss on other images rises. The penalty slows the beginning, and holds
-that back.
+one becomes over-confident and its loss on other images rises. The penalty slows the beginning, and
+holds that back.
 
 Made with :func:`calibjax.skce` inside of :func:`jax.grad`; :doc:`/train` explains how.
 """
