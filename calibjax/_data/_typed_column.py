@@ -18,7 +18,7 @@ from calibjax._base.struct import is_traced
 
 _HOUR = np.timedelta64(1, "h")
 # What pandas and R write where a value is missing.
-NO_VALUE = ("", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None", "<NA>")
+NO_VALUE = frozenset({"", "NA", "N/A", "NaN", "nan", "NaT", "null", "NULL", "None", "<NA>"})
 
 
 class TypedColumn(NamedTuple):

@@ -58,9 +58,16 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+def kinds_of(cells: np.ndarray) -> set[type]:
+    """The types of all objects; none of an array of numbers, truth values or dates."""
+    return set(map(type, cells.ravel().tolist())) if cells.dtype == object else set()
+
+
 def is_missing(cells: np.ndarray) -> np.ndarray:
     """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, also one in a list."""
-    if cells.dtype == object:
+    if cells.dtype == object and kinds_of(cells) <= {str, type(None)}:
+        found = np.equal(cells, None).astype(bool)
+    elif cells.dtype == object:
         found = np.array([_is_none(x) for x in cells.flat], bool).reshape(cells.shape)
     else:
         found = cells != cells

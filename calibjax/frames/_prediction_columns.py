@@ -110,6 +110,8 @@ class PredictionColumns:
         """
         if self.kind != "probs":
             return None
+        if all(table.numbers_of_texts(name) is not None for name in self.names):
+            return np.zeros((len(table), len(self.names)), bool)
         columns = [table.cells(name) for name in self.names]
         cells = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         is_beyond = np.zeros(cells.shape, bool)

@@ -13,7 +13,7 @@ from calibjax._base.struct import on_host
 from calibjax._base.text import listed
 from calibjax._data import NO_VALUE, TypedColumn, text_of, typed_column
 from calibjax._data import is_missing as is_missing_item
-from calibjax.frames._array_conversion import as_floats, is_missing
+from calibjax.frames._array_conversion import as_floats, is_missing, kinds_of
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 # What Python calls by a word for many rows has the word for one column on the command line.
@@ -163,7 +163,7 @@ class Table:
         """A column as text, without missing values."""
         cells = self.one_value(name)
         self.check_present(name, "a value")
-        return np.array([text_of(x) for x in cells], dtype=str)
+        return _as_texts(cells)
 
     def truths(self, name: str) -> np.ndarray:
         """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
@@ -180,7 +180,7 @@ class Table:
             self.refuse(name, "expected labels, got lists")
         if cells.dtype.kind in "biufU" or cells.ndim > 1:
             return cells
-        return np.array([text_of(x) for x in cells], dtype=str)
+        return _as_texts(cells)
 
     def numbers(self, name: str, absent: np.ndarray | None = None) -> np.ndarray:
         """A column of finite numbers ``[n]``, and 0 where they are absent, in float64."""
@@ -191,18 +191,25 @@ class Table:
 
     def array(self, name: str, absent: np.ndarray | None = None) -> np.ndarray:
         """Finite numbers ``[n]`` or ``[n, m]``, and zeros where these are absent, in float64."""
+        found = self.numbers_of_texts(name)
+        if found is not None:
+            return found
         cells = self.cells(name)
         if has_lists(cells):
             cells = self._array_of_lists(name, cells, absent is not None)
         if absent is not None:
             cells = np.where(absent, 0, cells)
-        items = cells.ravel().tolist() if cells.dtype == object else []
-        are_dates = cells.dtype.kind in "mM" or any(hasattr(x, "isoformat") for x in items)
+        kinds = kinds_of(cells)
+        are_dates = cells.dtype.kind in "mM" or any(hasattr(x, "isoformat") for x in kinds)
         if cells.ndim > 2 or cells.dtype.kind not in "biufO" or are_dates:
             came = f"an array of shape {list(cells.shape)}" if cells.ndim > 2 else str(cells.dtype)
             self.refuse(name, f"expected numbers, got {'dates' if are_dates else came}")
+        items = cells.ravel().tolist() if str in kinds else []
+        has_sign = "%" in "".join(x for x in items if isinstance(x, str))
         are_percent = [
-            isinstance(x, str) and x.strip().endswith("%") for x in items if not is_missing_item(x)
+            isinstance(x, str) and x.strip().endswith("%")
+            for x in (items if has_sign else [])
+            if not is_missing_item(x)
         ]
         if are_percent and all(are_percent):
             shown = [x.strip().removesuffix("%") if isinstance(x, str) else x for x in items]
@@ -210,13 +217,18 @@ class Table:
             self.say(f"{self.called(name)}: percentages are read as shares, 50% as 0.5.")
         else:
             values = as_floats(cells)
-        # A number that is too large for the dtype of jax becomes infinite, which is an error.
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(on_host(values))
-        finite = finite.all(axis=tuple(range(1, finite.ndim)))
+        finite = _are_finite(values).all(axis=tuple(range(1, values.ndim)))
         if not finite.all():
             self._refuse_numbers(name, cells, finite, any(are_percent))
         return values
+
+    def numbers_of_texts(self, name: str) -> np.ndarray | None:
+        """A column of a file whose cells are all texts of finite numbers ``[n]``; else None."""
+        series = self.series.get(name)
+        if series is None or str(series.dtype) != "String":
+            return None
+        numbers = series.cast(float, strict=False).to_numpy()
+        return numbers if len(numbers) == len(self) and _are_finite(numbers).all() else None
 
     def _refuse_numbers(
         self, name: str, cells: np.ndarray, finite: np.ndarray, has_percent: bool
@@ -282,16 +294,26 @@ class Table:
         return f"{self.source}, column {name}" if self.source else name
 
 
+def _are_finite(values: np.ndarray) -> np.ndarray:
+    # A number that is too large for the dtype of jax becomes infinite, which is an error.
+    with np.errstate(over="ignore"):
+        return np.isfinite(on_host(values))
+
+
+def _as_texts(cells: np.ndarray) -> np.ndarray:
+    return np.array(cells if kinds_of(cells) == {str} else [text_of(x) for x in cells], dtype=str)
+
+
 def has_lists(cells: np.ndarray) -> bool:
     """Whether a column has lists, or objects of JSON."""
-    is_objects = cells.dtype == object and cells.ndim == 1
-    return is_objects and any(isinstance(x, (list, np.ndarray, dict)) for x in cells)
+    kinds = kinds_of(cells) if cells.ndim == 1 else ()
+    return any(issubclass(x, (list, np.ndarray, dict)) for x in kinds)
 
 
 def are_empty(cells: np.ndarray) -> np.ndarray:
     """Which cells miss a value, or have a text that stands for that, in the shape of the cells."""
     found = is_missing(cells.ravel())
-    if cells.dtype == object:
+    if str in kinds_of(cells):
         found |= np.array([isinstance(x, str) and x.strip() in NO_VALUE for x in cells.flat], bool)
     return found.reshape(cells.shape)
 
