@@ -1,14 +1,16 @@
 """Is nothing of a monitor's state lost or counted twice, whatever becomes of the calls?
 
 Processes at the same time call `calibjax monitor` for each of many days, and are killed at random
-moments, most of them in the middle of a call.  The state is then compared with that of one process
-that nobody disturbs.
+moments, most of them in the middle of a call; each begins again with the day in which it was
+killed.  The state is then compared with that of one process that nobody disturbs.  All processes
+keep compiled programs in one folder, as the command does, so that a new one begins in some seconds.
 
     python -m benchmarks.monitor_kills
 """
 
 import argparse
 import multiprocessing
+import os
 import random
 import sqlite3
 import tempfile
@@ -36,13 +38,25 @@ def write_days(folder: Path, n_days: int, n_rows: int = 50) -> None:
 
 
 def count_all(folder: Path, state: Path, progress: Any = None) -> None:
-    """Calls `calibjax monitor` for each day, but for those that another process counts before."""
-    for file in sorted(folder.glob("*.csv")):
-        options = "--state", str(state), "--prob", "p", "--target", "y", "--by", "day"
+    """Calls `calibjax monitor` for each day; those that another process has counted are refused.
+
+    Args:
+        folder: where the files of the days are.
+        state: where the evidence is kept.
+        progress: a shared number, of the last day that the process has counted; it takes up the
+            work behind it, and counts a day for a state of its own before, since a call that
+            compiles makes others wait.  None for all days.
+    """
+    files = [(file, state) for file in sorted(folder.glob("*.csv"))]
+    if progress is not None:
+        own = Path(tempfile.mkdtemp(dir=folder), "own.sqlite")
+        files = [(files[0][0], own), *files[progress.value + 1 :]]
+    for file, path in files:
+        options = "--state", str(path), "--prob", "p", "--target", "y", "--by", "day"
         result = CliRunner().invoke(app, ["monitor", str(file), *options])
         if result.exit_code == 2 and "expected values after" not in result.output:
             raise RuntimeError(result.output)
-        if progress is not None and result.exit_code != 2:
+        if progress is not None and path == state and result.exit_code != 2:
             progress.value = int(file.stem)
 
 
@@ -70,7 +84,7 @@ def count_with_kills(
     count: Callable[..., None] = count_all,
     seed: int = 0,
 ) -> int:
-    """Processes count all days at once; each that is killed begins anew.
+    """Processes count all days at once; each that is killed takes up its work again.
 
     Returns:
         The number of kills.
@@ -79,23 +93,23 @@ def count_with_kills(
     context.set_forkserver_preload([count.__module__])
     n_days, rng = len(list(folder.glob("*.csv"))), random.Random(seed)
     # When so many days were counted, a little later; the process that counted last is killed.
-    moments = sorted(rng.randrange(n_days) for _ in range(n_kills))
+    moments = sorted(rng.randrange(n_days * 3 // 4) for _ in range(n_kills))
 
-    def start() -> tuple[Any, Any]:
-        progress = context.Value("i", -1)
+    def start(behind: int = -1) -> tuple[Any, Any]:
+        progress = context.Value("i", behind)
         process = context.Process(target=count, args=(folder, state, progress))
         process.start()
         return process, progress
 
     running, n_killed = [start() for _ in range(n_processes)], 0
-    while any(process.is_alive() for process, _ in running) or n_killed < len(moments):
+    while any(process.is_alive() for process, _ in running):
         last = max(range(n_processes), key=lambda k: running[k][1].value)
         process, progress = running[last]
         if n_killed < len(moments) and progress.value >= moments[n_killed]:
             time.sleep(rng.uniform(0, 0.2))
             process.kill()
             process.join()
-            running[last] = start()
+            running[last] = start(progress.value)
             n_killed += 1
         time.sleep(0.001)
     failed = [process.exitcode for process, _ in running if process.exitcode]
@@ -114,14 +128,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_days(folder, given.days)
-        start = time.time()
-        n_killed = count_with_kills(
-            folder, folder / "killed.sqlite", given.processes, given.kills, seed=given.seed
-        )
-        print(f"{given.processes} processes, {n_killed} kills: {time.time() - start:.0f} s")
-        start = time.time()
-        count_all(folder, folder / "quiet.sqlite")
-        print(f"one process: {time.time() - start:.0f} s")
+        # The fork server, which is yet to start, hands these on to all processes.
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "programs")
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        for state, *given_to in ("quiet", 1, 0), ("killed", given.processes, given.kills):
+            start = time.time()
+            n_killed = count_with_kills(
+                folder, folder / f"{state}.sqlite", *given_to, seed=given.seed
+            )
+            print(f"{given_to[0]} processes, {n_killed} kills: {time.time() - start:.0f} s")
         quiet, killed = (evidence_of(folder / f"{x}.sqlite") for x in ("quiet", "killed"))
         for table, expected in quiet.items():
             same = killed[table] == expected

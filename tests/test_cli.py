@@ -65,114 +65,7 @@ def calls(monkeypatch):
 
 
 PETS = "p_dog,p_cat,p_fox,label\n0.5,0.3,0.2,cat\n0.1,0.1,0.8,fox\n0.6,0.4,0,dog\n"
-P_AND_Y = "--prob", "p", "--target", "y"
 PROBS = "--probs", "p_*", "--target", "label"
-QUANTILES = "--quantiles", "q*", "--target", "y"
-HALVES = [[0.5, 0.5]] * 2
-LEVELS = [[1, 2, 3], [4, 5, 6]]
-# A file, options, the family and its first parameter, the targets, and the classes.
-READ = {
-    "names of classes": (
-        PETS,
-        PROBS,
-        ("Categorical", [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.6, 0.4, 0.0]]),
-        [1, 2, 0],
-        ["dog", "cat", "fox"],
-    ),
-    # Whole numbers count the columns from 0, unless all columns have numbers as names.
-    "numbers of classes": (
-        "p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,0\n",
-        PROBS,
-        ("Categorical", HALVES),
-        [1, 0],
-        ["a", "b"],
-    ),
-    "names that are numbers": (
-        "p_1,p_0,label\n0.5,0.5,1\n0.5,0.5,0\n",
-        PROBS,
-        ("Categorical", HALVES),
-        [0, 1],
-        ["1", "0"],
-    ),
-    "names of which one is a number": (
-        "p_1,p_other,label\n0.5,0.5,other\n0.5,0.5,1\n",
-        PROBS,
-        ("Categorical", HALVES),
-        [1, 0],
-        ["1", "other"],
-    ),
-    "names with quotes": (
-        ',p_a,p_b,"the ""label"""\n0,0.5,0.5,b\n1,0.5,0.5,a\n',
-        ("--probs", "p_*", "--target", 'the "label"'),
-        ("Categorical", HALVES),
-        [1, 0],
-        ["a", "b"],
-    ),
-    "sums of counts": (
-        "p_a,p_b,label\n30,10,a\n1,1,b\n",
-        (*PROBS, "--normalize"),
-        ("Categorical", [[0.75, 0.25], [0.5, 0.5]]),
-        [0, 1],
-        ["a", "b"],
-    ),
-    "truth values": (
-        "p,y\n0.25,true\n0.5,false\n",
-        P_AND_Y,
-        ("Bernoulli", [0.25, 0.5]),
-        [1, 0],
-        ...,
-    ),
-    "an event that never came": (
-        "p,y\n0.2,dry\n0.7,dry\n",
-        (*P_AND_Y, "--event", "rain"),
-        ("Bernoulli", [0.2, 0.7]),
-        [0, 0],
-        ...,
-    ),
-    "normal": (
-        "mu,sigma,y\n1,2,3\n-1.5,1e-2,4\n",
-        ("--mean", "mu", "--sd", "sigma", "--target", "y"),
-        ("Normal", [1, -1.5]),
-        [3, 4],
-        None,
-    ),
-    "draws": (
-        "d1,d2,y\n1,2,3\n4,5,6\n",
-        ("--draws", "d*", "--target", "y"),
-        ("Empirical", [[1, 2], [4, 5]]),
-        [3, 6],
-        None,
-    ),
-    **{
-        header: (f"{header},y\n3,1,2,0\n6,4,5,0\n", options, ("Quantiles", LEVELS), [0, 0], None)
-        for header, options in (
-            ("q0.9,q0.1,q0.5", QUANTILES),
-            ("q_90%,q_10%,q_50%", QUANTILES),
-            ("qc,qa,qb", (*QUANTILES, "--levels", "0.9,0.1,0.5")),
-        )
-    },
-    "quantiles that cross": (
-        "q0.9,q0.1,q0.5,y\n3,1,2,0\n4,5,6,0\n",
-        (*QUANTILES, "--sort-quantiles"),
-        ("Quantiles", LEVELS),
-        [0, 0],
-        None,
-    ),
-}
-
-
-@pytest.mark.parametrize("case", READ)
-def test_columns(calls, tmp_path, case):
-    text, options, (family, parameter), targets, classes = READ[case]
-    result = run("evaluate", write(tmp_path / "preds.csv", text), *options)
-    assert (result.exit_code, result.stdout) == (0, "the verdict\n"), result.output
-    assert ("column y: no row is rain." in result.stderr) == (case == "an event that never came")
-    (call,) = calls
-    assert type(call.data.predictions).__name__ == family
-    np.testing.assert_allclose(jax.tree.leaves(call.data.predictions)[0], parameter, rtol=1e-6)
-    assert call.data.targets.tolist() == targets and classes in (call.data.classes, ...)
-
-
 CURVES = """S_730;S_365;days;died;arm
 0,5;0,75;400;1;a
 0,25;0,5;900;0;b
@@ -252,63 +145,13 @@ def test_output_of_evaluate(calls, tmp_path):
     assert run(*arguments, "--seed", 1).exit_code == 1
 
 
-# The last lines of a file whose first one has the columns note, p_a, p_b and label.
-BAD = {
-    "too large": ("x,0.5,1e50,a", "column p_b, row 2: .*finite number, got 1e50"),
-    "text": ("x,0.5,0.5,a\nx,0.5,half,a", "column p_b, row 3: .*got half"),
-    "missing": ("x,0.5,0.5,a\nx,,0.5,a", "column p_a, row 3: .*got nothing"),
-    "negative": ("x,-0.5,1.5,a", "column p_a, row 2: expected a probability, got -0.5"),
-    "sum": ("x,0.5,0.5,a\nx,0.5,0.4,a", r"column p_\*, row 3: .*sum of 1.*got 0.9"),
-    "label": ("x,1,0,a\nx,1,0,c", r"column label, row 3: .*classes \['a', 'b'\], got 'c'"),
-    "number": ("x,0.5,0.5,2", r"label, row 2: .*classes \['a', 'b'\], or 0 … 1, got '2'"),
-    "no label": ("x,0.5,0.5,", "column label, row 2: .*label .--drop-m.*, got nothing"),
-    # Lines of the file are counted, also where a row has several, or none.
-    "line breaks": ('"x\ny",0.5,0.5,a\n\nx,?,0.5,a', "column p_a, row 5: .*got ?"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_errors_in_a_file(tmp_path, case):
-    text, message = BAD[case]
-    path = write(tmp_path / "preds.csv", f"note,p_a,p_b,label\n{text}\n")
-    check_error(run("evaluate", path, *PROBS, "--json"), f"preds.csv, .*{message}")
-
-
-NUMBERS = "p,mu,sd,q0.1,q0.9,qx,y\n0.5,0,1,0,1,0,0\n1.5,0,0,2,1,0,1\n"
-BAD_OPTIONS = {
-    "nothing": ((), "--probs, --prob, .* got 0"),
-    "two": (("--prob", "p", "--mean", "mu"), "got 2"),
-    "no deviation": (("--mean", "mu"), "--mean needs --sd"),
-    "deviation": (("--prob", "p", "--sd", "sd"), "--sd .* --mean"),
-    "levels": (("--prob", "p", "--levels", "0.1"), "--levels .* --quantiles"),
-    "normalize": (("--prob", "p", "--normalize"), "--normalize .* --probs"),
-    "event": (("--mean", "mu", "--sd", "sd", "--event", "1"), "--event .* --prob"),
-    "sort": (("--prob", "p", "--sort-quantiles"), "--sort-quantiles .* --quantiles"),
-    "probability": (("--prob", "p"), "numbers.csv, column p, row 3: .* got 1.5"),
-    "spread": (("--mean", "mu", "--sd", "sd"), "numbers.csv, column sd, row 3: .* got 0"),
-    "crossing": (
-        ("--quantiles", "q0*"),
-        "numbers.csv, column q0.9, row 3: .*--sort-quantiles .*got 1",
-    ),
-    "level names": (("--quantiles", "q*"), "Levels .* 0.1, 0.9, x"),
-    "n levels": (("--quantiles", "q*", "--levels", "0.1,0.9"), "2 levels, got 3"),
-    "bad levels": (("--quantiles", "q0*", "--levels", "0.5,0.5"), "levels must be"),
-    "no pattern": (("--draws", "q"), "no column q, only p, mu"),
-    "one column": (("--draws", "mu"), "column mu: expected a pattern .* 'mu_\\*'"),
-    "two stars": (("--draws", "q*.*"), "one \\*, got q"),
-    "survival": (("--survival", "q0*"), "--survival needs --event"),
-    "times": (("--survival", "q*", "--event", "y"), "must have one number in each name"),
-    "rising": (("--survival", "q0*", "--event", "y"), "q0.1, row 3: .* at most that of the time"),
-    "level": (("--prob", "p", "--level", "5"), "--level must be between 0 and 1, got 5"),
-    "folder": (("--prob", "p", "--html", "/no/folder/x.html"), "no folder /no/folder"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_OPTIONS)
-def test_errors_in_options(tmp_path, case):
-    options, message = BAD_OPTIONS[case]
-    path = write(tmp_path / "numbers.csv", NUMBERS)
-    check_error(run("evaluate", path, "--target", "y", *options), message)
+def test_errors_in_options(tmp_path):
+    path = write(tmp_path / "numbers.csv", "p,y\n0.5,0\n0.25,1\n")
+    for options, message in (
+        (("--level", "5"), "--level must be between 0 and 1, got 5"),
+        (("--html", "/no/folder/x.html"), "no folder /no/folder"),
+    ):
+        check_error(run("evaluate", path, "--prob", "p", "--target", "y", *options), message)
 
 
 @pytest.mark.parametrize("error", [ValueError, TypeError, RuntimeError, MemoryError])
