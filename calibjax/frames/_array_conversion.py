@@ -65,10 +65,10 @@ def kinds_of(cells: np.ndarray) -> set[type]:
 
 def is_missing(cells: np.ndarray) -> np.ndarray:
     """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, also one in a list."""
-    if cells.dtype == object and kinds_of(cells) <= {str, type(None)}:
-        found = np.equal(cells, None).astype(bool)
-    elif cells.dtype == object:
-        found = np.array([_is_none(x) for x in cells.flat], bool).reshape(cells.shape)
+    if cells.dtype == object:
+        are_texts = kinds_of(cells) <= {str, type(None)}
+        missing = [x is None if are_texts else _is_none(x) for x in cells.flat]
+        found = np.array(missing, bool).reshape(cells.shape)
     else:
         found = cells != cells
     return np.asarray(found.any(axis=tuple(range(1, found.ndim))))

@@ -217,7 +217,7 @@ class Table:
             self.say(f"{self.called(name)}: percentages are read as shares, 50% as 0.5.")
         else:
             values = as_floats(cells)
-        finite = _are_finite(values).all(axis=tuple(range(1, values.ndim)))
+        finite = np.asarray(_are_finite(values).all(axis=tuple(range(1, values.ndim))))
         if not finite.all():
             self._refuse_numbers(name, cells, finite, any(are_percent))
         return values
