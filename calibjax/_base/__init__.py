@@ -1,1 +1,1 @@
-"""What all rooms stand on: pytrees, checks, compiled programs, many devices, files."""
+"""What all rooms stand on: pytrees, checks, programs compiled and kept, many devices, files."""

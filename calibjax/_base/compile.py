@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from calibjax._base.exported import kept
 from calibjax._base.struct import is_traced
 
 T = TypeVar("T")
@@ -51,19 +52,26 @@ def quick_jit(
     """
     wanted = (_FEWER_PASSES, _SIMPLE_LOOPS) if simple_loops else (_FEWER_PASSES,)
 
+    plain = jax.jit(function, **static)
+
     @functools.cache
-    def compiled(options: tuple[Option, ...]) -> Callable[..., T]:
-        return jax.jit(function, compiler_options=dict(options) or None, **static)
+    def compiled(options: tuple[Option, ...], is_kept: bool) -> Callable[..., T]:
+        made = kept(function) if is_kept else function
+        return jax.jit(made, compiler_options=dict(options) or None, **static)
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> T:
         # Inside of jit a constant is traced, too, and options would be an error.
         is_part = is_traced((args, kwargs, jax.device_put(0.0)))
         # Who asks jax for no optimisations gets none, as in our tests.
-        is_quick = jax.config.values["jax_disable_most_optimizations"]
-        is_long = sum(map(np.size, jax.tree.leaves((args, kwargs)))) > _MANY_NUMBERS
-        is_plain = is_part or is_quick or is_long or not on_cpu()
-        return compiled(() if is_plain else tuple(filter(_is_known, wanted)))(*args, **kwargs)
+        if is_part or jax.config.values["jax_disable_most_optimizations"]:
+            return plain(*args, **kwargs)
+        leaves = jax.tree.leaves((args, kwargs))
+        has_options = on_cpu() and sum(map(np.size, leaves)) <= _MANY_NUMBERS
+        options = tuple(filter(_is_known, wanted)) if has_options else ()
+        arrays = [x for x in leaves if isinstance(x, jax.Array)]
+        platforms = {device.platform for x in arrays for device in x.devices()}
+        return compiled(options, platforms <= {jax.default_backend()})(*args, **kwargs)
 
     return run
 

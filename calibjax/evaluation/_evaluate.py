@@ -52,8 +52,8 @@ def evaluate(
     The first call compiles for some ten seconds, and longer for counts and for families without
     closed forms.  Later calls do not if they have as many columns and about as many rows: 897 to
     1024 rows share all programs.  For other processes
-    ``jax.config.update("jax_compilation_cache_dir", folder)`` keeps those that took a second, and
-    with ``jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)`` it keeps all.
+    ``jax.config.update("jax_compilation_cache_dir", folder)`` keeps what was traced, and what took
+    a second to compile; to keep all, set ``jax_persistent_cache_min_compile_time_secs`` to 0.0.
 
     O(n^2) time up to 20 000 rows, and O(n) above; 10^5 rows of ten classes take half a minute on
     two cores.

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 
+from calibjax._base.exported import RULES_OF_USERS
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, struct, type_name
 from calibjax._data import Distribution
@@ -53,6 +54,9 @@ class PairDispatch(Generic[Rule]):
                     f"({distribution.__name__}, {kernel.__name__})."
                 )
             self.rules[distribution, kernel] = rule
+            package, *types = (x.__module__.split(".")[0] for x in (rule, distribution, kernel))
+            if package != "calibjax" and {*types} <= {"calibjax", "builtins"}:
+                RULES_OF_USERS.append(rule)
             return rule
 
         return decorate

@@ -1,0 +1,192 @@
+"""Lowered programs that are kept for other processes, beside those that jax has compiled.
+
+jax keeps machine code in a folder, but finds it only after it has traced and lowered a program,
+which takes longer than to run it.  What `jax.export` makes of a program is kept here, under all
+that it depends on, and is read in place of tracing.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib
+import types
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jaxlib
+import numpy as np
+from jax import export
+
+from calibjax._base.files import write_file
+
+T = TypeVar("T")
+
+#: Rules of users for types of calibjax: with any of them, a program is not what its name says.
+RULES_OF_USERS: list[Callable[..., Any]] = []
+
+
+def kept(function: Callable[..., T]) -> Callable[..., T]:
+    """A function to jit that reads its program from a folder, or writes it there.
+
+    jax calls it once for each program.  Programs are kept where jax keeps its own, and depend on
+    what is known by name: functions and classes of calibjax and jax, shapes, options, and versions.
+    Whatever else a program has in it, such as a user's kernel, is traced as always, and so is one
+    that does not fit into a file or cannot be read.
+    """
+
+    @functools.wraps(function)
+    def traced_or_read(*args: Any, **kwargs: Any) -> T:
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        places = [i for i, x in enumerate(leaves) if isinstance(x, jax.core.Tracer)]
+
+        def of_arrays(*arrays: jax.Array) -> T:
+            filled = list(leaves)
+            for i, x in zip(places, arrays, strict=True):
+                filled[i] = x
+            args, kwargs = jax.tree.unflatten(structure, filled)
+            return function(*args, **kwargs)
+
+        if (folder := _folder()) is None or not places:
+            return function(*args, **kwargs)
+        try:
+            arrays = [leaves[i] for i in places]
+            program = (
+                _name(function),
+                _in_words(structure),
+                list(map(_in_words, leaves)),
+                _options(),
+            )
+            text = repr(program)
+            path = folder / hashlib.sha256(text.encode()).hexdigest()
+            exported = _read(path, text) or _write(path, text, of_arrays, arrays)
+        # Errors of the function itself come again.
+        except Exception:
+            return function(*args, **kwargs)
+        return exported.call(*arrays)
+
+    return traced_or_read
+
+
+def _folder() -> Path | None:
+    """Where programs are kept, if jax keeps its own, and those of one process."""
+    folder = jax.config.values["jax_compilation_cache_dir"]
+    is_on = folder and "://" not in folder and jax.config.values["jax_enable_compilation_cache"]
+    is_plain = jax.process_count() == 1 and not RULES_OF_USERS
+    return Path(folder, "calibjax") if is_on and is_plain and find_spec("flatbuffers") else None
+
+
+def _read(path: Path, text: str) -> export.Exported | None:
+    """The program in a file; None if there is none, or it is damaged or of other versions."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, content = content[:32], content[32:]
+    if digest != _digest(text, content):
+        return None
+    names, _, program = content.partition(b"\n")
+    for name in names.decode().split():
+        module, _, of_class = name.rpartition(".")
+        _register(getattr(importlib.import_module(module), of_class))
+    return export.deserialize(bytearray(program))
+
+
+def _write(
+    path: Path, text: str, function: Callable[..., Any], arrays: Sequence[jax.Array]
+) -> export.Exported:
+    """The program of a function, which is also written into the file, if that can be."""
+    avals = map(jax.typeof, arrays)
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in avals]
+    exported = export.export(jax.jit(function))(*shapes)
+    classes = _classes(exported.out_tree)
+    for made in classes:
+        _register(made)
+    content = " ".join(map(_name, classes)).encode() + b"\n" + exported.serialize()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, _digest(text, content) + content)
+    return exported
+
+
+def _classes(structure: jax.tree_util.PyTreeDef) -> set[type]:
+    """The classes of calibjax in what a program returns."""
+    data = structure.node_data()
+    own = {data[0]} if data and data[0].__module__.startswith("calibjax.") else set()
+    return own.union(*map(_classes, structure.children()))
+
+
+@functools.cache
+def _register(made: Any) -> None:
+    """Tells jax by which name a class stands in a file, and that its options are plain values."""
+    if hasattr(made, "_fields"):
+        export.register_namedtuple_serialization(made, serialized_name=_name(made))
+        return
+    export.register_pytree_node_serialization(
+        made, serialized_name=_name(made), serialize_auxdata=_as_text, deserialize_auxdata=_of_text
+    )
+
+
+def _as_text(options: Any) -> bytes:
+    text = repr(options)
+    if ast.literal_eval(text) != options:
+        raise ValueError(f"{text} is not a plain value")
+    return text.encode()
+
+
+def _of_text(text: bytes) -> Any:
+    return ast.literal_eval(text.decode())
+
+
+def _digest(text: str, program: bytes) -> bytes:
+    return hashlib.sha256(repr((_versions(), text)).encode() + program).digest()
+
+
+@functools.cache
+def _versions() -> list[str]:
+    """What the same text may mean something else in: sources, and libraries that traces use."""
+    sources = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.parent.rglob("*.py")):
+        sources.update(file.read_bytes())
+    return [sources.hexdigest(), jax.__version__, jaxlib.__version__, np.__version__]
+
+
+def _options() -> list[Any]:
+    """What the code depends on besides its arguments."""
+    config: Any = jax.config
+    values = {x: getattr(config, x, value) for x, value in jax.config.values.items()}
+    values = {name: value for name, value in values.items() if "_cache" not in name}
+    if not jax.sharding.get_abstract_mesh().empty:
+        raise TypeError("programs of several devices are not kept")
+    return [jax.default_backend(), jax.device_count(), sorted(values.items(), key=repr)]
+
+
+def _in_words(x: Any) -> Any:
+    """What stands for a part of a program in the name of its file, the same in all processes.
+
+    Raises:
+        TypeError: nothing does.
+    """
+    if isinstance(x, jax.core.Tracer):
+        aval = jax.typeof(x)
+        return str(aval.dtype), aval.shape, aval.weak_type
+    if isinstance(x, jax.tree_util.PyTreeDef):
+        data = x.node_data()
+        return data and [_in_words(data), *map(_in_words, x.children())]
+    if x is None or isinstance(x, (bool, int, float, str)):
+        return x
+    if isinstance(x, (tuple, list)):
+        return [*map(_in_words, x)]
+    if isinstance(x, (types.FunctionType, type)) or hasattr(x, "__wrapped__"):
+        return _name(x)
+    raise TypeError(f"{x!r} is not known by name")
+
+
+def _name(x: Any) -> str:
+    package = x.__module__.partition(".")[0]
+    if package not in ("builtins", "calibjax", "jax") or "<" in x.__qualname__:
+        raise TypeError(f"{x!r} is not known by name")
+    return f"{x.__module__}.{x.__qualname__}"

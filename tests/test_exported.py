@@ -1,0 +1,148 @@
+"""Lowered programs in files: read in place of tracing, and made anew when anything is wrong."""
+
+import functools
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import calibjax as cj
+from calibjax._base import exported
+from calibjax.intervals import Estimate
+
+
+def scaled(predictions, factor, kind=Estimate):
+    low = predictions.loc - factor * predictions.scale
+    return predictions, kind(low, -low, jnp.sum(low))
+
+
+# Programs of calibjax alone are kept.
+scaled.__module__ = "calibjax.tests"
+
+PREDICTIONS = cj.Normal(jnp.arange(5.0), jnp.full(5, 2.0))
+EXPECTED = np.arange(5.0) - 6.0
+
+
+@pytest.fixture
+def folder(tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "new"))
+    yield tmp_path / "new" / "calibjax"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def is_traced(*args, function=scaled, **options):
+    """Whether a program is traced that no function of this process has made before."""
+    calls = []
+
+    @functools.wraps(function)
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return function(*args, **kwargs)
+
+    static = list(options)
+    returned, found = jax.jit(exported.kept(counted), static_argnames=static)(*args, **options)
+    assert type(returned) is type(args[0]) and type(found) is options.get("kind", Estimate)
+    np.testing.assert_array_equal(found[0], EXPECTED)
+    assert float(found[2]) == EXPECTED.sum()
+    return bool(calls)
+
+
+def test_a_program_is_traced_once(folder):
+    assert is_traced(PREDICTIONS, 3.0)
+    assert not is_traced(PREDICTIONS, 3.0)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_other_arguments_are_other_programs(folder):
+    is_traced(PREDICTIONS, 3.0)
+    assert is_traced(PREDICTIONS, jnp.full(5, 3.0))
+    assert is_traced(cj.Laplace(PREDICTIONS.loc, PREDICTIONS.scale), 3.0)
+    with jax.numpy_dtype_promotion("standard"):
+        assert is_traced(PREDICTIONS, 3.0)
+    assert is_traced(PREDICTIONS, 3.0, kind=Estimate)
+    assert len(list(folder.iterdir())) == 5
+
+
+def halved(file, other, monkeypatch):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def of_another_version(file, other, monkeypatch):
+    before = file.read_bytes()
+    monkeypatch.setattr(exported, "_versions", lambda: ["of the last release"])
+    assert is_traced(PREDICTIONS, 3.0) and file.read_bytes() != before
+
+
+def foreign(file, other, monkeypatch):
+    file.write_bytes(other.read_bytes())
+
+
+@pytest.mark.parametrize("damage", [halved, of_another_version, foreign])
+def test_a_bad_file_is_made_anew(folder, damage):
+    assert is_traced(PREDICTIONS, 3.0)
+    (file,) = folder.iterdir()
+    is_traced(PREDICTIONS, jnp.full(5, 3.0))
+    (other,) = {*folder.iterdir()} - {file}
+    with pytest.MonkeyPatch.context() as patch:
+        damage(file, other, patch)
+    assert is_traced(PREDICTIONS, 3.0)
+    assert not is_traced(PREDICTIONS, 3.0)
+
+
+def test_a_folder_that_cannot_be_written(folder):
+    folder.parent.write_text("a file")
+    assert is_traced(PREDICTIONS, 3.0) and is_traced(PREDICTIONS, 3.0)
+
+
+class OfUser(cj.Normal):
+    pass
+
+
+def test_nothing_of_a_user_is_kept(folder):
+    kinds = OfUser(PREDICTIONS.loc, PREDICTIONS.scale), lambda *x: Estimate(*x)
+    for _ in range(2):
+        assert is_traced(kinds[0], 3.0)
+    assert not folder.exists()
+    jax.jit(exported.kept(scaled), static_argnums=2)(PREDICTIONS, 3.0, kinds[1])
+    assert not folder.exists()
+
+
+def test_a_rule_of_a_user_for_our_types(folder, monkeypatch):
+    monkeypatch.setattr(cj.mean_embedding, "rules", dict(cj.mean_embedding.rules))
+    monkeypatch.setattr("calibjax._base.exported.RULES_OF_USERS", rules := [])
+    monkeypatch.setattr("calibjax.expectations._dispatch.RULES_OF_USERS", rules)
+    cj.mean_embedding.register(OfUser, cj.GaussianKernel)(lambda p, kernel, y: y)
+    assert is_traced(PREDICTIONS, 3.0) and not is_traced(PREDICTIONS, 3.0)
+    cj.mean_embedding.register(cj.Unnormalized, cj.GaussianKernel)(lambda p, kernel, y: y)
+    assert is_traced(PREDICTIONS, 3.0)
+
+
+SCRIPT = """
+import sys
+import jax, jax.numpy as jnp, calibjax as cj
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+print(cj.log_score(cj.Categorical(jnp.full((40, 2), 0.5)), jnp.arange(40) % 2))
+"""
+
+
+def test_threads_at_once(folder):
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: is_traced(PREDICTIONS, 3.0), range(4)))
+        assert not pool.submit(is_traced, PREDICTIONS, 3.0).result()
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_two_processes_at_once(folder):
+    command = [sys.executable, "-c", SCRIPT, str(folder.parent)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    values = {process.communicate()[0] for process in running}
+    assert all(process.returncode == 0 for process in running)
+    files = {file: file.read_bytes() for file in folder.iterdir()}
+    assert values == {subprocess.run(command, check=True, capture_output=True).stdout}
+    assert files and files == {file: file.read_bytes() for file in folder.iterdir()}
