@@ -179,6 +179,13 @@ FORMS = {
     ),
     "Arrow": ("x.arrow", FRAME, ""),
     "arrays": ("x.npz", ARRAYS, ""),
+    "a trailing separator": ("x.csv", re.sub("^(.+)$", r"\1,", TABLE, flags=re.M), ""),
+    "mixed line ends": ("x.csv", TABLE.replace("\n", "\r\n", 1).replace("a\n", "a\r"), ""),
+    "Parquet with 32 bits": (
+        "x.parquet",
+        FRAME.with_columns(pl.col("p_a", "p_b").cast(pl.Float32)),
+        "",
+    ),
     "standard input, CSV": ("-.csv", TABLE, ""),
     "standard input, CSV in gzip": ("-.csv.gz", TABLE, ""),
     "standard input, objects": ("-.jsonl", LINES, ""),
@@ -445,8 +452,18 @@ CASES = {
         ),
         "numbers": ("p,y,g\n0.5,1,007\n0.25,0,7.5\n", BASE._replace(groups=[7, 7.5])),
         "mixed": ("p,y,g\n0.5,1,007\n0.25,0,x\n", BASE._replace(groups=["007", "x"])),
+        # As a float, both were one number, and one group.
+        "large integers": (
+            "p,y,g\n0.5,1,9007199254740993\n0.25,0,9007199254740992\n",
+            BASE._replace(groups=["9007199254740993", "9007199254740992"]),
+        ),
+        "large numbers": ("p,y,g\n0.5,1,1e30\n0.25,0,7\n", BASE._replace(groups=[1e30, 7])),
     },
     ("jsonl", GROUPS): {
+        "large integers": (
+            lines({"p": 0.5, "y": 1, "g": 10**20 + 1}, {"p": 0.25, "y": 0, "g": 10**20}),
+            BASE._replace(groups=[str(10**20 + 1), str(10**20)]),
+        ),
         "mixed": (
             lines({"p": 0.5, "y": 1, "g": 7}, {"p": 0.25, "y": 0, "g": "x"}),
             BASE._replace(groups=["7", "x"]),

@@ -329,9 +329,14 @@ def padded_lists(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_numbers(cells: np.ndarray) -> np.ndarray:
-    """Texts of numbers as numbers, with NaN where they are missing, and all else as it is."""
+    """Texts of numbers as numbers, with NaN where they are missing, and all else as it is.
+
+    Whole numbers that a float would round, such as digests of 64 bits, are texts.
+    """
     if cells.dtype != object or cells.ndim > 1:
         return cells
     numbers, is_text = as_floats(cells), np.array([isinstance(x, str) for x in cells], bool)
     are_texts = (is_text | is_missing(cells)).all() and are_empty(cells[np.isnan(numbers)]).all()
-    return numbers if are_texts else cells
+    large = cells[np.abs(numbers) >= 2**53].tolist()
+    is_rounded = large and all(x.strip().lstrip("+-").isdecimal() for x in large)
+    return numbers if are_texts and not is_rounded else cells
