@@ -110,6 +110,9 @@ CALLS = {
             for method in ("bootstrap", "wild", "gamma", "pearson", "spectrum", "features")
         },
         "blocks": lambda p, y: cj.asymptotic_block_skce_test(KERNEL, p, y, block_size=4),
+        "skce": lambda p, y: cj.skce(KERNEL, p, y),
+        "random features": lambda p, y: cj.random_feature_skce(KEY, KERNEL, p, y, n_features=8),
+        "ucme": lambda p, y: cj.ucme(KERNEL, p, y, *LOCATIONS),
         "bound": lambda p, y: cj.distribution_free_skce_test(KERNEL, p, y),
         "cme": lambda p, y: cj.asymptotic_cme_test(KERNEL, p, y, *LOCATIONS),
         "locations": lambda p, y: cj.sample_test_locations(KEY, p, 3),
@@ -131,6 +134,7 @@ CALLS = {
     labels: {
         "top_label": cj.top_label,
         "one_vs_rest": lambda p, y: cj.one_vs_rest(p, y, 2),
+        "mmce": cj.mmce,
         "ece": cj.ece,
         "mce": functools.partial(cj.mce, binning=SPLITS),
         "bins by medians": functools.partial(cj.calibration_bins, binning=SPLITS),
@@ -213,9 +217,12 @@ def test_a_mask_remains():
 
 def test_rungs():
     rungs = sorted({bucket(n) for n in range(1, 2**14 + 1)})
-    assert rungs[:12] == [4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28] and rungs[-1] == 2**14
+    assert rungs[:5] == [4, 6, 8, 12, 16] and rungs[14:19] == [512, 768, 1024, 1280, 1536]
+    assert rungs[-1] == 2**14
     assert all(bucket(n) == next(x for x in rungs if x >= n) for n in range(1, 300))
-    assert max(b / a for a, b in zip(rungs, rungs[1:], strict=False)) == 1.25
+    few, many = rungs[1:17], rungs[16:]
+    assert max(b / a for a, b in zip(few, few[1:], strict=False)) == 1.5
+    assert max(b / a for a, b in zip(many, many[1:], strict=False)) == 1.25
     assert bucket(2**14 + 1) == 2**14 + 1
 
 

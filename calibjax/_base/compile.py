@@ -88,17 +88,19 @@ def _is_known(option: Option) -> bool:
 
 #: With more rows a pass over them takes as long as compilation, and a quarter more rows would show.
 LARGEST_BUCKET = 2**14
+# With fewer, all pairs take less time than a program takes to compile.
+_FEW = 2**10
 
 
 def bucket(n: int) -> int:
-    """The least of the numbers 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … that is at least n.
+    """The least of the numbers 4, 6, 8, 12, …, 768, 1024, 1280, 1536, 1792, … that is at least n.
 
-    They are m 2^k with m = 4, 5, 6, 7: a step is at most a quarter, so that all pairs are at most
-    some half more.  Beyond 2^14 every number is a bucket.
+    They are m 2^k with m = 4, 6 up to 1024, and with m = 4, 5, 6, 7 above: there a step is at most
+    a quarter, so that all pairs are at most some half more.  Beyond 2^14 every number is a bucket.
     """
     if n > LARGEST_BUCKET:
         return n
-    step = 2 ** max((n - 1).bit_length() - 3, 0)
+    step = 2 ** max((n - 1).bit_length() - (2 if n <= _FEW else 3), 0)
     return max(-(-n // step) * step, 4)
 
 

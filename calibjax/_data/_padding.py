@@ -87,12 +87,8 @@ def padded(data: Data) -> Data:
     mask = jax.device_put(where)
     if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
         return data
-
-    def fill(x: jax.Array) -> jax.Array:
-        with np.errstate(over="ignore"):  # Masked rows may hold anything.
-            rows = filled_up(on_host(x))
-        is_placed = isinstance(x, jax.Array) and x.committed
-        return jax.device_put(rows, x.sharding if is_placed else None)
-
-    rows = data.replace(where=None)
-    return jax.tree.map(fill, rows).replace(where=mask)
+    leaves, structure = jax.tree.flatten(data.replace(where=None))
+    with np.errstate(over="ignore"):  # Masked rows may hold anything.
+        rows = leaves if where.size == data.n else [filled_up(on_host(x)) for x in leaves]
+    places = [x.sharding if isinstance(x, jax.Array) and x.committed else None for x in leaves]
+    return jax.tree.unflatten(structure, jax.device_put(rows, places)).replace(where=mask)

@@ -54,8 +54,7 @@ def _calibjax(
     calibjax recalibrate corrects predictions that are not calibrated.
 
     Compiled programs are kept in the folder of the user's caches, in calibjax: the first call for
-    a number of columns, and for numbers of rows that differ by a quarter, takes some seconds
-    longer.
+    a number of columns, and for numbers of rows that differ by a third, takes some seconds longer.
     """
 
 

@@ -50,7 +50,7 @@ def evaluate(
     seem not to be.
 
     The first call compiles for some ten seconds, and longer for counts and for families without
-    closed forms.  Later calls do not if they have as many columns and about as many rows: 897 to
+    closed forms.  Later calls do not if they have as many columns and about as many rows: 769 to
     1024 rows share all programs.  For other processes
     ``jax.config.update("jax_compilation_cache_dir", folder)`` keeps what was traced, and what took
     a second to compile; to keep all, set ``jax_persistent_cache_min_compile_time_secs`` to 0.0.

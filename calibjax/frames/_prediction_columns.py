@@ -5,7 +5,6 @@ import itertools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import on_host
@@ -164,8 +163,8 @@ class PredictionColumns:
                     "options; what a row lacks is no class of it."
                 )
             probs = np.where(absent, 0, np.maximum(probs, LEAST_OF_CLASS / 2))
-            return Categorical(jnp.asarray(probs), ragged=True)
-        return Categorical(jnp.asarray(probs))
+            return Categorical(jax.device_put(probs), ragged=True)
+        return Categorical(jax.device_put(probs))
 
     def _read_prob(self, table: Table) -> Bernoulli:
         (name,) = self.names
@@ -177,7 +176,7 @@ class PredictionColumns:
             is_most = np.sum(probs > 1) > len(probs) / 2
             other = "; of percentages, 0 to 100, divide the column by 100" if is_most else ""
         table.check(name, (probs >= 0) & (probs <= 1), "a probability", hint=other)
-        return jax.tree.map(jnp.asarray, Bernoulli(probs).keeping_digits())
+        return jax.device_put(Bernoulli(probs).keeping_digits())
 
     def _read_mean(self, table: Table) -> Normal:
         mean, sd = self._values(table).T
@@ -209,7 +208,7 @@ class PredictionColumns:
             is_valid = (column >= 0) & (column <= above + TOLERANCE)
             table.check(self.names[k], is_valid, words, column)
             above = column
-        return SurvivalCurve(jnp.asarray(self.times)[order], jnp.asarray(probs))
+        return SurvivalCurve(*jax.device_put((np.asarray(self.times)[order], probs)))
 
     def _read_draws(self, table: Table) -> Empirical:
         return Empirical(self._values(table))
