@@ -90,7 +90,9 @@ def count_with_kills(
         The number of kills.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([count.__module__])
+    # What a call imports when it needs it takes longer than the call.
+    needed = ["calibjax.cli._monitor_state", "calibjax.frames.files"]
+    context.set_forkserver_preload([count.__module__, *needed])
     n_days, rng = len(list(folder.glob("*.csv"))), random.Random(seed)
     # When so many days were counted, a little later; the process that counted last is killed.
     moments = sorted(rng.randrange(n_days * 3 // 4) for _ in range(n_kills))

@@ -3,6 +3,7 @@
 import datetime
 import re
 
+import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -57,29 +58,24 @@ def read(monkeypatch):
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("frame", FRAMES)
-def test_frames_are_read_as_arrays(frame, call):
-    found = cj.evaluate(FRAMES[frame], **CALLS[call])
-    order = [1, 0] if call == "list" else [0, 1]
-    is_cat = np.array(COLUMNS["label"]) == "cat"
-    labels = is_cat if call == "prob" else np.where(is_cat, order[0], order[1])
-    expected = {
-        "probs": lambda: np.stack([COLUMNS["p_cat"], COLUMNS["p_dog"]], 1)[:, order],
-        "prob": lambda: COLUMNS["p_cat"],
-        "quantiles": lambda: np.stack([COLUMNS["q10"], COLUMNS["q90"]], 1),
-        "draws": lambda: np.stack([COLUMNS["mu"], COLUMNS["q10"], COLUMNS["q90"]], 1),
+def test_predictions_of_all_kinds(call):
+    found = cj.evaluate(FRAMES["index"], **CALLS[call])
+    parameters = {
+        "probs": ["p_cat", "p_dog"],
+        "list": ["p_dog", "p_cat"],
+        "prob": ["p_cat"],
+        "quantiles": ["q10", "q90"],
+        "normal": ["mu"],
+        "draws": ["mu", "q10", "q90"],
     }
-    fields = {"list": "probs", "prob": "probs", "quantiles": "values", "draws": "samples"}
+    values = np.stack([COLUMNS[x] for x in parameters[call]], 1)
+    found_values = np.asarray(jax.tree.leaves(found.predictions)[0]).reshape(N, -1)
+    np.testing.assert_array_equal(found_values, values)
+    labels = {"probs": [0, 1] * 3, "list": [1, 0] * 3, "prob": [1, 0] * 3}
     if call == "normal":
         assert found.targets.high.tolist() == [np.inf, 1, np.inf, 3, np.inf, 5]
-        np.testing.assert_array_equal(found.predictions.scale, 1)
-        return
-    values = getattr(found.predictions, fields.get(call, "probs"))
-    np.testing.assert_array_equal(values, expected.get(call, expected["probs"])())
-    real = call in ("quantiles", "draws")
-    np.testing.assert_array_equal(found.targets, COLUMNS["sold"] if real else labels)
-    if call == "quantiles":
-        assert [float(x) for x in found.predictions.levels] == pytest.approx([0.1, 0.9])
+    else:
+        np.testing.assert_array_equal(found.targets, labels.get(call, COLUMNS["sold"]))
 
 
 @pytest.mark.parametrize("frame", FRAMES)

@@ -9,11 +9,13 @@ import json
 import re
 import shlex
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -100,8 +102,9 @@ def by_command(path, options, monkeypatch):
 
 def check(path, options, expected, monkeypatch):
     """Both read the same, or end in one line of the same meaning."""
-    results = [by_command(path, options, monkeypatch)]
-    if arguments_of(options) is not None and path.stem != "-":
+    is_file = isinstance(path, Path)
+    results = [by_command(path, options, monkeypatch)] if is_file else []
+    if arguments_of(options) is not None and not (is_file and path.stem == "-"):
         results.append(by_library(path, options))
     for data, said in results:
         said = [plain(x) for x in said]
@@ -194,6 +197,23 @@ FORMS = {
     "standard input, Arrow": ("-.arrow", FRAME, ""),
     "standard input, arrays": ("-.npz", ARRAYS, ""),
 }
+
+
+# Frames of the same rows.
+FRAMES = {
+    "pandas": pd.DataFrame(RECORDS),
+    "pandas with categories": pd.DataFrame(RECORDS).astype({"label": "category"}),
+    "pandas with an index of labels": pd.DataFrame(RECORDS).set_index("label"),
+    "pandas with texts of numbers": pd.DataFrame(RECORDS).astype(str),
+    "Polars": FRAME,
+    "lists": {name: FRAME[name].to_list() for name in FRAME.columns},
+    "arrays": {name: FRAME[name].to_numpy() for name in FRAME.columns},
+}
+
+
+@pytest.mark.parametrize("case", FRAMES)
+def test_frames_of_one_data_set(case, monkeypatch):
+    check(FRAMES[case], PROBS, SAME, monkeypatch)
 
 
 @pytest.mark.parametrize("case", FORMS)
