@@ -21,7 +21,7 @@ from calibjax.hypothesis_tests import _max_statistic
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.kernels import describe
 from calibjax.resampling import DRAWS_PER_GROUP, NullSampler, draw_targets
-from calibjax.resampling._draws import increasing_sums
+from calibjax.resampling._draws import _increasing_order, increasing_sums
 
 N, B = 8, 19
 RNG = np.random.default_rng
@@ -657,6 +657,15 @@ def test_labels_of_probability_0_never_occur_among_many(key):
     steps = np.diff(sums, axis=1, prepend=0)
     assert np.all(steps[probs == 0] == 0) and np.all(steps >= 0)
     np.testing.assert_allclose(sums, np.cumsum(probs.astype(float), axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_labels", [64, 65, 1000])
+def test_order_of_many_labels_is_that_of_their_probabilities(n_labels):
+    probs = np.random.default_rng(0).random(n_labels).astype(np.float32) ** 20
+    probs[3], probs[5] = 0.0, 1.0
+    order = np.asarray(jax.jit(_increasing_order)(probs))
+    assert set(order) == set(range(n_labels)) and order[0] == 3 and order[-1] == 5
+    assert np.all(probs[order][1:] >= probs[order][:-1] * (1 - 2.0**-12))
 
 
 def test_small_probabilities_beside_large_ones_are_drawn():
