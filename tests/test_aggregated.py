@@ -661,7 +661,7 @@ def test_labels_of_probability_0_never_occur_among_many(key):
 
 @pytest.mark.parametrize("n_labels", [64, 65, 1000])
 def test_order_of_many_labels_is_that_of_their_probabilities(n_labels):
-    probs = np.random.default_rng(0).random(n_labels).astype(np.float32) ** 20
+    probs = np.random.default_rng(0).random(n_labels).astype(np.float32) ** 6
     probs[3], probs[5] = 0.0, 1.0
     order = np.asarray(jax.jit(_increasing_order)(probs))
     assert set(order) == set(range(n_labels)) and order[0] == 3 and order[-1] == 5
