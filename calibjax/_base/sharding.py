@@ -215,7 +215,10 @@ def global_offset(n: jax.Array | int, axis: Axis) -> tuple[jax.Array, jax.Array]
 
     This device has n rows, and n may differ between devices.
     """
-    n_rows = all_of(jnp.asarray(n, jnp.int32), axis)
+    n_here = jnp.asarray(n, jnp.int32)
+    if axis is None:
+        return jnp.zeros((), jnp.int32), n_here
+    n_rows = all_of(n_here, axis)
     is_before = jnp.arange(n_rows.shape[0], dtype=jnp.int32) < index_on(axis)
     n_before = jnp.sum(jnp.where(is_before, n_rows, 0), dtype=jnp.int32)
     return n_before, jnp.sum(n_rows, dtype=jnp.int32)
@@ -224,18 +227,21 @@ def global_offset(n: jax.Array | int, axis: Axis) -> tuple[jax.Array, jax.Array]
 def evenly_spaced(n_rows: jax.Array, count: jax.Array | int, size: int) -> jax.Array:
     """The global index floor(j n / count) for j = 0 … size - 1, ``[size]``."""
     j = jnp.arange(size, dtype=jnp.int32)
-    # Without the product, which int32 may not hold.
-    return j * (n_rows // count) + (j * (n_rows % count)) // count
+    count = jnp.asarray(count, jnp.int32)
+    # Without the product, which int32 may not hold; `//` would ask for the signs.
+    return j * lax.div(n_rows, count) + lax.div(j * lax.rem(n_rows, count), count)
 
 
 def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
     """The rows with a global `index`, on each device; the index counts n rows of each device."""
-    index = index - global_offset(n, axis)[0]
+    if axis is not None:
+        index = index - global_offset(n, axis)[0]
     here = (index >= 0) & (index < n)
     index = jnp.clip(index, 0, jax.tree.leaves(rows)[0].shape[0] - 1)
 
     def rows_on_this_device(x):
-        chosen = x[index]
+        # Neither a negative index nor one that is too large has to be thought of any more.
+        chosen = x.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
         return jnp.where(here.reshape(-1, *(1,) * (x.ndim - 1)), chosen, jnp.zeros_like(chosen))
 
     return all_sum(jax.tree.map(rows_on_this_device, rows), axis)

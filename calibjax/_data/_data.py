@@ -39,6 +39,7 @@ from calibjax._data._distribution import Distribution
 from calibjax._data._interval_censored import Between, Targets
 from calibjax._data._named_columns import named_columns
 from calibjax._data._precision import compared_in_one_precision
+from calibjax._loops import row_at
 from calibjax._numbers import fractions_of
 
 T = TypeVar("T")
@@ -330,14 +331,19 @@ def fill_masked(rows: T, where: jax.Array, axis: Axis = None) -> T:
     kept row may lie on another device than `rows`.
     """
     first = jnp.argmax(where)
-    on_device = all_of(where[first], axis)
-    is_here = where[first] & (jnp.argmax(on_device).astype(jnp.int32) == index_on(axis))
+    is_here = is_any = jnp.any(where)
+    if axis is not None:
+        on_device = all_of(is_here, axis)
+        is_any = jnp.any(on_device)
+        is_here &= jnp.argmax(on_device).astype(jnp.int32) == index_on(axis)
 
     def fill(x: jax.Array) -> jax.Array:
-        own = lax.stop_gradient(x[first])
-        row = all_sum(jnp.where(is_here, own, jnp.zeros_like(own)), axis)
-        row = jnp.where(jnp.any(on_device), row, 1).astype(x.dtype)
-        return jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, row[None])
+        row = lax.stop_gradient(row_at(x, first))
+        if axis is not None:
+            row = all_sum(lax.select(is_here, row, jnp.zeros_like(row)), axis)
+        row = lax.select(is_any, row, jnp.ones_like(row))
+        mask = lax.broadcast_in_dim(where, x.shape, (0,))
+        return lax.select(mask, x, lax.broadcast(row, x.shape[:1]))
 
     return jax.tree.map(fill, rows)
 

@@ -41,17 +41,32 @@ def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs:
 def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax.Array:
     m = ps.shape[1]
     per_pass = -(-m // passes)
-    padding = ((0, passes * per_pass - m), (0, 0))
-    p, q = jnp.pad(ps.T, padding), jnp.pad(qs.T, padding)
+    p, q = (_with_zeros(x.T, passes * per_pass) for x in (ps, qs))
 
     def add(i, tile):
+        first = i * per_pass
         for c in range(per_pass):
-            row = i * per_pass + c
-            tile += f(row_at(p, row)[:, None], row_at(q, row)[None, :])
+            row = first + c
+            tile += f(_as_column(_row(p, row)), _row(q, row))
         return tile
 
     zeros = as_varying(jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype), (ps, qs))
     return lax.fori_loop(0, passes, add, zeros)
+
+
+def _with_zeros(rows: jax.Array, n: int) -> jax.Array:
+    """The rows, and rows of zeros behind them up to n rows."""
+    return lax.pad(rows, jnp.zeros((), rows.dtype), ((0, n - rows.shape[0], 0), (0, 0, 0)))
+
+
+# Each index of an unrolled loop is one operation, as what it calls is traced for each of them.
+def _row(x: jax.Array, index: jax.Array) -> jax.Array:
+    """x[None, index] of a matrix."""
+    return lax.dynamic_slice(x, (index, 0), (1, x.shape[1]), allow_negative_indices=False)
+
+
+def _as_column(row: jax.Array) -> jax.Array:
+    return lax.reshape(row, row.shape[::-1])
 
 
 def row_at(x: jax.Array, index: jax.Array) -> jax.Array:
@@ -91,13 +106,15 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
     """A loop over p that adds into ``[m, T]``."""
     per_pass = min(_ROWS_PER_PASS, ps.shape[0])
     passes = -(-ps.shape[0] // per_pass)
-    padding = ((0, passes * per_pass - ps.shape[0]), (0, 0))
-    ps, weights, q = jnp.pad(ps, padding), jnp.pad(weights, padding), qs.T
+    ps, weights = (_with_zeros(x, passes * per_pass) for x in (ps, weights))
+    q = qs.T
 
     def add(i, total):
+        first = i * per_pass
         for k in range(per_pass):
-            row = i * per_pass + k
-            total += slope(row_at(ps, row)[:, None], q) * row_at(weights, row)[None, :]
+            row = first + k
+            p, of_pairs = _row(ps, row), _row(weights, row)
+            total += slope(_as_column(p), q) * of_pairs
         return total
 
     return lax.fori_loop(0, passes, add, as_varying(jnp.zeros_like(q), (ps, qs, weights))).T
@@ -132,7 +149,8 @@ def slope_of_distance(p: jax.Array, q: jax.Array) -> jax.Array:
 
     The scale lifts the smallest normal number to 1: whatever is not 0 is clipped to 1 or -1.
     """
-    return lax.stop_gradient(jnp.clip((p - q) * (1 / jnp.finfo(p.dtype).tiny), -1, 1))
+    lifted = (p - q) * (1 / jnp.finfo(p.dtype).tiny)
+    return lax.stop_gradient(jnp.minimum(jnp.maximum(lifted, -1), 1))
 
 
 def square_beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
