@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from calibjax._base.exported import kept
+from calibjax._base.exported import folder, kept
 from calibjax._base.struct import is_traced
 
 T = TypeVar("T")
@@ -43,14 +43,20 @@ def on_cpu() -> bool:
 
 
 def quick_jit(
-    function: Callable[..., T], *, simple_loops: bool = False, **static: Any
+    function: Callable[..., T],
+    *,
+    simple_loops: bool = False,
+    optimised: bool = False,
+    **static: Any,
 ) -> Callable[..., T]:
     """`jax.jit`, which on a CPU compiles in less time, unless it is called inside of another jit.
 
-    `simple_loops` is for what is done in milliseconds, whatever machine code it has.  `static` are
-    options of `jax.jit` that say which arguments are static.
+    `simple_loops` is for what is done in milliseconds, whatever machine code it has, `optimised`
+    for what loops call: it is traced in less time, where programs are kept, and compiled as always.
+    `static` are options of `jax.jit` that say which arguments are static.
     """
-    wanted = (_FEWER_PASSES, _SIMPLE_LOOPS) if simple_loops else (_FEWER_PASSES,)
+    wanted = [] if optimised else [_FEWER_PASSES]
+    wanted += [_SIMPLE_LOOPS] if simple_loops else []
 
     plain = jax.jit(function, **static)
 
@@ -61,10 +67,11 @@ def quick_jit(
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> T:
-        # Inside of jit a constant is traced, too, and options would be an error.
-        is_part = is_traced((args, kwargs, jax.device_put(0.0)))
         # Who asks jax for no optimisations gets none, as in our tests.
-        if is_part or jax.config.values["jax_disable_most_optimizations"]:
+        is_plain = jax.config.values["jax_disable_most_optimizations"]
+        is_plain |= optimised and folder() is None
+        # Inside of jit a constant is traced, too, and options would be an error.
+        if is_plain or is_traced((args, kwargs, jax.device_put(0.0))):
             return plain(*args, **kwargs)
         leaves = jax.tree.leaves((args, kwargs))
         has_options = on_cpu() and sum(map(np.size, leaves)) <= _MANY_NUMBERS

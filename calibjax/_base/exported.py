@@ -25,6 +25,7 @@ from calibjax._base.files import write_file
 
 T = TypeVar("T")
 
+_CAN_WRITE = find_spec("flatbuffers") is not None
 #: Rules of users for types of calibjax: with any of them, a program is not what its name says.
 RULES_OF_USERS: list[Callable[..., Any]] = []
 
@@ -50,7 +51,7 @@ def kept(function: Callable[..., T]) -> Callable[..., T]:
             args, kwargs = jax.tree.unflatten(structure, filled)
             return function(*args, **kwargs)
 
-        if (folder := _folder()) is None or not places:
+        if (place := folder()) is None or not places:
             return function(*args, **kwargs)
         try:
             arrays = [leaves[i] for i in places]
@@ -61,7 +62,7 @@ def kept(function: Callable[..., T]) -> Callable[..., T]:
                 _options(),
             )
             text = repr(program)
-            path = folder / hashlib.sha256(text.encode()).hexdigest()
+            path = place / hashlib.sha256(text.encode()).hexdigest()
             exported = _read(path, text) or _write(path, text, of_arrays, arrays)
         # Errors of the function itself come again.
         except Exception:
@@ -71,12 +72,13 @@ def kept(function: Callable[..., T]) -> Callable[..., T]:
     return traced_or_read
 
 
-def _folder() -> Path | None:
+def folder() -> Path | None:
     """Where programs are kept, if jax keeps its own, and those of one process."""
-    folder = jax.config.values["jax_compilation_cache_dir"]
-    is_on = folder and "://" not in folder and jax.config.values["jax_enable_compilation_cache"]
+    name = jax.config.values["jax_compilation_cache_dir"]
+    if not name or "://" in name or not jax.config.values["jax_enable_compilation_cache"]:
+        return None
     is_plain = jax.process_count() == 1 and not RULES_OF_USERS
-    return Path(folder, "calibjax") if is_on and is_plain and find_spec("flatbuffers") else None
+    return Path(name, "calibjax") if is_plain and _CAN_WRITE else None
 
 
 def _read(path: Path, text: str) -> export.Exported | None:

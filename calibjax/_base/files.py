@@ -204,14 +204,14 @@ def _has_nan(array: np.ndarray) -> bool:
 
 
 def _as_leaf(name: str, stored: np.ndarray, like: jax.Array) -> jax.Array:
-    expected = jnp.asarray(_numbers(like))
-    if stored.shape != expected.shape or stored.dtype != expected.dtype:
+    shape, dtype = np.shape(_numbers(like)), jnp.result_type(_numbers(like))
+    if stored.shape != shape or stored.dtype != dtype:
         raise ValueError(
-            f"{name} must be {expected.dtype} of shape {list(expected.shape)}, got {stored.dtype} "
-            f"of shape {list(stored.shape)}."
+            f"{name} must be {dtype} of shape {list(shape)}, got {stored.dtype} of shape "
+            f"{list(stored.shape)}."
         )
     if _has_nan(stored):
         raise ValueError(f"{name} must hold numbers, got NaN.")
     if _is_key(like):
-        return jax.random.wrap_key_data(jnp.asarray(stored), impl=jax.random.key_impl(like))
-    return jnp.asarray(stored)
+        return jax.random.wrap_key_data(jax.device_put(stored), impl=jax.random.key_impl(like))
+    return jax.device_put(stored)

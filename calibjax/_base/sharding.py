@@ -67,7 +67,7 @@ def on_devices(core: Callable[..., T]) -> Callable[..., T]:
 
 def optimised_on_devices(core: Callable[..., T]) -> Callable[..., T]:
     """As `on_devices`, for what loops call, or what runs faster: it takes longer to compile."""
-    return _on_devices(core, _whole, jax.jit)
+    return _on_devices(core, _whole, functools.partial(quick_jit, optimised=True))
 
 
 def row_by_row_on_devices(core: Callable[..., T]) -> Callable[..., T]:

@@ -1,6 +1,7 @@
 """A monitor of calibration that may be looked at after every batch."""
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
+from calibjax._base.compile import quick_jit
 from calibjax._base.files import (
     check_header,
     npz_of,
@@ -253,8 +255,8 @@ class CalibrationMonitor:
             return self
         _check_family(self.landmarks, data)
         after, has_cell = _update(self, data)
-        lost = after.n_lost != self.n_lost
-        if not is_traced(lost) and np.any(lost):
+        lost = after.n_lost, self.n_lost
+        if not is_traced(lost) and np.any(np.not_equal(*map(np.asarray, lost))):
             raise _not_counted(data, np.asarray(has_cell))
         return after
 
@@ -524,10 +526,16 @@ def holm_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]
     for name, monitor in monitors.items():
         if not hasattr(monitor, "log_max"):
             raise TypeError(f"monitors must hold monitors, got {type(monitor).__name__} as {name}.")
-    logs = -jnp.stack([jnp.asarray(monitor.log_max) for monitor in monitors.values()])
+    adjusted = _adjusted([monitor.log_max for monitor in monitors.values()])
+    return dict(zip(monitors, adjusted, strict=True))
+
+
+@functools.partial(quick_jit, simple_loops=True)
+def _adjusted(log_e_values: list[jax.Array]) -> list[jax.Array]:
+    """Holm's p-values of 1 / e-values."""
+    logs, n = -jnp.stack(log_e_values), len(log_e_values)
     order = jnp.argsort(logs)
-    n = len(monitors)
     # In logarithms: the product of a tiny p-value with S is none of float32.
     scaled = logs[order] + jnp.log(jnp.arange(n, 0, -1, dtype=logs.dtype))
     adjusted = jnp.exp(jnp.minimum(jax.lax.cummax(scaled), 0.0))
-    return dict(zip(monitors, jnp.zeros_like(adjusted).at[order].set(adjusted), strict=True))
+    return list(jnp.zeros_like(adjusted).at[order].set(adjusted))
