@@ -179,13 +179,15 @@ def aggregated_skce_test(
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
 
-    Above n = n_features rows, prediction kernels are interpolated from n_features landmarks, which
-    are evenly spaced rows.  The interpolated kernels depend on predictions only, so that the level
-    remains exact; wide kernels hardly change, and kernels that are narrower than the distances of
-    the landmarks become wider.  A kernel of real targets or counts is replaced by waves with some
-    of its frequencies.  A pass takes O(n n_features) time for each number of a feature and each
-    draw, and O(n + n_features (n_features + 100 M)) memory for features of M numbers, as many as
-    classes.
+    Above n = n_features rows of events, or of two classes, rows are sorted by their probability and
+    cut into n_features cells, and prediction kernels are those of the medians of cells.  A pass
+    takes O(n) time for each draw.  Of other families, and with covariates, prediction kernels are
+    then interpolated from n_features landmarks, which are evenly spaced rows.  Kernels of cells and
+    landmarks depend on predictions only, so that the level remains exact; wide kernels hardly
+    change, and narrow ones become wider.  A kernel of real targets or counts is replaced by waves
+    with some of its frequencies.  There a pass takes O(n n_features) time for each number of a
+    feature and each draw, and O(n + n_features (n_features + 100 M)) memory for features of M
+    numbers, as many as classes.
 
     Args:
         key: a key of `jax.random`.
@@ -196,14 +198,14 @@ def aggregated_skce_test(
         predictions, targets: as in `Data`, or one `Data`.  With PITKernels also `Between`.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
-        n_features: the number of landmarks; None takes 512, and 128 for the default kernels of
-            numbers, which are smooth.
+        n_features: the number of cells or landmarks; None takes 512, and 128 for the default
+            kernels of numbers, which are smooth.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
         estimate is the unbiased SKCE of the kernel with the largest score (above n_features rows of
-        the interpolated kernel, and for samples with the target among them); `members` has the
+        that of cells or landmarks, and for samples with the target among them); `members` has the
         estimates, scores z, p-values and intervals of all kernels.  The confidence_interval is for
         the SKCE of that kernel, and may be chosen after the fact, since the intervals of all
         kernels hold simultaneously.  It excludes 0 if and only if p <= 1 - confidence_level, unless

@@ -11,10 +11,12 @@ r_i of the features of the targets, n^2 times the biased SKCE is
 
     sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b>,    G_a = sum_i w_a(p_i) r_i,
 
-with equality up to as many rows as landmarks.  All D data sets of targets share w and K, and all
-kernels share the residuals: the time is O(n F M D), for F landmarks and features of M numbers, and
-the memory is O(F M D) for some data sets at a time.  If this takes several passes over the rows, w
-is computed once where it is not too large, and the diagonals in the first pass only.
+with equality up to as many rows as landmarks.  Of more events the landmarks are the medians of
+cells of near probabilities (`features/_cells.py`), and G are sums over cells.  All D data sets of
+targets share w and K, and all kernels share the residuals: the time is O(n F M D), for F landmarks
+and features of M numbers, and the memory is O(F M D) for some data sets at a time.  If this takes
+several passes over the rows, w is computed once where it is not too large, and the diagonals in the
+first pass only.
 """
 
 import dataclasses
@@ -27,9 +29,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, global_offset
+from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, global_offset, rows_at
 from calibjax._base.struct import PyTree, indexed, is_traced, static, struct
-from calibjax._data import Data, in_dtype, kept_first
+from calibjax._data import Between, Data, in_dtype, kept_first
 from calibjax._numbers import dot
 from calibjax.discrepancy import JointResidual, PITResidual, SumOfTerms, TargetResidual
 from calibjax.expectations import prediction_coordinates
@@ -39,6 +41,7 @@ from calibjax.features import (
     ColumnKernels,
     Feature,
     Landmarks,
+    choose_cells,
     choose_landmarks,
     column_features,
     landmarks_with_base,
@@ -54,8 +57,10 @@ from calibjax.resampling import (
     DRAWS_PER_GROUP,
     MULTIPLIERS,
     DataSets,
+    EventSums,
     NullSampler,
     SampledRows,
+    SetSums,
     centred,
     draw_targets,
     in_passes,
@@ -259,14 +264,23 @@ def redrawn_skce(
     first, n_rows = global_offset(n_kept, axis)
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
 
+    is_coarse = isinstance(data.targets, Between)
     # What a distance compares is made once of each row: a quantile may take many steps.
     kernels = terms.base_kernels()
     compared = [embedded_rows(kernel, data.predictions) for kernel in kernels]
     n_all = data.n * axis_size(axis)
     size, landmarks = min(n_features, n_all), []
+    cells = None
+    if size < n_all and data.predictions.n_labels == 2 and not terms.of_columns and not is_coarse:
+        probabilities = prediction_coordinates(data.predictions)[:, 0]
+        cells = choose_cells(probabilities, data.weights != 0, size, axis)
     for kernel, predictions in zip(kernels, compared, strict=True):
-        points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
-        landmarks.append(landmarks_with_base(points, n_rows, kernel, size < n_all))
+        if cells is None:
+            points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
+        else:
+            points = rows_at(predictions, data.n, cells.medians, axis)
+        interpolates = size < n_all and cells is None
+        landmarks.append(landmarks_with_base(points, n_rows, kernel, interpolates))
     bases: list[Base] = [*landmarks]
     if terms.of_columns:
         assert data.covariates is not None
@@ -290,6 +304,8 @@ def redrawn_skce(
     features = [residual_feature(k, x, *one) for k, x in zip(keys, terms.sources, strict=True)]
     matrices = [group.matrices(landmarks[group.base]) for group in terms.groups]
     sums = KernelSums(sets, terms, features, bases, matrices, [])
+    if cells is not None:
+        return _forms_of_cells(sums, data, cells.of_rows, size, n_resamples, axis)
     sums = dataclasses.replace(sums, missing=sums.missing_in(data.weights, axis))
 
     n_groups = -(-n_resamples // DRAWS_PER_GROUP)
@@ -308,6 +324,47 @@ def redrawn_skce(
 
     drawn, (observed, diagonals) = in_passes(forms, n_resamples, together)
     return jnp.concatenate([observed, drawn.T], axis=1), diagonals
+
+
+def _forms_of_cells(
+    sums: "KernelSums", data: Data, cells: jax.Array, n_cells: int, n_resamples: int, axis: Axis
+) -> tuple[jax.Array, jax.Array]:
+    """What `redrawn_skce` returns, of rows of two labels in cells, ``[n]``."""
+    labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))
+    tables = [x.residuals(data.predictions, labels, labels) for x in sums.features]
+    probabilities = data.predictions.label_probabilities()
+    # With the mean 0, residuals of a label are multiples of y - q.
+    q = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
+    columns = jnp.concatenate([table[:, 1] - table[:, 0] for table in tables], axis=1)
+    events = EventSums.of(sums.sets, columns, data.weights, q, cells, n_cells)
+    observed, squares, expected = events.observed(axis)
+    missing = variance_deficit(*(jnp.sum(x, 0, keepdims=True) for x in (squares, expected)))
+    total = all_sum(jnp.sum(data.weights), axis)
+    ends = np.cumsum([table.shape[2] for table in tables])[:-1]
+
+    def of_pairs(x: jax.Array) -> dict[Pair, jax.Array]:
+        parts = jnp.split(x, ends, axis=2)
+        bases = map(sums.terms.bases_of, range(len(parts)))
+        return {
+            (b, s): part for s, (part, of) in enumerate(zip(parts, bases, strict=True)) for b in of
+        }
+
+    of_source = of_pairs(squares)
+    moments = [
+        jnp.diag(jnp.sum(of_source[group.base, group.source], axis=(1, 2)))
+        for group in sums.terms.groups
+    ]
+
+    def forms(groups: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        found = SetSums(observed, *events.drawn(groups, axis))
+        if found.factors is not None:
+            found = found._replace(factors=jnp.sum(found.factors[..., 0], axis=0, keepdims=True))
+        every = jnp.concatenate([observed, found.under_h0(missing, total)], axis=1)
+        values, diagonals = sums.forms((of_pairs(every), moments, None), total)
+        return values[:, 1:].T, (values[:, :1], diagonals)
+
+    drawn, (first, diagonals) = in_passes(forms, n_resamples, events.draws_together)
+    return jnp.concatenate([first, drawn.T], axis=1), diagonals
 
 
 @struct

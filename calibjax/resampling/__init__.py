@@ -21,6 +21,8 @@ from calibjax.resampling._draws import (
     draw_targets,
     row_numbers,
 )
+from calibjax.resampling._event_sums import EventSums
+from calibjax.resampling._label_counts import redrawn_label_counts
 from calibjax.resampling._multipliers import multipliers
 from calibjax.resampling._null_sampler import (
     MULTIPLIERS,
@@ -32,7 +34,6 @@ from calibjax.resampling._null_sampler import (
     in_passes,
     judged_by_pit,
     pooled,
-    redrawn_label_counts,
     sum_over_rows,
     under_model,
     variance_deficit,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
 
+from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed
 from calibjax._data import Distribution
@@ -82,7 +83,35 @@ def key_of(key: jax.Array, row: jax.Array, group: jax.Array) -> jax.Array:
 
 
 def _bits(key: jax.Array) -> jax.Array:
-    return jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
+    """The bits of ``jax.random.bits(key, (DRAWS_PER_GROUP,))``, on a CPU in a third of the time.
+
+    There jax runs the rounds of threefry in a loop, whose steps pass through memory.  Straight code
+    stays in registers.
+    """
+    if str(jax.random.key_impl(key)) != "threefry2x32" or not on_cpu():
+        return jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
+    # The two numbers of the key must not be computed for each draw again.
+    words = lax.optimization_barrier(jax.random.key_data(key))
+    return _threefry(words, jnp.arange(DRAWS_PER_GROUP, dtype=jnp.uint32))
+
+
+# By how much the rounds rotate, in turn.
+_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+
+
+def _threefry(key: jax.Array, count: jax.Array) -> jax.Array:
+    """Both words of threefry2x32 of (0, count), combined by exclusive or.
+
+    Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
+    """
+    keys = key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA)
+    x, y = jnp.broadcast_to(keys[0], count.shape), count + keys[1]
+    for i in range(5):
+        for left in _ROTATIONS[i % 2]:
+            x = x + y
+            y = x ^ ((y << left) | (y >> (32 - left)))
+        x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + jnp.uint32(i + 1)
+    return x ^ y
 
 
 def _uniform(bits: jax.Array, dtype: DTypeLike) -> jax.Array:
@@ -102,6 +131,11 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     else:
         # Steps of 2^-32, where `uniform` in float32 would have steps of 2^-23.
         uniform = _uniform(_bits(key), dtype)
+    if probabilities.size == 2:
+        # The same label without sorting: the rarer one, of equal ones 0, comes first.
+        rarer = (probabilities[1] < probabilities[0]).astype(jnp.int32)
+        is_rarer = uniform * jnp.sum(probabilities) < jnp.min(probabilities)
+        return jnp.where(is_rarer, rarer, 1 - rarer)
     order = _increasing_order(probabilities)
     sums = increasing_sums(probabilities[order])
     # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.

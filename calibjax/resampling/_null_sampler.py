@@ -42,7 +42,6 @@ from calibjax.resampling._draws import (
     draw_groups,
     draw_pits,
     draw_targets,
-    row_numbers,
 )
 from calibjax.resampling._multipliers import Multipliers, TimeMultipliers, multipliers
 from calibjax.scores import pit_between_levels
@@ -63,8 +62,6 @@ _TOGETHER = 10
 _ROWS = 2**12
 # How many numbers of a chunk of rows are in memory at a time.
 _NUMBERS = 2**20
-# How many drawn labels are in memory at a time: they fit into a cache.
-_LABELS = 2**18
 
 
 def pooled(data: Data) -> Data:
@@ -404,42 +401,3 @@ def under_model(
         return lax.map(statistic, targets, batch_size=together), ()
 
     return in_passes(values_of_group, n_resamples + 1)[0]
-
-
-def redrawn_label_counts(
-    key: jax.Array,
-    predictions: Distribution,
-    weights: jax.Array,
-    cells: jax.Array,
-    n_cells: int,
-    n_resamples: int,
-) -> jax.Array:
-    """How many rows draw a label of each cell, in each draw, ``[n_resamples, n_cells]``.
-
-    A row counts in one cell only, the cell of the label that it draws.  So a draw of n rows takes
-    O(n) time, however many classes there are.  Draw r depends only on (key, rows, r), and memory
-    does not grow with n times n_resamples.
-
-    Args:
-        key: a key of `jax.random`.
-        predictions, weights: n predictions of m classes, and 0 for rows that do not count.
-        cells: the cell of each label of each row, ``[n, m]``; `n_cells` does not count.
-        n_cells: the number of cells.
-        n_resamples: the number of draws.
-    """
-    groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
-    n_draws = groups.size * DRAWS_PER_GROUP
-    draws = jnp.arange(n_draws, dtype=jnp.int32)
-
-    def add(
-        counts: jax.Array, chunk: tuple[tuple[Distribution, jax.Array, jax.Array], jax.Array]
-    ) -> tuple[jax.Array, None]:
-        (predictions, numbers, cells), weights = chunk
-        labels = draw_groups(key, predictions, numbers, groups)
-        drawn = jnp.take_along_axis(cells, labels, axis=1)
-        drawn = jnp.where((weights == 0)[:, None], n_cells, drawn)
-        return counts.at[draws[None], drawn].add(1, mode="drop"), None
-
-    chunks = in_chunks((predictions, row_numbers(weights), cells), weights, _LABELS // n_draws)
-    start = jnp.zeros((n_draws, n_cells), jnp.int32)
-    return lax.scan(add, start, chunks)[0][:n_resamples]

@@ -1,0 +1,190 @@
+r"""Sums over cells of rows with two labels, of the observed events and of data sets under H0.
+
+With q_i the probability with which label 1 is drawn, whatever has the mean 0 under the model and
+depends on a prediction and a label of two is a_i (y_i - q_i).  So all that tests, scores and bands
+need of a data set are sums of columns a over cells, and only the draws touch each row:
+
+    sum_{i in c} w_i a_ik (y_i - q_i),    y_i = 1{u_i < q_i}.
+
+Rows are sorted by their cells, and each cell is cut into blocks of a few rows, the last of which is
+filled up.  The sums of some blocks are one product of matrices.
+"""
+
+from collections.abc import Callable
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calibjax._base.sharding import Axis, all_sum, as_varying
+from calibjax._base.struct import indexed, static, struct
+from calibjax._numbers import dot
+from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups
+from calibjax.resampling._null_sampler import DataSets, SampledRows, in_passes
+
+# The blocks of one step, and the largest number of rows in a block.
+_BLOCKS, _ROWS_OF_BLOCK = 8, 256
+# How many draws of a step are in memory at a time: they fit into a cache.
+_DRAWS = 2**18
+
+
+@struct
+class _Rows:
+    """The rows of blocks, and what is known of them.
+
+    Args:
+        sampled: what data sets are made of.
+        columns: a, weights included, ``[n, K]``.
+        weights: of the rows; 0 of one that fills a block.
+        centres: what is taken from labels, ``[n]``.
+        cells: those of the blocks.
+    """
+
+    sampled: SampledRows
+    columns: jax.Array
+    weights: jax.Array
+    centres: jax.Array
+    cells: jax.Array
+
+    @property
+    def residuals(self) -> jax.Array:
+        """The observed labels less centres, ``[n]``."""
+        return self.sampled.targets.astype(self.centres.dtype) - self.centres
+
+
+#: Columns ``[n, K]`` and numbers ``[n, D]`` of rows, which are multiplied and summed.
+_Product = tuple[jax.Array, jax.Array]
+
+
+@struct
+class EventSums:
+    """Sums of columns over cells.
+
+    Args:
+        sets: the data sets under H0.
+        steps: the rows of some blocks for each step.
+        n_cells: the number of cells.
+    """
+
+    sets: DataSets
+    steps: _Rows
+    n_cells: int = static()
+
+    @classmethod
+    def of(
+        cls,
+        sets: DataSets,
+        columns: jax.Array,
+        weights: jax.Array,
+        centres: jax.Array,
+        cells: jax.Array,
+        n_cells: int,
+    ) -> Self:
+        """The sums of columns ``[n, K]`` times weights and labels less centres, ``[n]``.
+
+        Rows of the cell `n_cells` do not count.
+        """
+        index, of_blocks = _blocks(cells, n_cells)
+        given = sets.rows, columns, weights, centres
+        rows, columns, weights, centres = indexed(given, jnp.minimum(index, cells.size - 1))
+        weights = jnp.where(index < cells.size, weights, 0.0)
+        columns = weights[..., None] * columns
+        return cls(sets, _Rows(rows, columns, weights, centres, of_blocks), n_cells)
+
+    @property
+    def draws_together(self) -> int:
+        """How many groups of draws share a pass over the rows."""
+        return max(_DRAWS // (self.steps.weights.shape[1] * DRAWS_PER_GROUP), 1)
+
+    def observed(self, axis: Axis = None) -> list[jax.Array]:
+        """The sums of the observed labels, their squares, and the expectations of these.
+
+        They have the shape ``[n_cells, 1, K]``; centres must be the probabilities of label 1.
+        """
+
+        def of_step(rows: _Rows) -> list[_Product]:
+            squares, q = jnp.square(rows.columns), rows.centres
+            parts = rows.residuals, jnp.square(rows.residuals), q * (1 - q)
+            columns = rows.columns, squares, squares
+            return [(a, x[:, None]) for a, x in zip(columns, parts, strict=True)]
+
+        return self._summed(of_step, axis)
+
+    def drawn(self, groups: jax.Array, axis: Axis = None) -> list[jax.Array]:
+        """The sums of the data sets of some groups, ``[n_cells, D, K]``.
+
+        They are of drawn labels, of observed ones with multipliers, if there are any, and over
+        times of the multipliers alone ``[n_cells, D, 1]``.
+        """
+        shared = self.sets.shared(groups)
+
+        def of_step(rows: _Rows) -> list[_Product]:
+            sampled, columns = rows.sampled, rows.columns
+            drawn = draw_groups(self.sets.key, sampled.predictions, sampled.numbers, groups)
+            products = [(columns, drawn.astype(columns.dtype) - rows.centres[:, None])]
+            xi = self.sets.factors(sampled, shared)
+            if xi is not None:
+                products.append((columns * rows.residuals[:, None], xi))
+                products += [(rows.weights[:, None], xi)] if self.sets.are_centred else []
+            return products
+
+        return self._summed(of_step, axis)
+
+    def redrawn(self, n_resamples: int) -> jax.Array:
+        """The sums of n_resamples draws from the model, ``[n_resamples, n_cells, K]``."""
+
+        def of_groups(groups: jax.Array) -> tuple[jax.Array, tuple[()]]:
+            return jnp.swapaxes(self.drawn(groups)[0], 0, 1), ()
+
+        return in_passes(of_groups, n_resamples, self.draws_together)[0]
+
+    def _summed(self, of_step: Callable[[_Rows], list[_Product]], axis: Axis) -> list[jax.Array]:
+        """The sums over cells of the products that `of_step` makes, ``[n_cells, D, K]``."""
+        n_rows = self.steps.weights.shape[1]
+        is_of_block = (
+            jnp.arange(n_rows)[:, None] // (n_rows // _BLOCKS) == jnp.arange(_BLOCKS)[None]
+        )
+
+        def in_blocks(columns: jax.Array, numbers: jax.Array) -> jax.Array:
+            by_block = jnp.where(is_of_block[:, :, None], columns[:, None], 0.0)
+            sums = dot(by_block.reshape(n_rows, -1).T, numbers)
+            return sums.reshape(_BLOCKS, columns.shape[1], -1)
+
+        def add(totals: list[jax.Array], rows: _Rows) -> tuple[list[jax.Array], None]:
+            pairs = zip(totals, of_step(rows), strict=True)
+            added = [total.at[rows.cells].add(in_blocks(*x), mode="drop") for total, x in pairs]
+            return added, None
+
+        zeros = [
+            jnp.zeros((self.n_cells, columns.shape[1], numbers.shape[1]), columns.dtype)
+            for columns, numbers in jax.eval_shape(of_step, indexed(self.steps, 0))
+        ]
+        totals, _ = lax.scan(add, as_varying(zeros, self.steps), self.steps)
+        return [jnp.swapaxes(x, 1, 2) for x in all_sum(totals, axis)]
+
+
+def _blocks(cells: jax.Array, n_cells: int) -> tuple[jax.Array, jax.Array]:
+    """The rows of blocks of one cell, ``[steps, rows]``, and the cells of these blocks.
+
+    A row that does not exist has a number of at least n.
+    """
+    n = cells.size
+    # Half a block of each cell is empty, in all a sixteenth of the rows.
+    size = min(max(n // (2 * _BLOCKS * n_cells), 1), _ROWS_OF_BLOCK)
+    order = jnp.argsort(cells).astype(jnp.int32)
+    ends = jnp.searchsorted(cells[order], jnp.arange(n_cells, dtype=cells.dtype), side="right")
+    ends = ends.astype(jnp.int32)
+    starts = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
+    counts = (ends - starts + size - 1) // size
+    n_blocks = (n + n_cells * (size - 1)) // size
+    n_steps = -(-n_blocks // _BLOCKS)
+    block = jnp.arange(n_steps * _BLOCKS, dtype=jnp.int32)
+    last = jnp.cumsum(counts, dtype=jnp.int32)
+    cell = jnp.searchsorted(last, block, side="right").astype(jnp.int32)
+    at = jnp.minimum(cell, n_cells - 1)
+    first = starts[at] + (block - last[at] + counts[at]) * size
+    place = first[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
+    is_row = (place < ends[at][:, None]) & (cell < n_cells)[:, None]
+    index = jnp.where(is_row, order[jnp.minimum(place, n - 1)], n)
+    return index.reshape(n_steps, -1), cell.reshape(n_steps, -1)

@@ -1,0 +1,159 @@
+"""The test of events by cells: its statistics by plain sums, in any data set and on any device."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from marks import slow
+
+import calibjax as cj
+from calibjax._data import as_data, clean
+from calibjax.discrepancy import normal_form
+from calibjax.features import choose_cells
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
+from calibjax.resampling import DRAWS_PER_GROUP, EventSums, NullSampler, draw_groups, row_numbers
+
+N, N_CELLS, LENGTHSCALE = 60, 7, 0.3
+
+
+def data(weights=None, **dependence):
+    """Probabilities with ties, some of 0 and 1, and one event that they rule out."""
+    rng = np.random.default_rng(0)
+    p = np.concatenate([[0, 0, 1, 1], rng.uniform(size=26), rng.integers(11, size=30) / 10])
+    y = rng.uniform(size=N) < p
+    y[0] = True
+    weights = 10 ** rng.uniform(-2, 1, N) if weights else None
+    return as_data(cj.Bernoulli(jnp.asarray(p)), jnp.asarray(y, int), weights=weights, **dependence)
+
+
+def cells_by_hand(p):
+    """The cell of each row, and the probability in its middle."""
+    ordered = np.sort(p)
+    ranks = np.arange(N_CELLS) * N // N_CELLS
+    cells = np.array([np.flatnonzero(ordered[ranks] <= x)[-1] for x in p])
+    return cells, ordered[ranks + N // (2 * N_CELLS)]
+
+
+def log_probability(p, y):
+    return jnp.maximum(p.log_prob(y), -1000)
+
+
+def test_cells_keep_equal_probabilities_together(float64):
+    p = data().predictions.probs
+    cells = choose_cells(p, jnp.ones(N, bool), N_CELLS, None)
+    expected, medians = cells_by_hand(np.asarray(p))
+    np.testing.assert_array_equal(cells.of_rows, expected)
+    np.testing.assert_array_equal(p[cells.medians], medians)
+
+
+@pytest.mark.parametrize("weights", slow({False}, [False, True]))
+def test_every_draw_is_a_form_of_sums_over_cells(weights, key, float64):
+    rows, n_draws = clean(data(weights)), 130
+    kernel = cj.DistanceKernel(cj.TotalVariation(), LENGTHSCALE)
+    kernels = [
+        cj.TensorProduct(kernel, cj.WhiteKernel()),
+        cj.FeatureKernel(kernel, log_probability),
+    ]
+    options = n_draws, N_CELLS, None, NullSampler()
+    terms = terms_of(list(map(normal_form, kernels)))
+    values, diagonals = jax.jit(lambda: redrawn_skce(key, terms, rows, *options))()
+
+    draw_key, _ = jax.random.split(key)
+    numbers, groups = jnp.arange(N, dtype=jnp.int32), jnp.arange(2, dtype=jnp.int32)
+    drawn = draw_groups(draw_key, rows.predictions, numbers, groups)[:, :n_draws]
+    y = np.concatenate([rows.targets[:, None], drawn], axis=1)
+    p, w = np.asarray(rows.predictions.probs), np.asarray(rows.weights)
+    cells, medians = cells_by_hand(p)
+    gram = np.exp(-np.abs(medians[:, None] - medians[None]) / LENGTHSCALE)
+    with np.errstate(divide="ignore"):
+        logits = np.maximum(np.log(p), -1000) - np.maximum(np.log1p(-p), -1000)
+    # The log probability of what cannot happen has no share in the expectation.
+    for k, factor in enumerate([np.full(N, 2**0.5), logits]):
+        residuals = (w * factor)[:, None] * (y - p[:, None])
+        sums = np.stack([residuals[cells == c].sum(axis=0) for c in range(N_CELLS)])
+        expected = np.einsum("ad,ab,bd->d", sums, gram, sums)
+        np.testing.assert_allclose(values[k], expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(diagonals[k], np.square(residuals[:, 0]).sum(), rtol=1e-9)
+
+
+def test_sums_with_multipliers(key, float64):
+    clusters = jnp.arange(N) // 4
+    rows = clean(data(weights=True, clusters=clusters))
+    numbers, groups = row_numbers(rows.weights), jnp.arange(2, dtype=jnp.int32)
+    columns = jnp.stack([jnp.ones(N), jnp.arange(N, dtype=float)], axis=1)
+    cells = jnp.arange(N, dtype=jnp.int32) % 5
+    p = rows.predictions.probs
+
+    @jax.jit
+    def sums():
+        sets = NullSampler.of(rows).data_sets(key, key, rows, numbers)
+        events = EventSums.of(sets, columns, rows.weights, p, cells, 4)
+        return events.observed(), events.drawn(groups), sets.factors(sets.rows, sets.shared(groups))
+
+    observed, (drawn, multiplied), xi = sums()
+    assert drawn.shape == (4, 2 * DRAWS_PER_GROUP, 2)
+    r = np.asarray(rows.targets) - np.asarray(p)
+    a = np.asarray(rows.weights[:, None] * columns)
+    y = np.asarray(draw_groups(key, rows.predictions, numbers, groups)) - np.asarray(p)[:, None]
+    for c in range(4):  # The cell 4 does not count.
+        at = np.asarray(cells) == c
+        close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9)
+        close(drawn[c], y[at].T @ a[at])
+        close(multiplied[c], np.asarray(xi)[at].T @ (a * r[:, None])[at])
+        for found, x in zip(observed, (a * r[:, None], a**2 * r[:, None] ** 2), strict=False):
+            close(found[c, 0], x[at].sum(axis=0))
+
+
+@pytest.mark.slow
+def test_rows_on_many_devices_and_masked_rows(key, float64):
+    rng = np.random.default_rng(0)
+    # Sorted: each device has other cells.
+    p = np.sort(np.round(rng.uniform(size=800), 2))
+    y, where = (rng.uniform(size=800) < p).astype(int), rng.uniform(size=800) < 0.9
+    test = functools.partial(cj.calibration_test, key, n_resamples=99)
+    expected = test(cj.Bernoulli(jnp.asarray(p[where])), jnp.asarray(y[where]))
+    mesh = jax.make_mesh((4,), ("rows",))
+
+    def placed(x):
+        return jax.device_put(x, NamedSharding(mesh, PartitionSpec("rows")))
+
+    found = test(cj.Bernoulli(placed(p)), placed(y), where=placed(where))
+    of_two = test(cj.Categorical(np.stack([1 - p, p], axis=1)[where]), jnp.asarray(y[where]))
+    for result in (found, of_two):
+        assert float(result.pvalue) == float(expected.pvalue)
+        np.testing.assert_allclose(result.members.scores, expected.members.scores, rtol=1e-6)
+        np.testing.assert_allclose(result.estimate, expected.estimate, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["equal", "certain", "grid", "tiny", "weights"])
+def test_pvalues_of_odd_probabilities(kind, key):
+    """Small where an event is impossible, and else a rank: 40 calibrated data sets."""
+    rng, n = np.random.default_rng(1), 700
+    p = {
+        "equal": np.full(n, 0.3),
+        "certain": np.repeat([0.0, 1.0], n // 2),
+        "grid": rng.integers(11, size=n) / 10,
+        "tiny": 10 ** rng.uniform(-9, -2, n),
+        "weights": rng.uniform(size=n),
+    }[kind].astype(np.float32)
+    weights = 10 ** rng.uniform(-3, 0, n) if kind == "weights" else None
+    test = jax.jit(
+        lambda key, y: (
+            cj.calibration_test(
+                key, cj.Bernoulli(jnp.asarray(p)), y, n_resamples=99, weights=weights
+            ).pvalue
+        )
+    )
+    found = [
+        float(test(jax.random.fold_in(key, k), jnp.asarray(rng.uniform(size=n) < p, int)))
+        for k in range(40)
+    ]
+    assert np.mean(np.array(found) <= 0.1) <= 0.1 + 3 * (0.1 * 0.9 / 40) ** 0.5
+    if kind == "certain":
+        assert found == [1.0] * 40
+        wrong = jnp.asarray(p, int).at[0].set(1)
+        assert float(test(key, wrong)) == np.float32(1 / 100)
