@@ -148,13 +148,14 @@ def hub_table(
 
 def _coverages(data: Data) -> dict[str, float]:
     """The share of targets in central intervals, of quantiles."""
-    (predictions, targets), found = data.samples, {}
+    (predictions, targets), of = data.samples, {}
     if isinstance(predictions, Quantiles):
         of = dict(zip(predictions.levels, np.asarray(predictions.values).T, strict=True))
-        for name, (low, high) in _INTERVALS.items():
-            if low in of and high in of:
-                found[name] = float(np.mean((of[low] <= targets) & (targets <= of[high])))
-    return found
+    return {
+        name: float(np.mean((of[low] <= targets) & (targets <= of[high])))
+        for name, (low, high) in _INTERVALS.items()
+        if low in of and high in of
+    }
 
 
 def _on_common_tasks(models: Mapping[str, Data]) -> dict[str, Data]:

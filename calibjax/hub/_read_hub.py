@@ -33,19 +33,10 @@ def with_days(data: Data) -> Data:
     When a forecast is made, what happened before the last forecast is known, and the rest is not:
     the horizon is the largest lead, and the least time between two days when forecasts were made.
     """
-    about, made = (
-        next(
-            (
-                data.groups[x].astype("datetime64[D]").astype(float)
-                for x in names
-                if x in data.groups
-            ),
-            None,
-        )
-        for names in (_DAYS, _ORIGINS)
-    )
-    if about is None or made is None:
+    named = [[x for x in names if x in data.groups][:1] for names in (_DAYS, _ORIGINS)]
+    if not all(named):
         return data
+    about, made = (data.groups[x].astype("datetime64[D]").astype(float) for (x,) in named)
     gaps = np.diff(np.unique(made))
     horizon = float(max((about - made).max(), 0.0) + (gaps.min() if len(gaps) else 1.0))
     dated = Data(*data.samples, times=about, horizon=horizon)
