@@ -108,6 +108,27 @@ def test_waves_are_sums_over_points(dtype, float64):
     assert sums[3, 4] > 0.8
 
 
+def test_derivatives_of_waves(float64):
+    rng = np.random.default_rng(3)
+    x, a, u, v = (jnp.asarray(rng.normal(size=(3, 2))) for _ in range(4))
+    step, amplitudes, *_ = _fourier._frequencies(x.dtype)
+    w = jnp.asarray(step * (np.arange(amplitudes.size) + 0.5))
+    c = jnp.asarray(rng.normal(size=(2, w.size, 2)))
+
+    def plain(x, a):
+        angles, each = w[:, None, None] * x[None], amplitudes[:, None, None] * a[None]
+        return jnp.sum(c[:, :, None] * each[None] * jnp.stack([jnp.cos(angles), jnp.sin(angles)]))
+
+    def ours(x, a):
+        return jnp.sum(c * jnp.stack(_fourier._waves(x, a)))
+
+    for of, by in ((jax.grad, (0, 1)), (jax.grad, 0), (jax.grad, 1), (jax.hessian, 0)):
+        found, wanted = (jax.jit(of(f, by))(x, a) for f in (ours, plain))
+        jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-9), found, wanted)
+    found, wanted = (jax.jvp(f, (x, a), (u, v))[1] for f in (ours, plain))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
 def test_laws_that_are_wide_have_no_waves(float64):
     # Their points are further from each other than the kernel can see.
     ps, ys = rows(8)

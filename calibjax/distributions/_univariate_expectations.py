@@ -19,6 +19,7 @@ of r, and their part k(y, y') is added.  They must see no prediction: these are 
 by as much as the kernel reaches.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -26,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis, all_of, as_varying
@@ -230,15 +232,26 @@ def _fourier_chunk(
 
     # Rows come last, so that sums over points run along whole registers.
     (points, v), weights = jax.vmap(measure, out_axes=1)(ps, ys)
-    step, amplitudes, radius, reach, negligible = _frequencies(points.dtype)
+    *_, radius, reach, negligible = _frequencies(points.dtype)
     points = points - center
     is_near = jnp.abs(points) <= radius
     in_reach = jnp.abs(points[1:]) > radius - reach
     law_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
     law_is_near = law_is_near & jnp.all(v == 0, axis=0)
-    weights = jnp.where(is_near, weights, 0.0)
+    sums = _waves(jnp.where(is_near, points, 0.0), jnp.where(is_near, weights, 0.0))
+    return jnp.concatenate(sums).T, is_near[0], law_is_near
+
+
+@jax.custom_jvp
+def _waves(points: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(2 D phi(w_m))^{1/2} sum_s a_s exp(i w_m x_s) of points ``[S, R]``, real and imaginary.
+
+    Both are ``[M, R]``.  They are linear in the weights a, and d/dx_s is that of the weights
+    i w_m a_s: backwards no wave is stored, and each pass takes as long as the waves themselves.
+    """
+    step, amplitudes, *_ = _frequencies(points.dtype)
     # The angle of the first frequency, and by how much it grows to the next one.
-    angle = jnp.where(is_near, points, 0.0) * step
+    angle = points * step
     turn = jnp.cos(angle), jnp.sin(angle)
     first = weights * jnp.cos(angle / 2), weights * jnp.sin(angle / 2)
 
@@ -247,9 +260,24 @@ def _fourier_chunk(
         sums = amplitude * jnp.sum(a, axis=0), amplitude * jnp.sum(b, axis=0)
         return (a * c - b * s, a * s + b * c), sums
 
-    first = as_varying(first, (ps, ys, kernel, center))
-    _, sums = lax.scan(next_frequency, first, amplitudes, unroll=4)
-    return jnp.concatenate(sums).T, is_near[0], law_is_near
+    first = as_varying(first, (points, weights))
+    return lax.scan(next_frequency, first, amplitudes, unroll=4)[1]
+
+
+@functools.partial(_waves.defjvp, symbolic_zeros=True)
+def _waves_jvp(primals, tangents):
+    (points, weights), (of_points, of_weights) = primals, tangents
+    waves = _waves.fun
+    step, amplitudes, *_ = _frequencies(points.dtype)
+    frequencies = jnp.asarray(step * (np.arange(amplitudes.size) + 0.5), points.dtype)[:, None]
+    change = jnp.zeros((), points.dtype), jnp.zeros((), points.dtype)
+    if not isinstance(of_points, SymbolicZero):
+        real, imaginary = waves(points, weights * of_points)
+        change = -frequencies * imaginary, frequencies * real
+    if not isinstance(of_weights, SymbolicZero):
+        change = jax.tree.map(jnp.add, change, waves(points, of_weights))
+    found = waves(points, weights)
+    return found, jax.tree.map(lambda x, d: jnp.broadcast_to(d, x.shape), found, change)
 
 
 def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, float]:
