@@ -104,11 +104,10 @@ class OfUser(cj.Normal):
 
 
 def test_nothing_of_a_user_is_kept(folder):
-    kinds = OfUser(PREDICTIONS.loc, PREDICTIONS.scale), lambda *x: Estimate(*x)
     for _ in range(2):
-        assert is_traced(kinds[0], 3.0)
-    assert not folder.exists()
-    jax.jit(exported.kept(scaled), static_argnums=2)(PREDICTIONS, 3.0, kinds[1])
+        assert is_traced(OfUser(PREDICTIONS.loc, PREDICTIONS.scale), 3.0)
+    for kind in lambda *x: Estimate(*x), functools.wraps(cj.skce)(lambda *x: Estimate(*x)):
+        jax.jit(exported.kept(scaled), static_argnums=2)(PREDICTIONS, 3.0, kind)
     assert not folder.exists()
 
 

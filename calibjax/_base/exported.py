@@ -9,10 +9,11 @@ import ast
 import functools
 import hashlib
 import importlib
-import types
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -53,21 +54,14 @@ def kept(function: Callable[..., T]) -> Callable[..., T]:
 
         if (place := folder()) is None or not places:
             return function(*args, **kwargs)
+        arrays = [leaves[i] for i in places]
         try:
-            arrays = [leaves[i] for i in places]
-            program = (
-                _name(function),
-                _in_words(structure),
-                list(map(_in_words, leaves)),
-                _options(),
-            )
-            text = repr(program)
+            text = repr([_name(function), *map(_in_words, [structure, *leaves]), _options()])
             path = place / hashlib.sha256(text.encode()).hexdigest()
             exported = _read(path, text) or _write(path, text, of_arrays, arrays)
-        # Errors of the function itself come again.
-        except Exception:
-            return function(*args, **kwargs)
-        return exported.call(*arrays)
+        except Exception:  # Errors of the function itself come again.
+            exported = None
+        return function(*args, **kwargs) if exported is None else exported.call(*arrays)
 
     return traced_or_read
 
@@ -163,7 +157,8 @@ def _options() -> list[Any]:
     values = {name: value for name, value in values.items() if "_cache" not in name}
     if not jax.sharding.get_abstract_mesh().empty:
         raise TypeError("programs of several devices are not kept")
-    return [jax.default_backend(), jax.device_count(), sorted(values.items(), key=repr)]
+    kinds = [device.device_kind for device in jax.devices()]
+    return [jax.default_backend(), kinds, sorted(values.items(), key=repr)]
 
 
 def _in_words(x: Any) -> Any:
@@ -182,7 +177,8 @@ def _in_words(x: Any) -> Any:
         return x
     if isinstance(x, (tuple, list)):
         return [*map(_in_words, x)]
-    if isinstance(x, (types.FunctionType, type)) or hasattr(x, "__wrapped__"):
+    # A function of a user may bear the name of one that it wraps.
+    if x is type(None) or x is attrgetter(x.__qualname__)(sys.modules[x.__module__]):
         return _name(x)
     raise TypeError(f"{x!r} is not known by name")
 
