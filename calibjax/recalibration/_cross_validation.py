@@ -87,7 +87,7 @@ def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarra
     ratios = probabilities / probabilities.max(axis=1, keepdims=True)
     shares = np.full(ratios.shape[1], 1 / ratios.shape[1])
     for _ in range(2000):
-        new = shares * (share @ (ratios / (ratios @ shares)[:, None]))
+        new = shares * ((share / (ratios @ shares)) @ ratios)
         change, shares = np.abs(new - shares).max(), new / new.sum()
         if change < 1e-7:
             break

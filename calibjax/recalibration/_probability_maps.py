@@ -53,7 +53,7 @@ class LabelRows(NamedTuple):
         """Up to this a number is the probability 0."""
         return LEAST_OF_CLASS if self.ragged else 0.0
 
-    def at(self, chosen: np.ndarray) -> "LabelRows":
+    def at(self, chosen: np.ndarray | slice) -> "LabelRows":
         """Some of the rows."""
         rows = self.probs[chosen], self.targets[chosen], self.weights[chosen], self.counts[chosen]
         return LabelRows(*rows, self.ragged, self.by_one)
@@ -203,6 +203,7 @@ def mixed_with_uniform(rows: LabelRows) -> MixedWithUniform:
 # Temperatures are from 0.01 to 100, as those of `fit_temperature`.
 _LARGEST_SLOPE = 100.0
 _MOST_STEPS = 1000
+_NUMBERS_TO_START = 2**18
 
 
 class _Penalty(NamedTuple):
@@ -225,6 +226,10 @@ def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
     # If no target has a smaller probability than another class, a larger s is always better.
     if np.all(rows.of_targets(logs) == logs.max(axis=1)) and not np.all(logs == logs[:, :1]):
         return np.array(high), False, f"T = {1 / high:.3g}"
+    # Some rows say where the search of all begins.
+    step = logs.size // _NUMBERS_TO_START
+    if step > 1:
+        s = float(_slope_of_likelihood(rows.at(slice(None, None, step)))[0])
     for _ in range(100):
         p = softmax(np, s * logs)
         means = np.einsum("nm,nm->n", p, logs)
