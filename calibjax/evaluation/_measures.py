@@ -6,20 +6,18 @@ they take to compute.  What is drawn, and p-values, are those of `resampling`.
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax import intervals
-from calibjax._base.compile import quick_jit
+from calibjax._base.compile import LARGEST_BUCKET, quick_jit
 from calibjax._data import Between, Data, Distribution, clean
 from calibjax.discrepancy import normal_form
-from calibjax.distributions import Empirical, Quantiles, SurvivalCurve, Univariate
+from calibjax.distributions import Categorical, Empirical, Quantiles, SurvivalCurve, Univariate
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
 from calibjax.evaluation._expected_events import expected_events
 from calibjax.evaluation._wording import named_rows
@@ -34,6 +32,8 @@ from calibjax.scores import crps, log_score, pit, pit_interval
 COVERAGE, _BINNING = 0.9, UniformBinning(10)
 # The first words of calibration errors that, with more than two classes, see the top label alone.
 TOP_LABEL = "top-label "
+# How many rows of a group of data sets are drawn at a time: they fit into a cache.
+ROWS_ON_HOST = LARGEST_BUCKET
 # Rounding in an ECE: data sets without any event are the same data sets, and must tie.
 _ROUNDING = 1e-9
 # The mean of U = F(y), or of what is known of it; how many events came, and should have.
@@ -297,30 +297,25 @@ def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, 
 
 
 def under_model_on_host(
-    statistic: Callable[[np.ndarray], Any],
-    draw: Callable[[np.int32], jax.Array],
+    statistic: Callable[[np.ndarray, slice], np.ndarray],
+    draw: Callable[[np.int32, slice], np.ndarray],
     observed: np.ndarray,
     n_resamples: int,
-) -> Any:
-    """``statistic(targets)`` of R draws from the model, and last of the observed targets.
+) -> np.ndarray:
+    """Sums over rows of R draws from the model, and last of the observed targets, ``[R + 1, …]``.
 
     Args:
-        statistic: a function of the targets of D data sets ``[D, n]``, a tree of arrays ``[D, …]``.
-        draw: the targets of a group of data sets, ``[DRAWS_PER_GROUP, ≥ n]``, by its number.
+        statistic: the sums over some rows, of the targets of D data sets ``[D, rows]``.
+        draw: the targets of some rows in a group of data sets, ``[DRAWS_PER_GROUP, rows]``.
         observed: the targets, ``[n]``.
         n_resamples: the number of draws, R.
-
-    Returns:
-        The tree with arrays ``[R + 1, …]``.
     """
-    groups = range(-(-n_resamples // DRAWS_PER_GROUP))
-    drawn = (np.asarray(draw(np.int32(k)))[:, : observed.size] for k in groups)
-    *of_draws, last = map(statistic, itertools.chain(drawn, [observed[None]]))
-    return jax.tree.map(
-        lambda value, *draws: np.concatenate([np.concatenate(draws)[:n_resamples], value]),
-        last,
-        *of_draws,
-    )
+    starts = range(0, observed.size, ROWS_ON_HOST)
+    parts = [slice(k, min(k + ROWS_ON_HOST, observed.size)) for k in starts]
+    groups = map(np.int32, range(-(-n_resamples // DRAWS_PER_GROUP)))
+    drawn = [sum(statistic(draw(group, rows), rows) for rows in parts) for group in groups]
+    last = sum(statistic(observed[None, rows], rows) for rows in parts)
+    return np.concatenate([np.concatenate(drawn)[:n_resamples], last])
 
 
 def label_statistics(
@@ -332,39 +327,49 @@ def label_statistics(
     depends only on (key, row, r).
     """
     shares, n = Sampling.of_data(data).shares(), data.n_kept()
-    observed, held = np.asarray(data.targets)[:n], np.asarray(label_probabilities(data))[:n]
+    every = np.asarray(label_probabilities(data))
+    observed, held, rows = np.asarray(data.targets)[:n], every[:n], np.arange(n)
     probabilities = held.astype(np.float64)
     n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
     squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
     with np.errstate(divide="ignore"):
         tables = {
+            "accuracy": (most_likely[:, None] == np.arange(n_classes)).astype(float),
             "log score": -np.log(probabilities),
             # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
             "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
         }
     if data.predictions.is_ordered:
         tables["RPS"] = _ranked_scores(probabilities)
-    first_of_row = n_classes * np.arange(n)
     event = np.ones(n, int) if n_classes == 2 else most_likely
-    confidences = np.minimum(held[np.arange(n), event], 1)
+    confidences = np.minimum(held[rows, event], 1)
     ends = _BINNING.ends(np.arange(1, _BINNING.n_bins, dtype=confidences.dtype))
     bins = np.searchsorted(ends, confidences)
     expected = np.bincount(bins, shares * confidences, _BINNING.n_bins)
     is_in_bin = shares[:, None] * (bins[:, None] == np.arange(expected.size))
+    scores = {name: table[rows, observed] for name, table in tables.items()}
+    fixed = np.zeros(len(tables))
+    if n_classes == 2:  # All of them are linear in the label.  Draws never have the probability 0.
+        possible = [np.where(np.isfinite(x), x, 0.0) for x in tables.values()]
+        fixed = np.array([shares @ x[:, 0] for x in possible])
+        slopes = np.stack([shares * (x[:, 1] - x[:, 0]) for x in possible], axis=1)
+        columns = np.concatenate([slopes, is_in_bin], axis=1)
 
-    def row_scores(targets: np.ndarray) -> dict[str, np.ndarray]:
-        cells = first_of_row + targets
-        return {"accuracy": (targets == most_likely).astype(float)} | {
-            name: table.ravel().take(cells) for name, table in tables.items()
-        }
+    def sums(targets: np.ndarray, at: slice) -> np.ndarray:
+        if n_classes == 2:
+            return targets.astype(float) @ columns[at]
+        cells = n_classes * np.arange(targets.shape[1]) + targets
+        means = [x[at].ravel().take(cells) @ shares[at] for x in tables.values()]
+        events = (targets == event[at]).astype(float) @ is_in_bin[at]
+        return np.concatenate([np.stack(means, axis=1), events], axis=1)
 
-    def statistics(targets: np.ndarray) -> dict[str, np.ndarray]:
-        events = (targets == event).astype(float) @ is_in_bin
-        errors = np.abs(events - expected).sum(axis=1)
-        return {name: x @ shares for name, x in row_scores(targets).items()} | {"ECE": errors}
-
-    draw = functools.partial(drawn_labels, key, data)
-    return row_scores(observed), under_model_on_host(statistics, draw, observed, n_resamples)
+    draw = functools.partial(drawn_labels, key, every)
+    found = under_model_on_host(sums, draw, observed, n_resamples)
+    means = dict(zip(tables, (found[:, : len(tables)] + fixed).T, strict=True))
+    for name, x in scores.items():  # An impossible label has an infinite score.
+        means[name][-1] = x @ shares
+    errors = np.abs(found[:, len(tables) :] - expected).sum(axis=1)
+    return scores, means | {"ECE": errors}
 
 
 def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
@@ -385,11 +390,26 @@ def label_probabilities(data: Data) -> jax.Array:
     return clean(data).predictions.label_probabilities()
 
 
+def drawn_labels(
+    key: jax.Array, probabilities: np.ndarray, group: np.int32, rows: slice
+) -> np.ndarray:
+    """A group of draws of the labels of some rows, ``[DRAWS_PER_GROUP, rows]``.
+
+    `probabilities` are those of all rows, filled up to a bucket.
+    """
+    # One program for all parts: the last one begins before its first row.
+    size = min(ROWS_ON_HOST, len(probabilities))
+    first = min(rows.start, len(probabilities) - size)
+    numbers = np.arange(first, first + size, dtype=np.int32)
+    drawn = _drawn_labels(key, probabilities[first : first + size], numbers, group)
+    return np.asarray(drawn)[rows.start - first : rows.stop - first].T
+
+
 @functools.partial(quick_jit, simple_loops=True)
-def drawn_labels(key: jax.Array, data: Data, group: jax.Array) -> jax.Array:
-    """A group of draws of the label of each row, ``[DRAWS_PER_GROUP, n]``."""
-    rows = jnp.arange(data.n, dtype=jnp.int32)
-    return draw_targets(key, clean(data).predictions, rows, group).T
+def _drawn_labels(
+    key: jax.Array, probabilities: jax.Array, numbers: jax.Array, group: jax.Array
+) -> jax.Array:
+    return draw_targets(key, Categorical(probabilities), numbers, group)
 
 
 @functools.partial(quick_jit, simple_loops=True)

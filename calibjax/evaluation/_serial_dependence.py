@@ -153,7 +153,7 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
     is_label = data.predictions.has_labels
     observed, draw, features, basis = (_of_labels if is_label else _of_pits)(key, data, ties)
 
-    def statistic(targets: np.ndarray) -> np.ndarray:
+    def statistic(targets: np.ndarray, _: slice) -> np.ndarray:
         products = _products(features(targets), basis)
         return (products.sum(axis=1) if is_label else products).reshape(-1, len(targets)).T
 
@@ -167,7 +167,10 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
 #: Observed targets ``[n]``, what draws such ``[D, n]``, their features ``[M, n, D]``, and what is
 #: taken out of these, ``[M, 1 + cosines, n]``.
 _Parts = tuple[
-    np.ndarray, Callable[[np.int32], jax.Array], Callable[[np.ndarray], np.ndarray], np.ndarray
+    np.ndarray,
+    Callable[[np.int32, slice], np.ndarray],
+    Callable[[np.ndarray], np.ndarray],
+    np.ndarray,
 ]
 
 
@@ -190,13 +193,18 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
         return np.sqrt(np.float32(2)) * np.stack(cosines)
 
     rows = jnp.arange(min(data.n, _MOST_ROWS), dtype=jnp.int32)
-    draw = functools.partial(_drawn_pits, jax.random.fold_in(key, 3), rows)
+    draw_key = jax.random.fold_in(key, 3)
+
+    def draw(group: np.int32, at: slice) -> np.ndarray:
+        return np.asarray(_drawn_pits(draw_key, rows, group))[:, at]
+
     return pits, draw, features, basis[None]
 
 
 def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     n = ties.size
-    probabilities = np.asarray(label_probabilities(data))[:n]
+    every = np.asarray(label_probabilities(data))[:_MOST_ROWS]
+    probabilities = every[:n]
     judged = _judged_labels(probabilities)
     expected = probabilities[np.arange(n), judged]
     deviations = np.sqrt((expected * (1 - expected)).sum(axis=1))[:, None, None]
@@ -205,7 +213,7 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
         residuals = (labels.T[None] == judged[:, :, None]) - expected[:, :, None]
         return residuals / np.where(deviations > 0, deviations, 1)
 
-    draw = functools.partial(drawn_labels, key, data)
+    draw = functools.partial(drawn_labels, key, every)
     basis = np.stack([_cosines(row, ties) for row in expected])
     return np.asarray(data.targets)[:n], draw, features, basis
 
