@@ -111,6 +111,16 @@ def test_nothing_of_a_user_is_kept(folder):
     assert not folder.exists()
 
 
+def test_a_result_that_has_no_place_in_a_file(folder):
+    def with_function(predictions):
+        return jax.tree_util.Partial(jnp.add, predictions.loc)
+
+    with_function.__module__, with_function.__qualname__ = "calibjax.tests", "with_function"
+    returned = jax.jit(exported.kept(with_function))(PREDICTIONS)
+    np.testing.assert_array_equal(returned(1.0), np.arange(5.0) + 1)
+    assert not folder.exists()
+
+
 def test_a_rule_of_a_user_for_our_types(folder, monkeypatch):
     monkeypatch.setattr(cj.mean_embedding, "rules", dict(cj.mean_embedding.rules))
     monkeypatch.setattr("calibjax._base.exported.RULES_OF_USERS", rules := [])

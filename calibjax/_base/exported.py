@@ -21,6 +21,7 @@ import jax
 import jaxlib
 import numpy as np
 from jax import export
+from jax.tree_util import Partial
 
 from calibjax._base.files import write_file
 
@@ -52,6 +53,7 @@ def kept(function: Callable[..., T]) -> Callable[..., T]:
             args, kwargs = jax.tree.unflatten(structure, filled)
             return function(*args, **kwargs)
 
+        of_arrays.__name__ = function.__name__  # which profiles show
         if (place := folder()) is None or not places:
             return function(*args, **kwargs)
         arrays = [leaves[i] for i in places]
@@ -86,8 +88,7 @@ def _read(path: Path, text: str) -> export.Exported | None:
         return None
     names, _, program = content.partition(b"\n")
     for name in names.decode().split():
-        module, _, of_class = name.rpartition(".")
-        _register(getattr(importlib.import_module(module), of_class))
+        _register(_named(name))
     return export.deserialize(bytearray(program))
 
 
@@ -101,17 +102,19 @@ def _write(
     classes = _classes(exported.out_tree)
     for made in classes:
         _register(made)
-    content = " ".join(map(_name, classes)).encode() + b"\n" + exported.serialize()
-    with suppress(OSError):
+    # A result with a function in its structure has no place in a file.
+    with suppress(OSError, TypeError, ValueError):
+        content = " ".join(map(_name, classes)).encode() + b"\n" + exported.serialize()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, _digest(text, content) + content)
     return exported
 
 
 def _classes(structure: jax.tree_util.PyTreeDef) -> set[type]:
-    """The classes of calibjax in what a program returns."""
+    """The classes in what a program returns that jax does not know by name."""
     data = structure.node_data()
-    own = {data[0]} if data and data[0].__module__.startswith("calibjax.") else set()
+    is_own = data and (data[0] is Partial or data[0].__module__.startswith("calibjax."))
+    own = {data[0]} if data and is_own else set()
     return own.union(*map(_classes, structure.children()))
 
 
@@ -127,6 +130,8 @@ def _register(made: Any) -> None:
 
 
 def _as_text(options: Any) -> bytes:
+    if callable(options):  # of a Partial
+        return str(_in_words(options)).encode()
     text = repr(options)
     if ast.literal_eval(text) != options:
         raise ValueError(f"{text} is not a plain value")
@@ -134,7 +139,13 @@ def _as_text(options: Any) -> bytes:
 
 
 def _of_text(text: bytes) -> Any:
-    return ast.literal_eval(text.decode())
+    name = text.decode()
+    return _named(name) if name.startswith(("calibjax.", "jax.")) else ast.literal_eval(name)
+
+
+def _named(name: str) -> Any:
+    module, _, of_module = name.rpartition(".")
+    return getattr(importlib.import_module(module), of_module)
 
 
 def _digest(text: str, program: bytes) -> bytes:
