@@ -17,7 +17,6 @@ from jax.typing import ArrayLike, DTypeLike
 from calibjax._base.check import check_array, check_shapes
 from calibjax._base.sharding import Axis, all_max, all_of, all_sum, devices_of, index_on
 from calibjax._base.struct import (
-    indexed,
     is_floating,
     is_traced,
     on_host,
@@ -40,7 +39,7 @@ from calibjax._data._interval_censored import Between, Targets
 from calibjax._data._named_columns import named_columns
 from calibjax._data._precision import compared_in_one_precision
 from calibjax._loops import row_at
-from calibjax._numbers import fractions_of
+from calibjax._numbers import fractions_of, rows_of, x_where
 
 T = TypeVar("T")
 
@@ -353,7 +352,7 @@ def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
     if where is None:
         return rows, jax.tree.leaves(rows)[0].shape[0]
     order = jnp.argsort(~where, stable=True)
-    return indexed(rows, order), jnp.sum(where, dtype=jnp.int32)
+    return jax.tree.map(lambda x: rows_of(x, order), rows), jnp.sum(where, dtype=jnp.int32)
 
 
 def clean(data: Data, axis: Axis = None) -> Data:
@@ -381,11 +380,11 @@ def clean(data: Data, axis: Axis = None) -> Data:
         valid = valid | ~data.where
         rows = predictions, targets, others
         predictions, targets, others = fill_masked(rows, data.where, axis)
-        weights = jnp.where(data.where, weights, 0.0)
+        weights = x_where(data.where, weights, 0.0)
     if data.weights is not None:
         largest = all_max(jnp.max(weights), axis)
-        weights = fractions_of(jnp.where(largest > 0, largest, 1.0), weights)
-    weights = weights * jnp.where(jnp.all(valid), 1.0, jnp.nan)
+        weights = fractions_of(x_where(largest > 0, largest, 1.0), weights)
+    weights = weights * x_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
     names = "predictions", "targets", "weights", "clusters", "times", "covariates"
     return data.replace(**dict(zip(names, (predictions, targets, weights, *others), strict=True)))
 
@@ -397,7 +396,7 @@ def clean_kept_first(data: Data, axis: Axis) -> tuple[Data, jax.Array | int]:
     """
     data, n_kept = kept_first(clean(data, axis), data.where)
     enough = all_sum(jnp.asarray(n_kept), axis) > 1
-    weights = jnp.where(enough, data.weights, jnp.nan)
+    weights = x_where(enough, data.weights, jnp.nan)
     return data.replace(where=None, weights=weights), n_kept
 
 

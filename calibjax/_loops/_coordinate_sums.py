@@ -59,10 +59,11 @@ def _with_zeros(rows: jax.Array, n: int) -> jax.Array:
     return lax.pad(rows, jnp.zeros((), rows.dtype), ((0, n - rows.shape[0], 0), (0, 0, 0)))
 
 
-# Each index of an unrolled loop is one operation, as what it calls is traced for each of them.
 def _row(x: jax.Array, index: jax.Array) -> jax.Array:
-    """x[None, index] of a matrix."""
-    return lax.dynamic_slice(x, (index, 0), (1, x.shape[1]), allow_negative_indices=False)
+    """x[index][None] for an index from 0 on."""
+    # `x[index]` would be seven more operations, for an index that may be negative.
+    start: list[jax.Array | int] = [index, *(0,) * (x.ndim - 1)]
+    return lax.dynamic_slice(x, start, (1, *x.shape[1:]), allow_negative_indices=False)
 
 
 def _as_column(row: jax.Array) -> jax.Array:
@@ -71,8 +72,7 @@ def _as_column(row: jax.Array) -> jax.Array:
 
 def row_at(x: jax.Array, index: jax.Array) -> jax.Array:
     """x[index] for an index from 0 on."""
-    # `x[index]` would be six more operations, for an index that may be negative.
-    return lax.dynamic_index_in_dim(x, index, keepdims=False, allow_negative_indices=False)
+    return lax.reshape(_row(x, index), x.shape[1:])
 
 
 # The transpose that jax derives of these loops is several times slower.  What has been
@@ -166,8 +166,9 @@ def slope_of_square_beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
 def _beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
     # The smaller of two numbers bounds the rounding, so that infinity is not near to a number.
     rounding = 2 * jnp.finfo(p.dtype).eps * jnp.minimum(jnp.abs(p), jnp.abs(q))
-    same = (p == q) | (jnp.abs(p - q) < rounding)
-    return jnp.where(same, 0.0, p - q)
+    difference = p - q
+    same = (p == q) | (jnp.abs(difference) < rounding)
+    return lax.select(same, jnp.zeros_like(difference), difference)
 
 
 #: The arrays of a batch, ``[S, …]`` each.

@@ -4,6 +4,7 @@ from calibjax._numbers._arithmetic import (
     compensated_add,
     complex_average,
     complex_exponential,
+    diagonal_of,
     dot,
     eigh_of_kernel,
     exact_sum,
@@ -14,6 +15,8 @@ from calibjax._numbers._arithmetic import (
     power_of_two,
     quotient,
     root_mean_square,
+    rows_of,
+    x_where,
 )
 from calibjax._numbers._derivatives import (
     SMALL,

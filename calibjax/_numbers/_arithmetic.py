@@ -25,6 +25,25 @@ def eigh_of_kernel(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan), vectors
 
 
+def x_where(condition: jax.Array, x: jax.Array, other: float) -> jax.Array:
+    """x where the condition, of its shape, holds, else a number.
+
+    `jnp.where` is a program of its own in each place, and four operations; this is two.
+    """
+    return lax.select(condition, x, lax.full_like(x, other))
+
+
+def rows_of(x: jax.Array, index: jax.Array) -> jax.Array:
+    """x[index] for indices that are in range and not negative, which `x[index]` would ask."""
+    return x.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def diagonal_of(matrix: jax.Array) -> jax.Array:
+    """The diagonal of a square matrix; `jnp.diagonal` is many operations."""
+    i, j = (lax.broadcasted_iota(jnp.int32, matrix.shape, axis) for axis in (0, 1))
+    return jnp.sum(x_where(i == j, matrix, 0.0), axis=1)
+
+
 def power_of_two(x: jax.Array) -> jax.Array:
     """A power of two near x > 0, without a derivative: units by which division is exact; 1 for 0.
 
@@ -32,8 +51,9 @@ def power_of_two(x: jax.Array) -> jax.Array:
     """
     x = jax.lax.stop_gradient(jnp.asarray(x))
     limits = jnp.finfo(x.dtype)
-    rounded = jax.lax.reduce_precision(jnp.clip(x, limits.tiny, 0.25 / limits.tiny), limits.nexp, 0)
-    return jnp.where(x > 0, rounded, 1.0)
+    in_range = jnp.minimum(jnp.maximum(x, limits.tiny), 0.25 / limits.tiny)
+    rounded = jax.lax.reduce_precision(in_range, limits.nexp, 0)
+    return x_where(x > 0, rounded, 1.0)
 
 
 def root_mean_square(weights: jax.Array, values: jax.Array) -> jax.Array:
@@ -63,7 +83,7 @@ def exact_sum(x: jax.Array) -> jax.Array:
         return high, low + b[1]
 
     high, low = jax.lax.reduce((x, jnp.zeros_like(x)), (zero, zero), add, (0,))
-    return high + jnp.where(jnp.isfinite(high), low, 0.0)
+    return high + x_where(jnp.isfinite(high), low, 0.0)
 
 
 def fractions_of(largest: jax.Array, x: jax.Array) -> jax.Array:

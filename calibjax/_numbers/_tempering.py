@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.struct import is_floating
-from calibjax._numbers._arithmetic import quotient
+from calibjax._numbers._arithmetic import quotient, x_where
 
 
 def tempered_probabilities(probs: jax.Array, valid: jax.Array, temperature: jax.Array) -> jax.Array:
@@ -29,7 +29,8 @@ def tempered_label_log_prob(
     probability itself underflows to 0.
     """
     log_probs = jax.nn.log_softmax(_tempered_logits(probs, temperature))
-    return jnp.take_along_axis(log_probs, targets[:, None], axis=-1)[:, 0]
+    of_labels = log_probs.at[jnp.arange(targets.size), targets]
+    return of_labels.get(mode="clip", wrap_negative_indices=False)
 
 
 def _tempered_logits(
@@ -44,9 +45,9 @@ def _tempered_logits(
     # The division makes the largest logit exactly 0 at every T.  A common factor changes
     # neither softmax nor its gradients.
     ratios = probs / lax.stop_gradient(jnp.max(probs, axis=-1, keepdims=True))
-    logs = jnp.log(jnp.where(positive, ratios, 1.0))
+    logs = jnp.log(x_where(positive, ratios, 1.0))
     is_finite = positive & ~(logs < least * temperature)
-    return jnp.where(is_finite, quotient(jnp.where(is_finite, logs, 0.0), temperature), -jnp.inf)
+    return x_where(is_finite, quotient(x_where(is_finite, logs, 0.0), temperature), -jnp.inf)
 
 
 def tempered_scale(scale: jax.Array, factor: jax.Array) -> jax.Array:

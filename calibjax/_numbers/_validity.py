@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_values
 from calibjax._base.struct import is_traced, on_host, widest_dtype
+from calibjax._numbers._arithmetic import x_where
 
 #: How far the sum of a row of probabilities may be from 1, and that of one with 16 bits.
 TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2
@@ -82,4 +83,5 @@ def valid_or_nan(constraint: Constraint, x: ArrayLike, name: str) -> jax.Array:
     if not is_traced(x):
         check_values(name, x, constraint.words, constraint.is_valid(on_host(x)))
         return jnp.asarray(x)
-    return jnp.where(constraint.is_valid(x), x, jnp.nan)
+    traced = jnp.asarray(x)
+    return x_where(jnp.asarray(constraint.is_valid(traced)), traced, jnp.nan)

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree
@@ -47,10 +48,12 @@ def pad(rows_and_weights: tuple[T, jax.Array], n: int) -> tuple[T, jax.Array]:
     if extra == 0:
         return rows_and_weights
 
-    def pad_leaf(x: jax.Array, mode: str) -> jax.Array:
-        return jnp.pad(x, ((0, extra), *((0, 0),) * (x.ndim - 1)), mode=mode)
+    def with_last(x: jax.Array) -> jax.Array:
+        last = lax.slice_in_dim(x, x.shape[0] - 1, x.shape[0])
+        return jnp.concatenate([x, jnp.broadcast_to(last, (extra, *x.shape[1:]))])
 
-    return jax.tree.map(lambda x: pad_leaf(x, "edge"), rows), pad_leaf(weights, "constant")
+    padded_weights = jnp.concatenate([weights, jnp.zeros(extra, weights.dtype)])
+    return jax.tree.map(with_last, rows), padded_weights
 
 
 def cut(tree: T, size: int) -> T:

@@ -29,7 +29,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import on_all_rows
 from calibjax._data import Data, Distribution, clean, padded
-from calibjax._numbers import absolute
+from calibjax._numbers import absolute, rows_of
 from calibjax.estimators._top_label import binary_as_data
 
 _BISECTIONS = 10
@@ -129,7 +129,7 @@ def _bandwidth(rows: _Rows) -> jax.Array:
     def bisect(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         # In steps of 1/1024: the error is larger than the bandwidth at `low`, but not at `high`.
         low, high = ends
-        middle = (low + high) // 2
+        middle = (low + high) >> 1
         bandwidth = middle.astype(dtype) / 2**_BISECTIONS
         cells = _n_cells(bandwidth)
         sums = lax.cond(
@@ -139,19 +139,24 @@ def _bandwidth(rows: _Rows) -> jax.Array:
         )
         too_small = bandwidth < _error_of_sums(sums, cells, bandwidth)
         too_small |= middle < _LEAST_STEPS
-        return jnp.where(too_small, middle, low), jnp.where(too_small, high, middle)
+        return lax.select(too_small, middle, low), lax.select(too_small, high, middle)
 
     ends = jnp.asarray(0, jnp.int32), jnp.asarray(2**_BISECTIONS, jnp.int32)
     _, high = lax.fori_loop(0, _BISECTIONS, bisect, ends)
     return high.astype(dtype) / 2**_BISECTIONS
 
 
+def _rounded(x: jax.Array) -> jax.Array:
+    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN).astype(jnp.int32)
+
+
 def _n_cells(bandwidth: jax.Array) -> jax.Array:
-    return jnp.maximum(2 * _COARSE_CELLS, jnp.round(20 / bandwidth).astype(jnp.int32)) // 2
+    twice = jnp.maximum(2 * _COARSE_CELLS, _rounded(20 / bandwidth))
+    return twice >> 1
 
 
 def _n_points(bandwidth: jax.Array) -> jax.Array:
-    return jnp.maximum(_LEAST_POINTS, jnp.round(10 / bandwidth).astype(jnp.int32))
+    return jnp.maximum(_LEAST_POINTS, _rounded(10 / bandwidth))
 
 
 def _sums_over_nodes(rows: _Rows, cells: jax.Array, sums: _Sums) -> jax.Array:
@@ -169,7 +174,12 @@ def _sums_over_nodes(rows: _Rows, cells: jax.Array, sums: _Sums) -> jax.Array:
 
 def quick_sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
     """The sums of shares ``[n, k]`` in each cell, good enough to choose the bandwidth."""
-    return jnp.zeros((_MOST_CELLS + 1, shares.shape[1]), shares.dtype).at[cell].add(shares)
+    return _add_at((cell,), shares, (_MOST_CELLS + 1,))
+
+
+def _add_at(index: tuple[jax.Array, ...], x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    zeros = jnp.zeros((*shape, x.shape[1]), x.dtype)
+    return zeros.at[index].add(x, mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
@@ -180,13 +190,13 @@ def _sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
     """
     if shares.dtype == jnp.float64:
         return quick_sums(shares, cell)
-    n, k = shares.shape
+    n = shares.shape[0]
     unit = jnp.asarray(2.0 ** (30 - int(np.ceil(np.log2(n)))), shares.dtype)
     leading = jnp.round(lax.stop_gradient(shares) * unit).astype(jnp.int32)
     rest = shares - leading.astype(shares.dtype) / unit
-    exact = jnp.zeros((_MOST_CELLS + 1, k), jnp.int32).at[cell].add(leading)
-    part = jnp.arange(n, dtype=jnp.int32) % _PARTS
-    parts = jnp.zeros((_PARTS, _MOST_CELLS + 1, k), shares.dtype).at[part, cell].add(rest)
+    exact = _add_at((cell,), leading, (_MOST_CELLS + 1,))
+    part = lax.rem(jnp.arange(n, dtype=jnp.int32), np.int32(_PARTS))
+    parts = _add_at((part, cell), rest, (_PARTS, _MOST_CELLS + 1))
     return exact.astype(shares.dtype) / unit + jnp.sum(parts, axis=0)
 
 
@@ -194,8 +204,10 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     """S at the bandwidth, from the sums over the nodes 0 … cells."""
     dtype = sums.dtype
     # The nodes -reach … cells + reach, reflected at both ends: the period is 2 cells.
-    node = jnp.arange(-_REACH, sums.shape[0] + _REACH, dtype=jnp.int32) % (2 * cells)
-    reflected = sums[jnp.minimum(node, 2 * cells - node)]
+    # They start one period later: `rem` of a negative number is negative.
+    node = jnp.arange(-_REACH, sums.shape[0] + _REACH, dtype=jnp.int32) + 2 * cells
+    node = lax.rem(node, 2 * cells)
+    reflected = rows_of(sums, jnp.minimum(node, 2 * cells - node))
     steps = jnp.arange(-_REACH, _REACH + 1, dtype=dtype) / (cells.astype(dtype) * bandwidth)
     kernel = jnp.exp(-jnp.square(steps) / 2)
     smoothed = _convolved(reflected.T, kernel).T
@@ -205,7 +217,7 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     position = number.astype(dtype) * (cells.astype(dtype) / (points - 1).astype(dtype))
     cell, right = _cell_and_share(position, cells)
     right = right[:, None]
-    values = (1 - right) * smoothed[cell] + right * smoothed[cell + 1]
+    values = (1 - right) * rows_of(smoothed, cell) + right * rows_of(smoothed, cell + 1)
     values = jnp.where((number < points)[:, None], values, 0.0)
     least = points.astype(dtype) * (_LEAST_DENSITY * np.sqrt(2 * np.pi)) * bandwidth
     return jnp.sum(absolute(values[:, 0])) / (jnp.sum(values[:, 1]) + least)
@@ -220,5 +232,5 @@ def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 def _cell_and_share(position: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The node to the left of each position, and the share of the node to the right."""
-    cell = jnp.clip(position.astype(jnp.int32), 0, cells - 1)
+    cell = jnp.minimum(jnp.maximum(position.astype(jnp.int32), 0), cells - 1)
     return cell, position - cell.astype(position.dtype)

@@ -14,6 +14,7 @@ are a unit vector, their matrix is K, and both sides are equal.
 The right side is a positive definite kernel itself if k_P is one.  It depends on predictions only.
 """
 
+import functools
 from typing import TypeVar
 
 import jax
@@ -22,7 +23,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, evenly_spaced, rows_at
 from calibjax._base.struct import PyTree, struct, widest_dtype
-from calibjax._numbers import dot
+from calibjax._numbers import diagonal_of, dot, x_where
 from calibjax.kernels import KernelLike, pairwise
 
 T = TypeVar("T")
@@ -58,13 +59,14 @@ class Landmarks:
         """z(p) of a batch of predictions with the numbers `rows` among all rows, ``[n, F]``."""
         dtype = widest_dtype(*jax.tree.leaves(predictions))
         # The first landmark that is this row, if all rows are landmarks.
-        first = (rows * self.n_points + self.n_rows - 1) // jnp.maximum(self.n_rows, 1)
+        n_rows = jnp.maximum(self.n_rows, 1)
+        first = lax.div(rows * self.n_points + n_rows - 1, n_rows)
         units = jax.nn.one_hot(first, self.n_points, dtype=dtype)
         if self.factor is None:
             return units
         # B^-1 itself has entries so large that sums with it are wrong by percents in float32.
         interpolated = dot(pairwise(self.base, predictions, self.points), self.factor)
-        return jnp.where(self.n_rows <= self.n_points, units, interpolated)
+        return lax.select(self.n_rows <= self.n_points, units, interpolated)
 
     def matrix(self, kernel: KernelLike) -> jax.Array:
         """S^T K S of a kernel on predictions, the form on coordinates, ``[F, F]``."""
@@ -72,7 +74,7 @@ class Landmarks:
         if self.factor is None:
             return matrix
         whitened = dot(self.factor.T, dot(matrix, self.factor))
-        return jnp.where(self.n_rows <= self.n_points, matrix, whitened)
+        return lax.select(self.n_rows <= self.n_points, matrix, whitened)
 
 
 def choose_landmarks(
@@ -92,9 +94,9 @@ def landmarks_with_base(
     factor = None
     if interpolates:
         matrix = pairwise(base, points, points)
-        nugget = _NUGGET * jnp.trace(matrix)
+        nugget = _NUGGET * jnp.sum(diagonal_of(matrix))
         # Without a nugget the matrix of a kernel that is 0 at all landmarks has no inverse.
-        nugget = jnp.where(nugget > 0, nugget, 1.0)
+        nugget = x_where(nugget > 0, nugget, 1.0)
         factor = _inverse_factor(matrix, nugget)
     return Landmarks(points, n_rows, base, factor)
 
@@ -111,22 +113,28 @@ def _inverse_factor(matrix: jax.Array, nugget: jax.Array) -> jax.Array:
     over data sets, can wait for each other forever on a machine with two cores (jaxlib 0.10.2).
     """
     size = matrix.shape[0]
-    i, j = jnp.arange(size)[:, None], jnp.arange(size)[None, :]
+    i, j = (lax.broadcasted_iota(jnp.int32, matrix.shape, axis) for axis in (0, 1))
+
+    part_at = functools.partial(
+        lax.dynamic_slice_in_dim, slice_size=1, allow_negative_indices=False
+    )
 
     def eliminate(k: jax.Array, a: jax.Array) -> jax.Array:
         # L^-1 grows below the diagonal, where B becomes 0; its diagonal of ones is not stored.
-        multiple = a[:, k, None] / a[k, k]
-        row = jnp.where(j == k, 1.0, a[None, k, :])
-        return jnp.where(i > k, jnp.where(j == k, 0.0, a) - multiple * row, a)
+        row, column = (part_at(a, k, axis=axis) for axis in (0, 1))
+        multiple, others = column / part_at(row, k, axis=1), j != k
+        row = lax.broadcast_in_dim(row, a.shape, (0, 1))
+        reduced = x_where(others, a, 0.0) - multiple * x_where(others, row, 1.0)
+        return lax.select(i > k, reduced, a)
 
     def is_indefinite(tried: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return jnp.any(jnp.diagonal(tried[1]) <= tried[0] / 2)
+        return jnp.any(diagonal_of(tried[1]) <= tried[0] / 2)
 
     def with_more(tried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         more = 100 * tried[0]
-        start = matrix + more * jnp.eye(size, dtype=matrix.dtype)
+        start = matrix + more * (i == j).astype(matrix.dtype)
         return more, lax.fori_loop(0, size, eliminate, start)
 
     _, found = lax.while_loop(is_indefinite, with_more, (nugget / 100, 0 * matrix))
-    lower = jnp.where(i > j, found, jnp.where(i == j, 1.0, 0.0))
-    return (lower / jnp.sqrt(jnp.diagonal(found))[:, None]).T
+    lower = lax.select(i > j, found, (i == j).astype(found.dtype))
+    return (lower / jnp.sqrt(diagonal_of(found))[:, None]).T

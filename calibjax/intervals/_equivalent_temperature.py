@@ -30,7 +30,7 @@ from calibjax._data import (
     kept_first,
     padded,
 )
-from calibjax._numbers import dot
+from calibjax._numbers import dot, rows_of, x_where
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
@@ -80,7 +80,8 @@ def tempered_sums(
             )
         # The kernel on predictions is made once for all temperatures.
         pairs = pairwise(term.prediction_kernel, predictions, predictions)
-        pairs = jnp.fill_diagonal(weights[:, None] * pairs * weights[None, :], 0, inplace=False)
+        row, column = (lax.broadcasted_iota(jnp.int32, pairs.shape, axis) for axis in (0, 1))
+        pairs = x_where(row != column, weights[:, None] * pairs * weights[None, :], 0.0)
         sums = lax.map(lambda t: jnp.sum(pairs * products(predictions, t)), temperatures)
         return times(term.factor, sums)
 
@@ -310,11 +311,11 @@ def temperature_of_errors(
     (predictions, kept_weights), n_kept = kept_first((data.predictions, data.weights), data.where)
     _, n_all = global_offset(n_kept, axis)
     size = min(data.n * axis_size(axis), _MAX_ROWS)
-    row = jnp.arange(size, dtype=jnp.int32) * jnp.maximum(n_all // size, 1)
+    row = jnp.arange(size, dtype=jnp.int32) * jnp.maximum(lax.div(n_all, np.int32(size)), 1)
     chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
     # A number beyond the last row chooses no row; a copy of the first row, of weight 0, fills it.
     chosen = jax.tree.map(lambda x: jnp.where(_along(row < n_all, x), x, x[:1]), chosen)
-    excess = jnp.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES, dtype=dtype)
+    excess = jnp.asarray(np.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES), dtype)
     weights = lax.stop_gradient(weights)
     n, squares = jnp.sum(weights), jnp.sum(jnp.square(weights))
     sums = tempered_sums(in_dtype(kernel, dtype), lax.stop_gradient(chosen), weights, 1 + excess)
@@ -346,10 +347,15 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
     tiny = jnp.finfo(shown.dtype).tiny
     logs, positions = jnp.log(jnp.maximum(shown, tiny)), jnp.log(excess)
     positive = levels > 0
-    level = jnp.log(jnp.where(positive, levels, 1.0))
-    before = positions[0] + (level - logs[0]) / 2
-    found = jnp.exp(jnp.interp(level, logs, positions, left=before, right=jnp.inf))
-    return jnp.where(positive, found, 0.0)
+    level = jnp.log(x_where(positive, levels, 1.0))
+    # As `jnp.interp`, with a square below the first position and nothing beyond the last.
+    after = jnp.sum(logs[None, :] <= level[:, None], axis=1)
+    end = jnp.minimum(jnp.maximum(after, 1), shown.size - 1)
+    (left, right), (low, high) = ((rows_of(x, end - 1), rows_of(x, end)) for x in (positions, logs))
+    step = high - low
+    inside = left + (right - left) * ((level - low) / x_where(step > 0, step, 1.0))
+    found = lax.select(after > 0, inside, positions[0] + (level - logs[0]) / 2)
+    return x_where(positive, jnp.exp(x_where(~(level > logs[-1]), found, jnp.inf)), 0.0)
 
 
 @jax.jit

@@ -102,7 +102,8 @@ from calibjax._data import (
     clean_kept_first,
     padded,
 )
-from calibjax._numbers import dot
+from calibjax._loops import row_at
+from calibjax._numbers import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
@@ -300,7 +301,7 @@ def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
         return normalised(dot(matrix, state[0]))
 
     # The row of the largest variance points more to large eigenvectors than to others.
-    start = normalised(matrix[jnp.argmax(jnp.diagonal(matrix))])
+    start = normalised(row_at(matrix, jnp.argmax(diagonal_of(matrix))))
     return lax.fori_loop(0, _STEPS, step, start)[1]
 
 

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
@@ -18,6 +19,7 @@ from calibjax._base.sharding import (
 )
 from calibjax._base.struct import as_pytree, widest_dtype
 from calibjax._data import Data, Distribution, check_rows, fill_masked, kept_first, valid_rows
+from calibjax._numbers import x_where
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance_formula, check_kernel
 from calibjax.kernels._distances import DistanceLike, NormDistance, squares_keep_digits
@@ -80,9 +82,9 @@ def median_distance(
     predictions, n_kept = kept_first(predictions, where)
     _, n_all = global_offset(n_kept, axis)
     m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
-    row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(n_all // m, 1)
+    row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(lax.div(n_all, np.int32(m)), 1)
     # Rows that do not count are copies of the first one: others might have no distance in its unit.
-    chosen = rows_at(predictions, n_kept, jnp.where(row < n_all, row, 0), axis)
+    chosen = rows_at(predictions, n_kept, x_where(row < n_all, row, 0), axis)
     median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)
     if (
         isinstance(distance, NormDistance)
@@ -92,31 +94,32 @@ def median_distance(
         spread = jax.tree.map(lambda x: jnp.max(jnp.max(x, axis=0) - jnp.min(x, axis=0)), chosen)
         largest = functools.reduce(jnp.maximum, jax.tree.leaves(spread))
         coincide = (median != 1) | (largest == 0) | squares_keep_digits(largest)
-        median = jnp.where(coincide & squares_keep_digits(median), median, jnp.nan)
+        median = x_where(coincide & squares_keep_digits(median), median, jnp.nan)
     all_valid = all_sum(jnp.sum(~valid), axis) == 0
-    return lax.stop_gradient(jnp.where(all_valid, median, jnp.nan))
+    return lax.stop_gradient(x_where(all_valid, median, jnp.nan))
 
 
 def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
     """The median of distances over pairs of kept rows, else their mean, else 1."""
-    index = jnp.arange(kept.shape[0])
-    pairs = kept[:, None] & kept[None, :] & (index[:, None] < index[None, :])
+    # Beyond the last kept row no index is as small.
+    index = x_where(kept, jnp.arange(kept.shape[0]), kept.shape[0])
+    pairs = (index[:, None] < index[None, :]) & kept[None, :]
     n_pairs = jnp.sum(pairs)
     last = jnp.maximum(n_pairs - 1, 0)
     # Pairs that do not count come last in the order.
-    distances = jnp.where(pairs, distances, jnp.inf)
-    lower = _order_statistic(distances, last // 2)
-    above = jnp.min(jnp.where(distances > lower, distances, jnp.inf))
-    enough = jnp.sum(distances <= lower) > (last + 1) // 2
-    median = (lower + jnp.where(enough, lower, above)) / 2
-    total = jnp.sum(jnp.where(pairs, distances, 0.0))
+    ordered = x_where(pairs, distances, jnp.inf)
+    lower = _order_statistic(ordered, last >> 1)
+    above = jnp.min(x_where(ordered > lower, ordered, jnp.inf))
+    enough = jnp.sum(ordered <= lower) > (last + 1) >> 1
+    median = (lower + lax.select(enough, lower, above)) / 2
+    total = jnp.sum(x_where(pairs, distances, 0.0))
     mean = total / jnp.maximum(n_pairs, 1).astype(total.dtype)
-    fallback = jnp.where(mean > 0, mean, 1.0)
+    fallback = x_where(mean > 0, mean, 1.0)
     # By the least one, which is NaN if one is: where XLA knows that no distance is negative, it
     # would spend a second of compiling on the conjunction of a million truths.
-    are_distances = jnp.min(distances) >= 0
-    median = jnp.where((median > 0) & (n_pairs > 0), median, fallback)
-    return jnp.where(are_distances, median, jnp.nan)
+    are_distances = jnp.min(ordered) >= 0
+    median = lax.select((median > 0) & (n_pairs > 0), median, fallback)
+    return x_where(are_distances, median, jnp.nan)
 
 
 def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
@@ -133,7 +136,7 @@ def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
         # The largest pattern below which there are at most `rank` values, bit by bit.
         bit = jnp.left_shift(jnp.ones((), integer), jnp.asarray(n_bits - 2 - i, integer))
         candidate = found | bit
-        return jnp.where(jnp.sum(bits < candidate) <= rank, candidate, found)
+        return lax.select(jnp.sum(bits < candidate) <= rank, candidate, found)
 
     found = lax.fori_loop(0, n_bits - 1, step, as_varying(jnp.zeros((), integer), bits))
     return lax.bitcast_convert_type(found, values.dtype)

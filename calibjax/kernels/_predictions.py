@@ -9,7 +9,15 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.struct import PyTree, is_traced, static, struct, widest_dtype
 from calibjax._data import Distribution
-from calibjax._numbers import POSITIVE, Constraint, dot, power_of_two, safe_sqrt, valid_or_nan
+from calibjax._numbers import (
+    POSITIVE,
+    Constraint,
+    dot,
+    power_of_two,
+    safe_sqrt,
+    valid_or_nan,
+    x_where,
+)
 from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, pairwise, upper_bound
 from calibjax.kernels._distances import (
     Coordinates,
@@ -138,12 +146,12 @@ def _squarable(scale: jax.Array) -> jax.Array:
             f"got {scale}: rescale, divide predictions and targets by a constant, or use "
             "jax.enable_x64."
         )
-    return jnp.where(in_range, scale, jnp.nan)
+    return x_where(jnp.asarray(in_range), scale, jnp.nan)
 
 
 def _exp_of_minus(x: jax.Array) -> jax.Array:
     # A constant NaN would not stay one: on CPUs XLA turns exp of it into any number.
-    return jnp.where(jnp.isnan(x), jnp.nan, jnp.exp(-x))
+    return x_where(x == x, jnp.exp(-x), jnp.nan)
 
 
 @struct

@@ -177,10 +177,16 @@ def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> 
     if is_weighted:
         extra["weights"] = data.weights
 
+    counted = data.weights > 0
+    if objective is None:
+        # What a label of probability 0 would add is infinite at each temperature.
+        one = jnp.ones((), dtype)
+        counted &= data.predictions.tempered_log_prob(data.targets, one) != -jnp.inf
+
     def loss(power):
         temperature = _LARGEST**power
         if objective is None:
-            return _negative_log_likelihood(data, temperature)
+            return _negative_log_likelihood(data, counted, temperature)
         value = jnp.asarray(objective(temper(data.predictions, temperature), data.targets, **extra))
         if value.shape:
             raise ValueError(f"objective must return a scalar, got shape {list(value.shape)}.")
@@ -223,10 +229,8 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
     return jnp.where(jnp.all(undefined), jnp.nan, middle)
 
 
-def _negative_log_likelihood(data: Data, temperature: jax.Array) -> jax.Array:
-    """The mean over kept rows with a target of positive probability; 0 if there is no such row."""
-    untempered = data.predictions.tempered_log_prob(data.targets, jnp.ones_like(temperature))
-    counted = (data.weights > 0) & (untempered != -jnp.inf)
+def _negative_log_likelihood(data: Data, counted: jax.Array, temperature: jax.Array) -> jax.Array:
+    """The mean over rows that are counted; 0 if there is no such row."""
     log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
     total = exact_sum(jnp.where(counted, data.weights * log_prob, 0.0))
     weight = jnp.sum(data.weights, where=counted)

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_integer
 from calibjax._base.struct import is_traced
+from calibjax._numbers import x_where
 
 #: A level of confidence that `checked_level` has seen.
 Level = jax.Array | np.ndarray
@@ -75,12 +76,10 @@ def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
     statistic, so that it cannot lower the p-value.  A NaN statistic has the p-value NaN.
     """
     n = draws.shape[0]
-    if statistic.ndim:
-        smaller = jnp.searchsorted(jnp.sort(draws), statistic, side="left")
-    else:
-        smaller = jnp.sum(draws < statistic)
+    along = jnp.expand_dims(draws, range(statistic.ndim))
+    smaller = jnp.sum(along < statistic[..., None], axis=-1)
     pvalue = (1 + n - smaller).astype(statistic.dtype) / (n + 1)
-    return jnp.where(jnp.isnan(statistic), jnp.nan, pvalue)
+    return x_where(statistic == statistic, pvalue, jnp.nan)
 
 
 def counted_pvalue_with_ties(values: jax.Array) -> jax.Array:
@@ -108,7 +107,7 @@ def as_multiple(pvalue: jax.Array | float, n_resamples: int) -> float:
 
 def rounding_of(values: jax.Array) -> jax.Array:
     """By how much statistics of equal data may differ, for statistics along the last axis."""
-    sizes = jnp.abs(jnp.where(jnp.isfinite(values), values, 0.0))
+    sizes = jnp.abs(x_where(jnp.isfinite(values), values, 0.0))
     return _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(sizes, axis=-1)
 
 
@@ -160,7 +159,7 @@ def normal_scores(x: jax.Array, skewness: jax.Array, least_ratio: float = -math.
     tends to X as g tends to 0.  1 + g X / 2 counts as at least `least_ratio`.
     """
     is_skew = jnp.abs(skewness) > _LEAST_SKEWNESS
-    g = jnp.where(is_skew, skewness, 1.0)
+    g = x_where(is_skew, skewness, 1.0)
     shift = jnp.maximum(g * x / 2, least_ratio - 1)
     root = jnp.cbrt(1 + shift)
     # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
