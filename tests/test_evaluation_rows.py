@@ -46,36 +46,36 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     hidden = N - observed.sum()
     assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
     assert of_hidden.verdict.startswith(
-        f"Not calibrated (p = {of_hidden.pvalue:.3g}, {N} rows, {hidden} of hidden targets): "
+        f"Not calibrated (p = {of_hidden.pvalue:.3g}, {N} rows, {hidden} censored): "
         "targets are higher than predicted"
     )
     test = cj.calibration_test(keys_of(0).test, predictions, of_hidden.targets)
     assert of_hidden.pvalue == pytest.approx(float(test.pvalue))
     printed = repr(of_hidden)
-    assert "Hidden targets: of" in printed and "right for many rows" in printed
+    assert "Censored targets: of" in printed and "right for many rows" in printed
     assert "CRPS" not in of_hidden.measures and of_hidden.effect.equivalent is None
 
 
 def test_measures_of_hidden_targets(of_hidden, lifetimes):
     predictions, seen, observed = lifetimes
     law = stats.weibull_min(1.5, scale=np.asarray(predictions.scale))
-    assert list(of_hidden.measures) == ["log score", "mean place of targets", "events"]
+    assert list(of_hidden.measures) == ["log score", "mean PIT", "events"]
     scores = -np.where(observed, law.logpdf(seen), law.logsf(seen))
     assert of_hidden.measures["log score"].value == pytest.approx(scores.mean(), rel=1e-5)
-    places = np.where(observed, law.cdf(seen), (1 + law.cdf(seen)) / 2)
+    pits = np.where(observed, law.cdf(seen), (1 + law.cdf(seen)) / 2)
     events = of_hidden.measures["events"]
     expected = -law.logsf(seen).sum()
     assert events.value == observed.sum() < expected
     half = 1.959964 * expected**0.5
     np.testing.assert_allclose(events.if_calibrated, (expected - half, expected + half), rtol=1e-4)
     ends = f"{expected - half:.0f} to {expected + half:.0f}"
-    words = f"with {observed.sum()} events where {ends} were expected."
+    words = f"with {observed.sum()} events where {ends} were expected)."
     assert of_hidden.verdict.endswith(words)
-    place = of_hidden.measures["mean place of targets"]
-    assert place.value == pytest.approx(places.mean(), rel=1e-5)
-    student = stats.t(N - 1, places.mean(), stats.sem(places)).interval(0.95)
-    np.testing.assert_allclose(place.interval, student, atol=3e-3)  # but for skewness
-    assert place.if_calibrated == (0.5, 0.5)
+    mean_pit = of_hidden.measures["mean PIT"]
+    assert mean_pit.value == pytest.approx(pits.mean(), rel=1e-5)
+    student = stats.t(N - 1, pits.mean(), stats.sem(pits)).interval(0.95)
+    np.testing.assert_allclose(mean_pit.interval, student, atol=3e-3)  # but for skewness
+    assert mean_pit.if_calibrated == (0.5, 0.5)
 
 
 def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
@@ -100,7 +100,7 @@ def test_times_of_censoring_make_the_test_exact(lifetimes):
     predictions, seen, observed = lifetimes
     ends = np.where(observed, 10.0, seen)
     found = cj.evaluate(predictions, cj.Between.right_censored(seen, observed, ends))
-    assert found.is_redrawn and "hides them as their rows" in repr(found)
+    assert found.is_redrawn and "censors them as their rows" in repr(found)
 
 
 def test_rows_that_are_censored_between_few_times_of_curves_are_said():

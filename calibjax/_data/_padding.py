@@ -90,5 +90,5 @@ def padded(data: Data) -> Data:
     leaves, structure = jax.tree.flatten(data.replace(where=None))
     with np.errstate(over="ignore"):  # Masked rows may hold anything.
         rows = leaves if where.size == data.n else [filled_up(on_host(x)) for x in leaves]
-    places = [x.sharding if isinstance(x, jax.Array) and x.committed else None for x in leaves]
-    return jax.tree.unflatten(structure, jax.device_put(rows, places)).replace(where=mask)
+    shardings = [x.sharding if isinstance(x, jax.Array) and x.committed else None for x in leaves]
+    return jax.tree.unflatten(structure, jax.device_put(rows, shardings)).replace(where=mask)

@@ -37,7 +37,7 @@ ROWS_ON_HOST = LARGEST_BUCKET
 # Rounding in an ECE: data sets without any event are the same data sets, and must tie.
 _ROUNDING = 1e-9
 # The mean of U = F(y), or of what is known of it; how many events came, and should have.
-MEAN_PIT, EVENTS = "mean place of targets", "events"
+MEAN_PIT, EVENTS = "mean PIT", "events"
 # The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for

@@ -39,7 +39,7 @@ def verdict(evaluation: Any) -> str:
     segments = segments_in_words(evaluation.segments, level)
     rows = f"{evaluation.n} rows" + ("" if evaluation.units is None else f", {evaluation.units}")
     if isinstance(evaluation.targets, Between):
-        rows += f", {n_unknown(evaluation.targets)} of hidden targets"
+        rows += f", {n_unknown(evaluation.targets)} censored"
         towards = shift_in_words(evaluation.measures[MEAN_PIT], evaluation.measures.get(EVENTS))
     found = f"(p = {evaluation.pvalue:.3g}, {rows})"
     if evaluation.rejected:
@@ -155,9 +155,8 @@ def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | No
         expected = number(low) if low == high else f"{low:.0f} to {high:.0f}"
         said = f", with {events.value:.0f} events where {expected} were expected"
     return (
-        f"targets are {'higher' if mean_pit.value > 0.5 else 'lower'} than predicted, as far as is "
-        f"known on average at {100 * mean_pit.value:.3g} % of the predicted probability, where "
-        f"50 % is right{said}"
+        f"targets are {'higher' if mean_pit.value > 0.5 else 'lower'} than predicted (mean PIT "
+        f"{mean_pit.value:.3g}, 0.5 if calibrated{said})"
     )
 
 
@@ -241,9 +240,9 @@ def remark_on_censoring(data: Data) -> str:
     """What an evaluation lacks because only intervals of targets are known."""
     targets, share = data.targets, share_in_large_cells(data)
     if targets.censored_at is not None:
-        said = "The p-value draws targets and hides them as their rows would be hidden."
+        said = "The p-value draws targets and censors them as their rows would be censored."
     elif share <= MOST_INSIDE:
-        said = "The p-value needs no law of what hides them, and is right for many rows."
+        said = "The p-value needs no law of the censoring, and is right for many rows."
     else:
         said = (
             f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
@@ -251,7 +250,7 @@ def remark_on_censoring(data: Data) -> str:
             "be linear. Give curves at more times, or censored_at of all rows."
         )
     return (
-        f"Hidden targets: of {n_unknown(targets)} of {len(targets.low)} only an interval is known. "
+        f"Censored targets: of {n_unknown(targets)} of {len(targets.low)} an interval is known. "
         f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
         "targets and are left out."
     )

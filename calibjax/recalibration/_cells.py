@@ -51,8 +51,8 @@ def cells_of(
     part = np.zeros(n, int) if part is None else part
     if n <= MOST_ROWS:
         return Cells(logits, events, weights, counts, part, np.arange(n))
-    place = np.floor(np.clip(logits, -_FARTHEST, _FARTHEST) / _WIDTH).astype(int)
-    key = (place * 2 + events) * (part.max() + 1) + part
+    cell = np.floor(np.clip(logits, -_FARTHEST, _FARTHEST) / _WIDTH).astype(int)
+    key = (cell * 2 + events) * (part.max() + 1) + part
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
     total, squares = np.bincount(number, weights), np.bincount(number, weights**2 / counts)
     mean = np.bincount(number, weights * logits) / total

@@ -263,7 +263,7 @@ def fit_numbers(
         rows = _pit_map_rows(whole, method, kept, counts, by_rows if part is None else part)
         if rows.distances is not None:
             is_hidden = isinstance(targets, Between)
-            score = "CRPS with hidden targets filled in" if is_hidden else "CRPS"
+            score = "CRPS with censored targets filled in" if is_hidden else "CRPS"
         if is_conditional:
             features = _known(median_and_spread(whole.predictions), kept)
             if columns is not None:

@@ -17,7 +17,7 @@ where o_i is how far the target is beyond what all D_ik cover, which no map chan
 
 Of densities and counts it is the log score, less that of the forecast as it is: with the levels as
 ends of cells of the unit interval, -log((G(u_k) - G(u_{k-1})) / (u_k - u_{k-1})) for the cell with
-U_i. Of counts and of hidden targets, of which an interval [l, h] of U is known, it is
+U_i. Of counts and of censored targets, of which an interval [l, h] of U is known, it is
 
     -log((G(h) - G(l)) / (h - l))
 

@@ -184,7 +184,7 @@ def _blocks(cells: jax.Array, n_cells: int) -> tuple[jax.Array, jax.Array]:
     cell = jnp.searchsorted(last, block, side="right").astype(jnp.int32)
     at = jnp.minimum(cell, n_cells - 1)
     first = starts[at] + (block - last[at] + counts[at]) * size
-    place = first[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
-    is_row = (place < ends[at][:, None]) & (cell < n_cells)[:, None]
-    index = jnp.where(is_row, order[jnp.minimum(place, n - 1)], n)
+    row = first[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
+    is_row = (row < ends[at][:, None]) & (cell < n_cells)[:, None]
+    index = jnp.where(is_row, order[jnp.minimum(row, n - 1)], n)
     return index.reshape(n_steps, -1), cell.reshape(n_steps, -1)
