@@ -110,9 +110,6 @@ CALLS = {
             for method in ("bootstrap", "wild", "gamma", "pearson", "spectrum", "features")
         },
         "blocks": lambda p, y: cj.asymptotic_block_skce_test(KERNEL, p, y, block_size=4),
-        "skce": lambda p, y: cj.skce(KERNEL, p, y),
-        "random features": lambda p, y: cj.random_feature_skce(KEY, KERNEL, p, y, n_features=8),
-        "ucme": lambda p, y: cj.ucme(KERNEL, p, y, *LOCATIONS),
         "bound": lambda p, y: cj.distribution_free_skce_test(KERNEL, p, y),
         "cme": lambda p, y: cj.asymptotic_cme_test(KERNEL, p, y, *LOCATIONS),
         "locations": lambda p, y: cj.sample_test_locations(KEY, p, 3),
@@ -134,7 +131,6 @@ CALLS = {
     labels: {
         "top_label": cj.top_label,
         "one_vs_rest": lambda p, y: cj.one_vs_rest(p, y, 2),
-        "mmce": cj.mmce,
         "ece": cj.ece,
         "mce": functools.partial(cj.mce, binning=SPLITS),
         "bins by medians": functools.partial(cj.calibration_bins, binning=SPLITS),

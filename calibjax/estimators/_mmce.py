@@ -3,7 +3,7 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, Distribution, padded
+from calibjax._data import Data, Distribution
 from calibjax._numbers import safe_sqrt
 from calibjax.estimators._skce import skce
 from calibjax.estimators._top_label import labels_as_data, top_label
@@ -53,7 +53,7 @@ def mmce(
     Reference: Kumar, Sarawagi and Jain, Trainable calibration measures for neural networks from
     kernel mean embeddings, ICML 2018.
     """
-    data = padded(labels_as_data(predictions, targets, where=where, weights=weights))
+    data = labels_as_data(predictions, targets, where=where, weights=weights)
     kernel = TensorProduct(DistanceKernel(TotalVariation(), lengthscale), WhiteKernel())
     # For two classes <e_c - p, e_c' - p'> is twice (c - r) (c' - r').
     rows = {"where": data.where, "weights": data.weights}

@@ -82,9 +82,7 @@ def skce(
     unbiased = check_flag("unbiased", unbiased)
     if block_size is not None:
         block_size = check_integer("block_size", block_size, 2, data.n, "n = ")
-    if block_size in (None, data.n):
-        return _skce(terms, padded(data), unbiased, None)
-    return _skce(terms, data, unbiased, block_size)
+    return _skce(terms, data, unbiased, None if block_size == data.n else block_size)
 
 
 @optimised_on_devices
@@ -314,7 +312,7 @@ def random_feature_skce(
     data = as_data(predictions, targets, where=where, intervals=True, without=("weights",))
     terms = check_kernel_of(kernel, data, formula=one_feature)
     n_features = check_integer("n_features", n_features, 2)
-    return _random_feature_skce((key, terms), padded(data), n_features)
+    return _random_feature_skce((key, terms), data, n_features)
 
 
 @optimised_on_devices

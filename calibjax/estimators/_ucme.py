@@ -6,16 +6,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, optimised_on_devices
 from calibjax._base.struct import widest_dtype
-from calibjax._data import (
-    Data,
-    Distribution,
-    Targets,
-    as_data,
-    check_locations,
-    clean,
-    in_dtype,
-    padded,
-)
+from calibjax._data import Data, Distribution, Targets, as_data, check_locations, clean, in_dtype
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
@@ -71,7 +62,7 @@ def ucme(
     data = as_data(predictions, targets, where=where, intervals=True, without=("weights",))
     terms = check_kernel_of(kernel, data, formula=deviation)
     locations = check_locations(data.predictions, test_predictions, test_targets, "test")
-    return _ucme((terms, locations), padded(data))
+    return _ucme((terms, locations), data)
 
 
 def witness(
@@ -123,7 +114,7 @@ def witness(
     data = as_data(predictions, targets, where=where, intervals=True, without=("weights",))
     terms = check_kernel_of(kernel, data, formula=deviation)
     locations = check_locations(data.predictions, at_predictions, at_targets, "at")
-    return _witness((terms, locations), padded(data))
+    return _witness((terms, locations), data)
 
 
 def h_and_locations(
