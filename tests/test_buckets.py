@@ -211,12 +211,12 @@ def test_a_mask_remains():
     assert_same(masked.null_distribution, calibration_test(*kept).null_distribution)
 
 
-def test_rungs():
-    rungs = sorted({bucket(n) for n in range(1, 2**14 + 1)})
-    assert rungs[:5] == [4, 6, 8, 12, 16] and rungs[14:19] == [512, 768, 1024, 1280, 1536]
-    assert rungs[-1] == 2**14
-    assert all(bucket(n) == next(x for x in rungs if x >= n) for n in range(1, 300))
-    few, many = rungs[1:17], rungs[16:]
+def test_buckets():
+    buckets = sorted({bucket(n) for n in range(1, 2**14 + 1)})
+    assert buckets[:5] == [4, 6, 8, 12, 16] and buckets[14:19] == [512, 768, 1024, 1280, 1536]
+    assert buckets[-1] == 2**14
+    assert all(bucket(n) == next(x for x in buckets if x >= n) for n in range(1, 300))
+    few, many = buckets[1:17], buckets[16:]
     assert max(b / a for a, b in zip(few, few[1:], strict=False)) == 1.5
     assert max(b / a for a, b in zip(many, many[1:], strict=False)) == 1.25
     assert bucket(2**14 + 1) == 2**14 + 1

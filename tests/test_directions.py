@@ -48,9 +48,11 @@ def test_events_that_are_too_rarely_predicted():
     assert named[0].name == "too low for 'wet'"
 
 
-def test_sureness():
+def test_confidence():
     found, p, targets = of_events(2 * LOGITS, special.expit(LOGITS), temperature=2.0)
-    assert found[0].name == "over-confident" and found[0].explained > 0.75 and found[0].is_sureness
+    assert (
+        found[0].name == "over-confident" and found[0].explained > 0.75 and found[0].is_confidence
+    )
     assert found[0].predicted == pytest.approx(np.maximum(p, 1 - p).mean())
     assert found[0].observed == pytest.approx(((p > 0.5) == targets).mean())
     found, *_ = of_events(LOGITS / 2, special.expit(LOGITS), temperature=0.5)
@@ -246,8 +248,8 @@ def test_events_are_told_from_the_likelier_outcome(classes, event):
     """Stated confidences of 90 %: what is predicted is the event, and not what is likelier."""
     p, came = np.repeat([0.9, 0.3], 50), np.repeat([1, 0, 0, 1], [30, 20, 25, 25])
     probabilities = np.stack([1 - p, p], axis=1)
-    *_, sureness = directions_of_labels(probabilities, came, Sampling(100, None), None, classes)
-    assert sureness.details == (
+    *_, confidence = directions_of_labels(probabilities, came, Sampling(100, None), None, classes)
+    assert confidence.details == (
         "the likelier of two outcomes: predicted 80.0% on average, observed 55.0%; "
         f"{event}: predicted 60.0%, observed 55.0%"
     )

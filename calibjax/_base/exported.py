@@ -44,22 +44,22 @@ def kept(function: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(function)
     def traced_or_read(*args: Any, **kwargs: Any) -> T:
         leaves, structure = jax.tree.flatten((args, kwargs))
-        places = [i for i, x in enumerate(leaves) if isinstance(x, jax.core.Tracer)]
+        traced = [i for i, x in enumerate(leaves) if isinstance(x, jax.core.Tracer)]
 
         def of_arrays(*arrays: jax.Array) -> T:
             filled = list(leaves)
-            for i, x in zip(places, arrays, strict=True):
+            for i, x in zip(traced, arrays, strict=True):
                 filled[i] = x
             args, kwargs = jax.tree.unflatten(structure, filled)
             return function(*args, **kwargs)
 
         of_arrays.__name__ = function.__name__  # which profiles show
-        if (place := folder()) is None or not places:
+        if (programs := folder()) is None or not traced:
             return function(*args, **kwargs)
-        arrays = [leaves[i] for i in places]
+        arrays = [leaves[i] for i in traced]
         try:
             text = repr([_name(function), *map(_in_words, [structure, *leaves]), _options()])
-            path = place / hashlib.sha256(text.encode()).hexdigest()
+            path = programs / hashlib.sha256(text.encode()).hexdigest()
             exported = _read(path, text) or _write(path, text, of_arrays, arrays)
         except Exception:  # Errors of the function itself come again.
             exported = None
@@ -102,7 +102,7 @@ def _write(
     classes = _classes(exported.out_tree)
     for made in classes:
         _register(made)
-    # A result with a function in its structure has no place in a file.
+    # A result with a function in its structure does not fit into a file.
     with suppress(OSError, TypeError, ValueError):
         content = " ".join(map(_name, classes)).encode() + b"\n" + exported.serialize()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from calibjax._base.compile import quick_jit
-from calibjax._base.struct import PyTree, is_traced
+from calibjax._base.struct import PyTree, is_traced, rows_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -232,6 +232,15 @@ def evenly_spaced(n_rows: jax.Array, count: jax.Array | int, size: int) -> jax.A
     return j * lax.div(n_rows, count) + lax.div(j * lax.rem(n_rows, count), count)
 
 
+def regularly_spaced(n_rows: jax.Array, size: int) -> jax.Array:
+    """The global index of every k-th row, for the largest k with `size` of them, ``[size]``.
+
+    Of fewer rows than `size` it is that of each row, and numbers beyond the last one.
+    """
+    j = jnp.arange(size, dtype=jnp.int32)
+    return j * jnp.maximum(lax.div(n_rows, jnp.asarray(size, jnp.int32)), 1)
+
+
 def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
     """The rows with a global `index`, on each device; the index counts n rows of each device."""
     if axis is not None:
@@ -240,8 +249,7 @@ def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
     index = jnp.clip(index, 0, jax.tree.leaves(rows)[0].shape[0] - 1)
 
     def rows_on_this_device(x):
-        # Neither a negative index nor one that is too large has to be thought of any more.
-        chosen = x.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        chosen = rows_of(x, index)
         return jnp.where(here.reshape(-1, *(1,) * (x.ndim - 1)), chosen, jnp.zeros_like(chosen))
 
     return all_sum(jax.tree.map(rows_on_this_device, rows), axis)

@@ -276,6 +276,11 @@ def indexed(tree: T, index: Any) -> T:
     return jax.tree.map(operator.itemgetter(index), tree)
 
 
+def rows_of(x: jax.Array, index: jax.Array) -> jax.Array:
+    """x[index] for indices that are in range and not negative, which `x[index]` would ask."""
+    return x.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
 def batch_of_one(tree: T) -> T:
     """A leading axis of length 1 in front of all arrays."""
     return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)

@@ -21,6 +21,7 @@ from calibjax._base.struct import (
     is_traced,
     on_host,
     outside,
+    rows_of,
     struct,
     widest_dtype,
     with_fields,
@@ -39,7 +40,7 @@ from calibjax._data._interval_censored import Between, Targets
 from calibjax._data._named_columns import named_columns
 from calibjax._data._precision import compared_in_one_precision
 from calibjax._loops import row_at
-from calibjax._numbers import fractions_of, rows_of, x_where
+from calibjax._numbers import fractions_of, x_where
 
 T = TypeVar("T")
 

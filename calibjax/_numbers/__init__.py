@@ -15,7 +15,6 @@ from calibjax._numbers._arithmetic import (
     power_of_two,
     quotient,
     root_mean_square,
-    rows_of,
     x_where,
 )
 from calibjax._numbers._derivatives import (

@@ -33,11 +33,6 @@ def x_where(condition: jax.Array, x: jax.Array, other: float) -> jax.Array:
     return lax.select(condition, x, lax.full_like(x, other))
 
 
-def rows_of(x: jax.Array, index: jax.Array) -> jax.Array:
-    """x[index] for indices that are in range and not negative, which `x[index]` would ask."""
-    return x.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
-
-
 def diagonal_of(matrix: jax.Array) -> jax.Array:
     """The diagonal of a square matrix; `jnp.diagonal` is many operations."""
     i, j = (lax.broadcasted_iota(jnp.int32, matrix.shape, axis) for axis in (0, 1))

@@ -43,7 +43,8 @@ COLUMNS = {
     "decimal": "What is before decimals, a point or a comma, if it is not seen.",
     "where": "Only some rows, such as \"lead == 3 and region = 'north'\", in SQL.",
 }
-_FLAGS = "sort_quantiles", "normalize", "drop_missing"
+#: Those that have no value; all others are texts.
+FLAGS = "sort_quantiles", "normalize", "drop_missing"
 # What it says of other options, unless a command says something else.
 HELP = COLUMNS | {
     "survival": "The columns of survival curves, such as 'S_*': the * stands for the time. "
@@ -88,7 +89,7 @@ def with_options(**help: str) -> Callable[[Command], Callable[..., None]]:
         for name, argument in inspect.signature(command).parameters.items():
             if name == "columns":
                 for field in COLUMNS:
-                    kind, default = (bool, False) if field in _FLAGS else (str | None, None)
+                    kind, default = (bool, False) if field in FLAGS else (str | None, None)
                     option = argument.replace(name=field, default=default, annotation=kind)
                     parameters.append(_option(option, COLUMNS))
             else:

@@ -28,8 +28,9 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import on_all_rows
+from calibjax._base.struct import rows_of
 from calibjax._data import Data, Distribution, clean, padded
-from calibjax._numbers import absolute, rows_of
+from calibjax._numbers import absolute
 from calibjax.estimators._top_label import binary_as_data
 
 _BISECTIONS = 10

@@ -74,7 +74,7 @@ class Direction:
         return self.explained >= _MAIN_ERROR
 
     @property
-    def is_sureness(self) -> bool:
+    def is_confidence(self) -> bool:
         """Whether it is what a temperature changes."""
         return self.name in _CONFIDENCE
 
@@ -174,7 +174,7 @@ def _judged(
 
     Args:
         shifts: errors of locations or of classes.
-        spread: the error of sureness.
+        spread: the error of confidence.
         left: the SKCE of predictions, up to a factor.
         whole: the predictions with all errors.
         sampling: how rows count.
@@ -264,11 +264,11 @@ def directions_of_labels(
     expected = (probabilities * of_possible).sum(axis=1)
     surprise = surprise[rows, targets]
 
-    def sureness(is_sure: bool) -> tuple[float, float, str]:
+    def confidence(is_over: bool) -> tuple[float, float, str]:
         most_likely = probabilities.argmax(axis=1)
         predicted = float(shares @ probabilities[rows, most_likely])
         observed = float(shares @ (most_likely == targets))
-        if (observed < predicted) != is_sure:
+        if (observed < predicted) != is_over:
             means = float(shares @ expected), float(shares @ surprise)
             return *means, f"predicted a log score of {means[0]:.3g}, observed {means[1]:.3g}"
         judged = "the likelier of two outcomes" if m == 2 else "the most likely class"
@@ -279,14 +279,14 @@ def directions_of_labels(
             words += f"; {event}: predicted {rates[0]:.1%}, observed {rates[1]:.1%}"
         return predicted, observed, words
 
-    too_sure = _Error(
+    of_confidence = _Error(
         ("over-confident", "under-confident"),
         surprise - expected,
         (probabilities * np.square(of_possible)).sum(axis=1) - np.square(expected),
-        sureness,
+        confidence,
         lambda: _tempered(probabilities, temperature) if temperature else None,
     )
-    return _judged([error_of_class(c) for c in cells], too_sure, left, probabilities, sampling)
+    return _judged([error_of_class(c) for c in cells], of_confidence, left, probabilities, sampling)
 
 
 def _tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:

@@ -55,7 +55,7 @@ def verdict(evaluation: Any) -> str:
         return f"{said}No sign of miscalibration on the whole {found}, but {segments}."
     certificate = ""
     if effect.equivalent is not None:
-        upper = _too_sure(predictions, float(effect.equivalent.confidence_interval.high))
+        upper = _over_confident(predictions, float(effect.equivalent.confidence_interval.high))
         if upper:
             confidence = f"{100 * (1 - level):.3g} % confidence"
             certificate = f"; at most as far off as if {upper}, with {confidence}"
@@ -78,9 +78,9 @@ def _how_far_off(evaluation: Any) -> str:
         evaluation.directions,
     )
     said, best = directions_in_words(directions), effect.best_temperature
-    if best is not None and directions and directions[0].is_main and directions[0].is_sureness:
+    if best is not None and directions and directions[0].is_main and directions[0].is_confidence:
         if best < 1:
-            return f"{said}, {_not_sure_enough(predictions, best)}"
+            return f"{said}, {_under_confident(predictions, best)}"
         if is_end_of_range(best):
             said += f", its best temperature is {temperature_text(best)}"
     if effect.equivalent is None:
@@ -90,14 +90,14 @@ def _how_far_off(evaluation: Any) -> str:
         return f"{said}, farther off than any temperature shows"
     # An error may be told as a temperature that is too low, if the best one does not say otherwise.
     low, high = map(float, effect.equivalent.confidence_interval)
-    has_other = any(x.is_main and not x.is_sureness for x in directions)
+    has_other = any(x.is_main and not x.is_confidence for x in directions)
     suits = math.isfinite(high) and (best is None or best >= 1)
     suits = suits and (not has_other or best is None or low <= best <= high)
-    size = _too_sure(predictions, temperature) if suits else None
+    size = _over_confident(predictions, temperature) if suits else None
     return f"{said}, about as far off as if {size}" if size else said
 
 
-def _too_sure(predictions: Distribution, temperature: float) -> str | None:
+def _over_confident(predictions: Distribution, temperature: float) -> str | None:
     """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
     if not 1 < temperature < math.inf:
         return None
@@ -107,7 +107,7 @@ def _too_sure(predictions: Distribution, temperature: float) -> str | None:
     return f"its standard deviations were {ratio:.2g} of the right ones"
 
 
-def _not_sure_enough(predictions: Distribution, temperature: float) -> str:
+def _under_confident(predictions: Distribution, temperature: float) -> str:
     least = "at least " if is_end_of_range(temperature) else ""
     if predictions.has_labels:
         return f"its logits should be {least}{1 / temperature:.3g} times as large"

@@ -29,6 +29,7 @@ import numpy as np
 from calibjax._base.compile import quick_jit
 from calibjax._data import Between, Data, clean
 from calibjax.evaluation._measures import (
+    ROWS_ON_HOST,
     drawn_labels,
     label_probabilities,
     under_model_on_host,
@@ -37,8 +38,9 @@ from calibjax.resampling import draw_pits, host_pvalue
 from calibjax.scores import pit, pit_interval
 
 _N_RESAMPLES = 299
-# More rows are not needed to see dependence that matters.
-_MOST_ROWS = 2**14
+# More rows are not needed to see dependence that matters.  Those of one part, since products of
+# neighbours are no sums over parts of the rows.
+_MOST_ROWS = ROWS_ON_HOST
 # Fewer rows cannot show it, least of all behind so many cosines.
 _LEAST_ROWS = 50
 _COSINES, _CLASSES = 8, 7

@@ -18,8 +18,15 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
-from calibjax._base.sharding import Axis, axis_size, global_offset, on_devices, rows_at
-from calibjax._base.struct import is_array, is_traced, struct, widest_dtype
+from calibjax._base.sharding import (
+    Axis,
+    axis_size,
+    global_offset,
+    on_devices,
+    regularly_spaced,
+    rows_at,
+)
+from calibjax._base.struct import is_array, is_traced, rows_of, struct, widest_dtype
 from calibjax._data import (
     Data,
     Distribution,
@@ -30,7 +37,7 @@ from calibjax._data import (
     kept_first,
     padded,
 )
-from calibjax._numbers import dot, rows_of, x_where
+from calibjax._numbers import dot, x_where
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
@@ -311,7 +318,7 @@ def temperature_of_errors(
     (predictions, kept_weights), n_kept = kept_first((data.predictions, data.weights), data.where)
     _, n_all = global_offset(n_kept, axis)
     size = min(data.n * axis_size(axis), _MAX_ROWS)
-    row = jnp.arange(size, dtype=jnp.int32) * jnp.maximum(lax.div(n_all, np.int32(size)), 1)
+    row = regularly_spaced(n_all, size)
     chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
     # A number beyond the last row chooses no row; a copy of the first row, of weight 0, fills it.
     chosen = jax.tree.map(lambda x: jnp.where(_along(row < n_all, x), x, x[:1]), chosen)

@@ -4,7 +4,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
@@ -15,6 +14,7 @@ from calibjax._base.sharding import (
     axis_size,
     global_offset,
     on_devices,
+    regularly_spaced,
     rows_at,
 )
 from calibjax._base.struct import as_pytree, widest_dtype
@@ -82,7 +82,7 @@ def median_distance(
     predictions, n_kept = kept_first(predictions, where)
     _, n_all = global_offset(n_kept, axis)
     m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
-    row = jnp.arange(m, dtype=jnp.int32) * jnp.maximum(lax.div(n_all, np.int32(m)), 1)
+    row = regularly_spaced(n_all, m)
     # Rows that do not count are copies of the first one: others might have no distance in its unit.
     chosen = rows_at(predictions, n_kept, x_where(row < n_all, row, 0), axis)
     median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT, isotonic_frequencies
-from calibjax.recalibration._cells import Cells, cells_of
+from calibjax.recalibration._logit_cells import Cells, cells_of
 from calibjax.recalibration._penalised_regression import (
     STRENGTHS,
     Regression,

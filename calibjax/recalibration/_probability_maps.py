@@ -18,7 +18,7 @@ from calibjax._base.struct import struct
 from calibjax._data import in_dtype
 from calibjax._numbers import ArrayT, dot
 from calibjax.distributions import LEAST_OF_CLASS
-from calibjax.recalibration._cells import Cells, cells_of
+from calibjax.recalibration._logit_cells import Cells, cells_of
 
 #: Numbers of a map: of NumPy from a fit, and traced where it is used.
 Numbers = jax.Array | np.ndarray

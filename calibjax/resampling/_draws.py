@@ -13,9 +13,8 @@ from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import Axis, global_offset
-from calibjax._base.struct import indexed
+from calibjax._base.struct import indexed, rows_of
 from calibjax._data import Distribution
-from calibjax._numbers import rows_of
 
 #: The number of draws that share one key.
 DRAWS_PER_GROUP = 100
