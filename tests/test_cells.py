@@ -29,24 +29,45 @@ def data(weights=None, **dependence):
     return as_data(cj.Bernoulli(jnp.asarray(p)), jnp.asarray(y, int), weights=weights, **dependence)
 
 
-def cells_by_hand(p):
-    """The cell of each row, and the probability in its middle."""
-    ordered = np.sort(p)
-    ranks = np.arange(N_CELLS) * N // N_CELLS
-    cells = np.array([np.flatnonzero(ordered[ranks] <= x)[-1] for x in p])
-    return cells, ordered[ranks + N // (2 * N_CELLS)]
+def cells_by_hand(p, n_cells=N_CELLS):
+    """The cell of each row, and the probability in the middle of each cell that is not empty."""
+    different = np.unique(p)
+    n_ranks = max(len(different), n_cells)
+    first = np.arange(n_cells) * n_ranks // n_cells
+    first = first[first < len(different)]
+    cells = np.array([np.flatnonzero(different[first] <= x)[-1] for x in p])
+    return cells, different[first + n_ranks // (2 * n_cells)]
 
 
 def log_probability(p, y):
     return jnp.maximum(p.log_prob(y), -1000)
 
 
-def test_cells_keep_equal_probabilities_together(float64):
+@pytest.mark.parametrize("n_cells", [N_CELLS, 50])
+def test_cells_are_of_different_probabilities(n_cells, float64):
     p = data().predictions.probs
-    cells = choose_cells(p, jnp.ones(N, bool), N_CELLS, None)
-    expected, medians = cells_by_hand(np.asarray(p))
-    np.testing.assert_array_equal(cells.of_rows, expected)
-    np.testing.assert_array_equal(p[cells.medians], medians)
+    counted = np.arange(N) != 7  # one that is the only row with its probability
+    cells = choose_cells(p, jnp.asarray(counted), n_cells, None)
+    expected, medians = cells_by_hand(np.asarray(p)[counted], n_cells)
+    np.testing.assert_array_equal(cells.of_rows[counted], expected)
+    assert cells.of_rows[7] == n_cells
+    np.testing.assert_array_equal(p[cells.medians][: len(medians)], medians)
+
+
+@pytest.mark.slow
+def test_few_different_probabilities_have_all_pairs(key):
+    """A grid with a few rows at its upper end, of which evenly spaced rows would miss some."""
+    rng = np.random.default_rng(1)
+    p = np.round(np.append(rng.uniform(0, 0.1, 590), rng.uniform(0.1, 1, 10)), 2).astype(np.float32)
+    y = (rng.uniform(size=600) < p).astype(int)
+    found = [
+        cj.aggregated_skce_test(key, None, cj.Bernoulli(p), y, n_resamples=99, n_features=n)
+        for n in (512, 600)
+    ]
+    # The second one has all pairs, by the landmarks of every row.
+    cells, pairs = (result.members for result in found)
+    np.testing.assert_allclose(cells.estimates, pairs.estimates, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(cells.scores, pairs.scores, rtol=1e-3)
 
 
 @pytest.mark.parametrize("weights", slow({False}, [False, True]))

@@ -1,13 +1,13 @@
 r"""Cells: rows with nearly equal probabilities of an event, which count as one prediction.
 
-The rows of all devices are sorted by the probability and cut into C cells of about n / C rows;
-equal probabilities are in one cell.  A kernel of two predictions is taken at the medians m of their
-cells, so that
+The different probabilities of the rows of all devices are sorted, and cut into C cells of about as
+many of them.  A kernel of two predictions is taken at the medians m of their cells, so that
 
     sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab k_P(m_a, m_b) <G_a, G_b>,    G_a = sum_{i in a} r_i.
 
 This is the form of `_landmarks.py` with unit vectors for coordinates, with which nothing needs to
-be multiplied.  The cells depend on predictions only.
+be multiplied.  With at most C different probabilities each has a cell, and both sides are equal.
+The cells depend on predictions only.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calibjax._base.sharding import Axis, all_of, all_sum, evenly_spaced
+from calibjax._base.sharding import Axis, all_of, evenly_spaced
 
 
 class Cells(NamedTuple):
@@ -34,10 +34,17 @@ class Cells(NamedTuple):
 def choose_cells(probabilities: jax.Array, counted: jax.Array, n_cells: int, axis: Axis) -> Cells:
     """The cells of rows with these probabilities of an event, of which some count, ``[n]``."""
     every = all_of(jnp.where(counted, probabilities, jnp.inf), axis).ravel()
-    n_rows = all_sum(jnp.sum(counted, dtype=jnp.int32), axis)
-    order, ranks = jnp.argsort(every), evenly_spaced(n_rows, n_cells, n_cells)
-    # Of equal edges the last one counts, so that equal probabilities are in one cell.
-    edges = every[order[ranks]]
+    order = jnp.argsort(every)
+    increasing = every[order]
+    # The rank of each row among different probabilities; that of rows that do not count comes last.
+    is_new = jnp.concatenate([jnp.zeros(1, bool), increasing[1:] != increasing[:-1]])
+    ranks = jnp.cumsum(is_new, dtype=jnp.int32)
+    n_different = jnp.sum(is_new & (increasing < jnp.inf), dtype=jnp.int32) + 1
+    # With fewer than C of them each is a cell, and the cells behind are empty.
+    n_ranks = jnp.maximum(n_different, n_cells)
+    first = evenly_spaced(n_ranks, n_cells, n_cells)
+    edges = jnp.append(increasing, jnp.inf)[jnp.searchsorted(ranks, first)]
     cells = jnp.searchsorted(edges, probabilities, side="right").astype(jnp.int32) - 1
-    of_rows = jnp.where(counted, jnp.maximum(cells, 0), n_cells)
-    return Cells(of_rows, order[ranks + n_rows // (2 * n_cells)].astype(jnp.int32))
+    middle = jnp.searchsorted(ranks, first + n_ranks // (2 * n_cells))
+    medians = order[jnp.minimum(middle, order.size - 1)].astype(jnp.int32)
+    return Cells(jnp.where(counted, cells, n_cells), medians)
