@@ -43,15 +43,12 @@ def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax
     per_pass = -(-m // passes)
     p, q = (_with_zeros(x.T, passes * per_pass) for x in (ps, qs))
 
-    def add(i, tile):
-        first = i * per_pass
-        for c in range(per_pass):
-            row = first + c
-            tile += f(_as_column(_row(p, row)), _row(q, row))
-        return tile
+    def add(c, tile):
+        return tile + f(_as_column(_row(p, c)), _row(q, c))
 
     zeros = as_varying(jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype), (ps, qs))
-    return lax.fori_loop(0, passes, add, zeros)
+    # The coordinates of a pass are written out in machine code, but lowered once.
+    return lax.fori_loop(0, passes * per_pass, add, zeros, unroll=per_pass)
 
 
 def _with_zeros(rows: jax.Array, n: int) -> jax.Array:
@@ -109,15 +106,11 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
     ps, weights = (_with_zeros(x, passes * per_pass) for x in (ps, weights))
     q = qs.T
 
-    def add(i, total):
-        first = i * per_pass
-        for k in range(per_pass):
-            row = first + k
-            p, of_pairs = _row(ps, row), _row(weights, row)
-            total += slope(_as_column(p), q) * of_pairs
-        return total
+    def add(k, total):
+        return total + slope(_as_column(_row(ps, k)), q) * _row(weights, k)
 
-    return lax.fori_loop(0, passes, add, as_varying(jnp.zeros_like(q), (ps, qs, weights))).T
+    zeros = as_varying(jnp.zeros_like(q), (ps, qs, weights))
+    return lax.fori_loop(0, passes * per_pass, add, zeros, unroll=per_pass).T
 
 
 def _slopes_fused(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights: jax.Array):

@@ -8,11 +8,12 @@ statistic of the observed targets among those of the drawn ones gives an exact p
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
-from calibjax._base.sharding import Axis, global_offset
+from calibjax._base.sharding import Axis, as_varying, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data import Distribution
 
@@ -95,8 +96,8 @@ def _bits(key: jax.Array) -> jax.Array:
     return _threefry(words, jnp.arange(DRAWS_PER_GROUP, dtype=jnp.uint32))
 
 
-# By how much the rounds rotate, in turn.
-_ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+# By how much the rounds rotate, four between two additions of the key.
+_ROTATIONS = np.array([(13, 15, 26, 6), (17, 29, 16, 24)] * 2 + [(13, 15, 26, 6)], np.uint32)
 
 
 def _threefry(key: jax.Array, count: jax.Array) -> jax.Array:
@@ -105,12 +106,19 @@ def _threefry(key: jax.Array, count: jax.Array) -> jax.Array:
     Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
     """
     keys = key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA)
-    x, y = jnp.broadcast_to(keys[0], count.shape), count + keys[1]
-    for i in range(5):
-        for left in _ROTATIONS[i % 2]:
+
+    def four_rounds(state, of_step):
+        x, y, (first, second, third) = state
+        rotations, number = of_step
+        for left in rotations:
             x = x + y
             y = x ^ ((y << left) | (y >> (32 - left)))
-        x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + jnp.uint32(i + 1)
+        return (x + second, y + (third + number), (second, third, first)), None
+
+    start = jnp.broadcast_to(keys[0], count.shape), count + keys[1], keys
+    steps = _ROTATIONS, np.arange(1, 6, dtype=np.uint32)
+    # Unrolled, this is straight code that is lowered once.
+    (x, y, _), _ = lax.scan(four_rounds, as_varying(start, key), steps, unroll=5)
     return x ^ y
 
 
