@@ -15,8 +15,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.typing import DTypeLike
 
+from calibjax._base.compile import on_cpu
+from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, batch_of_one, struct, type_name
 from calibjax._data import Distribution
 from calibjax._numbers import UnitInterval, dot, eigh_of_kernel
@@ -260,16 +263,19 @@ def _sums_of_many_classes(
 
 def _sums_by_label(weights: jax.Array, targets: jax.Array, n_labels: int) -> jax.Array:
     """sum_i w_a(p_i) e_{y_i} for labels ``[n, D]``, ``[F, D, m]``."""
-    n_sets = targets.shape[1]
-    first = jnp.arange(n_sets, dtype=jnp.int32) * n_labels
 
-    def add_row(sums: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        weights, labels = row
-        return sums.at[first + labels].add(weights[None, :]), None
+    def of_set(labels: jax.Array) -> jax.Array:
+        def add_row(sums: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            weights, label = row
+            added = lax.dynamic_slice_in_dim(sums, label, 1) + weights[None]
+            return lax.dynamic_update_slice_in_dim(sums, added, label, 0), None
 
-    zeros = jnp.zeros((n_sets * n_labels, weights.shape[1]), weights.dtype)
-    sums, _ = jax.lax.scan(add_row, zeros, (weights, targets))
-    return sums.T.reshape(-1, n_sets, n_labels)
+        zeros = jnp.zeros((n_labels, weights.shape[1]), weights.dtype)
+        return lax.scan(add_row, as_varying(zeros, (weights, labels)), (weights, labels))[0]
+
+    # On a CPU one data set at a time: its sums stay in a cache, those of all do not.
+    sums = lax.map(of_set, targets.T) if on_cpu() else jax.vmap(of_set)(targets.T)
+    return sums.transpose(2, 0, 1)
 
 
 # The number of frequencies of a kernel of numbers, and of a kernel of vectors.

@@ -20,6 +20,7 @@ first pass only.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -537,9 +538,29 @@ def _n_numbers(shapes: PyTree) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
 
+# With as many numbers of a feature, kernels share the products of sums.
+_MANY_NUMBERS = 32
+# Products are symmetric: of so many blocks of rows only those up to the diagonal are computed.
+_BLOCKS = 4
+
+
 def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
     """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
-    flat = sums.reshape(sums.shape[0], -1)
+    n_kernels, size, _ = matrices.shape
+    if n_kernels > 1 and sums.shape[2] >= _MANY_NUMBERS:
+        ends = np.linspace(0, size, _BLOCKS + 1).astype(int)
+
+        def of_set(k: jax.Array) -> jax.Array:
+            g = lax.dynamic_index_in_dim(sums, k, 1, keepdims=False)
+            found = jnp.zeros(n_kernels, g.dtype)
+            for start, end in itertools.pairwise(ends):
+                products = dot(g[start:end], g[:end].T)
+                twice = jnp.where(jnp.arange(end) < start, 2 * products, products)
+                found += jnp.sum(matrices[:, start:end, :end] * twice, axis=(1, 2))
+            return found
+
+        return lax.map(of_set, jnp.arange(sums.shape[1], dtype=jnp.int32)).T
+    flat = sums.reshape(size, -1)
 
     def form(matrix: jax.Array) -> jax.Array:
         return jnp.sum(sums * dot(matrix, flat).reshape(sums.shape), axis=(0, 2))

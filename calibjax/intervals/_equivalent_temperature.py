@@ -9,6 +9,7 @@ with the mean embeddings mu, which are sums over labels if there are labels.
 """
 
 import functools
+import math
 from typing import Unpack
 
 import jax
@@ -52,6 +53,7 @@ from calibjax.kernels import (
     KernelLike,
     UnitFeature,
     VectorFeature,
+    WhiteKernel,
     describe,
     pairwise,
     times,
@@ -100,6 +102,8 @@ def _products_of_embeddings(
 ) -> jax.Array:
     """<mu(q_i) - mu(p_i), mu(q_j) - mu(p_j)> for labels, ``[n, n]``."""
     gaps, labels = _label_gaps(predictions, temperature), all_labels(predictions)
+    if isinstance(kernel, WhiteKernel):
+        return dot(gaps, gaps.T)
     values = vmap_pairs(kernel)(labels, labels).astype(gaps.dtype)
     return dot(dot(gaps, values), gaps.T)
 
@@ -165,8 +169,9 @@ def _label_gaps(predictions: Distribution, temperature: jax.Array) -> jax.Array:
     return tempered - predictions.label_probabilities()
 
 
-# The number of rows whose pairs show what a temperature does: n x n numbers are in memory.
-_MAX_ROWS = 2048
+# The number of rows whose pairs show what a temperature does: n x n numbers are in memory, and n^2
+# products of numbers of labels are made for each temperature.
+_MAX_ROWS, _MAX_PRODUCTS = 2048, 2**30
 # T - 1 at which the error is computed.  Below the first one it grows with the square of T - 1, and
 # the last one stands for infinity.
 _SMALLEST, _LARGEST, _N_TEMPERATURES = 1e-2, 1e4, 64
@@ -241,10 +246,11 @@ def equivalent_temperature(
     T = 10^4 shows less.
 
     The left side is computed at 64 temperatures and interpolated, so that T - 1 is right within
-    1 %, over the pairs of at most 2048 rows: of more rows every k-th kept one, k = n // 2048, which
-    changes T - 1 by some 2 %.  Time O(n^2 n_resamples) as of `skce_confidence_interval`, and that
-    of 128 inner products of all pairs of 2048 rows; no gradient.  An inner product of two
-    `Univariate` predictions takes 4096 values of the kernel: half a minute for 40 rows.
+    1 %, over the pairs of at most 2048 rows (1036 of 1000 classes): of more rows every k-th kept
+    one, k = n // 2048, which changes T - 1 by some 2 %.  Time O(n^2 n_resamples) as of
+    `skce_confidence_interval`, and that of 128 inner products of all pairs of 2048 rows; no
+    gradient.  An inner product of two `Univariate` predictions takes 4096 values of the kernel:
+    half a minute for 40 rows.
 
     Args:
         key: a key of `jax.random`.
@@ -317,7 +323,8 @@ def temperature_of_errors(
     dtype = data.weights.dtype
     (predictions, kept_weights), n_kept = kept_first((data.predictions, data.weights), data.where)
     _, n_all = global_offset(n_kept, axis)
-    size = min(data.n * axis_size(axis), _MAX_ROWS)
+    most = math.isqrt(_MAX_PRODUCTS // (data.predictions.n_labels or 1))
+    size = min(data.n * axis_size(axis), _MAX_ROWS, most)
     row = regularly_spaced(n_all, size)
     chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
     # A number beyond the last row chooses no row; a copy of the first row, of weight 0, fills it.
