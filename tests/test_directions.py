@@ -184,9 +184,9 @@ def test_the_largest_error_and_the_clearest_one():
         confidence_level=np.array(0.95),
     )
     assert worst_cell({"witness": witness}, ["five", "eight"]) == (
-        "clearest where 'five' gets 0 to 0.5: predicted 3.1% on average, observed 5.9% (8123 "
-        "rows); largest where 'eight' gets 0.5 to 1: predicted 95.0% on average, observed 8.0% (12 "
-        "rows)"
+        "clearest where 'five' gets 0 to 0.5: predicted 3.1% on average, observed 5.9%, 1.9 times "
+        "as many (8123 rows); largest where 'eight' gets 0.5 to 1: predicted 95.0% on average, "
+        "observed 8.0% (12 rows)"
     )
     residuals = cj.ResidualMap(
         location_edges=np.array([0.0, 1.0, 2.0]),

@@ -20,6 +20,7 @@ from sklearn import metrics
 
 import calibjax as cj
 import calibjax.plot
+from calibjax._base.text import class_name, shares_in_words
 from calibjax._data import as_data, padded
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
@@ -27,6 +28,7 @@ from calibjax.evaluation._measures import (
     Effect,
     Impossible,
     Measure,
+    effect_of,
     impossible_rows,
     measures,
     ratios_to_variance,
@@ -34,7 +36,7 @@ from calibjax.evaluation._measures import (
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
 from calibjax.evaluation._sentences import impossible_in_words, remarks, skce_in_words, verdict
 from calibjax.evaluation._summary import value_text
-from calibjax.evaluation._wording import class_name, interval_text, number, shown_names
+from calibjax.evaluation._wording import interval_text, number, shown_names
 from calibjax.frames import read_arrays
 from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
 
@@ -157,7 +159,7 @@ def test_inputs_of_other_kinds():
 def test_the_verdict(evaluation):
     assert evaluation.rejected and evaluation.pvalue == pytest.approx(0.001)
     assert re.match(
-        r"Not calibrated \(p = 0.001, 120 rows\): over-confident \(the most likely class: "
+        r"Not calibrated \(p = 0.001, 120 rows\).\nOver-confident \(the most likely class: "
         r"predicted [\d.]+% on average, observed [\d.]+%\), about as far off as if its "
         r"logits were [\d.]+ times too large; (worst|clearest) where '\w+' gets .* \(\d+ rows\)",
         evaluation.verdict,
@@ -165,7 +167,7 @@ def test_the_verdict(evaluation):
     temperature = float(evaluation.effect.equivalent.temperature)
     assert 1.5 < temperature < 6
     printed = repr(evaluation)
-    for name in "SKCE", "equivalent temperature", "accuracy", "ECE", "over-confident", "To cite: ":
+    for name in "SKCE", "equivalent temperature", "accuracy", "ECE", "Over-confident", "To cite: ":
         assert name in printed
     assert "<pre>" in evaluation._repr_html_()
 
@@ -174,15 +176,15 @@ def test_measures_are_those_of_scikit_learn(evaluation):
     measures = evaluation.measures
     accuracy = metrics.accuracy_score(LABELS, PROBABILITIES.argmax(axis=1))
     assert measures["accuracy"].value == pytest.approx(accuracy, rel=1e-5)
-    log_score = metrics.log_loss(LABELS, PROBABILITIES)
-    assert measures["log score"].value == pytest.approx(log_score, rel=1e-5)
+    log_loss = metrics.log_loss(LABELS, PROBABILITIES)
+    assert measures["log loss"].value == pytest.approx(log_loss, rel=1e-5)
     brier = metrics.brier_score_loss(LABELS, PROBABILITIES, labels=[0, 1, 2])
     assert measures["Brier score"].value == pytest.approx(brier, rel=1e-5)
     confidence = cj.top_label(evaluation.predictions, evaluation.targets)
     assert measures["top-label ECE"].value == pytest.approx(float(cj.ece(*confidence)), rel=1e-5)
     # A model that is over-confident expects to be better than it is.
     assert measures["accuracy"].value < measures["accuracy"].if_calibrated[0]
-    assert measures["log score"].value > measures["log score"].if_calibrated[1]
+    assert measures["log loss"].value > measures["log loss"].if_calibrated[1]
     # Targets that follow the predictions have the mean of p_max for an accuracy.
     low, high = measures["accuracy"].if_calibrated
     assert low < PROBABILITIES.max(axis=1).mean() < high
@@ -229,8 +231,8 @@ def test_impossible_targets_are_named():
     found = cj.evaluate(probabilities, labels)
     assert found.pvalue <= 0.05 < found.impossible.pvalue_without
     assert found.verdict == (
-        f"Not calibrated (p = {found.pvalue:.3g}, 120 rows): 1 target came to which the model gave "
-        "the probability 0 (row 7); without it "
+        f"Not calibrated (p = {found.pvalue:.3g}, 120 rows).\n"
+        "1 target came to which the model gave the probability 0 (row 7); without it "
         f"p = {found.impossible.pvalue_without:.3g}."
     )
     assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
@@ -308,28 +310,27 @@ SHIFT = direction("too low", 0.9)
 VERDICTS = {
     "impossible targets, and the others are wrong too": (
         {"impossible": (range(8), 0.002), "worst": "worst where"},
-        "8 targets came|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002|as if its|"
-        "worst where",
-        "",
+        "8 targets came|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002|worst where",
+        "as if its",
     ),
     "one impossible target": (
         {"pvalue": 0.3, "impossible": ([4], None)},
-        "1 target came to|; no other sign of miscalibration (p = 0.3, 12 rows)",
+        "1 target came to|\nNo other sign of miscalibration (p = 0.3, 12 rows)",
         "",
     ),
     "a bound": (
         {"best": 100.0, "found": [TOO_SURE]},
-        "over-confident (of the test), its best temperature is at least 100, about as far",
+        "\nOver-confident (of the test), its best temperature is at least 100, about as far",
         "",
     ),
     "over-confident": (
         {"best": 3.0, "found": [TOO_SURE]},
-        "over-confident (of the test), about as far",
+        "\nOver-confident (of the test), about as far",
         "",
     ),
     "under-confident": (
         {"best": 0.01, "found": [NOT_SURE]},
-        "under-confident (of the test), its logits should be at least 100 times as",
+        "\nUnder-confident (of the test), its logits should be at least 100 times as",
         "",
     ),
     "far off": ({"temperature": jnp.inf}, "farther off than any temperature", ""),
@@ -341,19 +342,12 @@ VERDICTS = {
     ),
     "a temperature beside the error": (
         {"best": 0.946, "temperature": 1.1, "found": [direction("under-confident", 0.2)]},
-        "under-confident (of the test), which is less than half of the error",
+        "\nUnder-confident (of the test), which is less than half of the error",
         "logits should",
     ),
-    # A shift is told as a temperature if the best one is as large.
-    "a shift": (
-        {"best": 1.8, "found": [SHIFT]},
-        "too low (of the test), about as far off as if",
-        "",
-    ),
-    "a smaller one": ({"best": 1.3, "found": [SHIFT]}, "too low (of the test)", "as if"),
-    "another side": ({"best": 0.84, "found": [SHIFT]}, "too low (of the test)", "as if"),
+    "a shift": ({"best": 1.8, "found": [SHIFT]}, "\nToo low (of the test)", "as if"),
     "sureness": ({"best": 1.3, "found": [TOO_SURE]}, "as if", ""),
-    "any size": ({"best": 2.0, "found": [TOO_SURE], "high": jnp.inf}, "over-confident", "as if"),
+    "any size": ({"best": 2.0, "found": [TOO_SURE], "high": jnp.inf}, "Over-confident", "as if"),
 }
 
 
@@ -363,6 +357,33 @@ def test_what_a_verdict_says(case):
     found = said(**arguments)
     assert all(words in found for words in contained.split("|")), found
     assert not any(words in found for words in filter(None, lacking.split("|"))), found
+
+
+@pytest.mark.parametrize(
+    ("predicted", "observed", "words"),
+    [
+        (0.697, 0.585, "predicted 69.7% on average, observed 58.5%"),
+        (0.00912, 0.01136, "predicted 0.91% on average, observed 1.14%, 1.2 times as many"),
+        (0.995, 0.9914, "predicted 99.50% on average, observed 99.14%"),
+        (1e-5, 2e-5, "predicted 0.0010% on average, observed 0.0020%, 2 times as many"),
+        (0.0, 0.02, "predicted 0.0% on average, observed 2.0%"),
+        (0.02, 0.0, "predicted 2.0% on average, observed 0.0%"),
+        (0.5, 0.5, "predicted 50.0% on average, observed 50.0%"),
+    ],
+)
+def test_shares_have_the_digits_that_tell_them_apart(predicted, observed, words):
+    assert shares_in_words(predicted, observed) == words
+
+
+def test_the_interval_of_the_best_temperature():
+    """Of normal predictions T is the mean of z^2, of which SciPy has the interval."""
+    z = 1.4 * np.random.default_rng(3).normal(size=400).astype(np.float32)
+    data = padded(as_data(cj.Normal(jnp.zeros(400), jnp.ones(400)), jnp.asarray(z)))
+    found = effect_of(jax.random.key(0), data, 0.95, 99)
+    square = np.square(z)
+    assert found.best_temperature == pytest.approx(square.mean(), rel=2e-3)
+    drawn = stats.bootstrap((square,), np.mean, n_resamples=4000, rng=0).confidence_interval
+    np.testing.assert_allclose(found.of_temperature, drawn, rtol=0.03)
 
 
 def test_bounds_are_said():

@@ -1,6 +1,7 @@
 """evaluate: targets that are hidden, and rows that count differently or depend on each other."""
 
 import copy
+import dataclasses
 import datetime
 import json
 
@@ -16,8 +17,9 @@ import calibjax as cj
 from calibjax._data import as_data, padded
 from calibjax.evaluation._dependence import remarks_on_few_units
 from calibjax.evaluation._evaluation import keys_of
+from calibjax.evaluation._expected_events import shares_by_times
 from calibjax.evaluation._measures import Measure, label_statistics, measures
-from calibjax.evaluation._sentences import remark_on_censoring, shift_in_words
+from calibjax.evaluation._sentences import remark_on_censoring, shift_in_words, time_in_words
 from calibjax.evaluation._wording import target_in_words
 from calibjax.frames import read_arrays, row_options_of_arrays
 from calibjax.intervals import Sampling, mean_interval, wilson_interval
@@ -46,14 +48,38 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     hidden = N - observed.sum()
     assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
     assert of_hidden.verdict.startswith(
-        f"Not calibrated (p = {of_hidden.pvalue:.3g}, {N} rows, {hidden} censored): "
-        "targets are higher than predicted"
+        f"Not calibrated (p = {of_hidden.pvalue:.3g}, {N} rows, {hidden} censored).\n"
+        "Targets are higher than predicted"
     )
     test = cj.calibration_test(keys_of(0).test, predictions, of_hidden.targets)
     assert of_hidden.pvalue == pytest.approx(float(test.pvalue))
     printed = repr(of_hidden)
     assert "Censored targets: of" in printed and "right for many rows" in printed
     assert "CRPS" not in of_hidden.measures and of_hidden.effect.equivalent is None
+
+
+def test_shares_of_events_by_the_times_of_a_curve():
+    """By hand: 1 - (1 - 1/6)(1 - 1/4) after events at 1 and 3, with 6 and 4 rows at risk."""
+    times, seen = jnp.array([2.0, 4.0]), jnp.array([1.0, 1.5, 3.0, 5.0, 5.0, 6.0])
+    curves = cj.SurvivalCurve(times, jnp.tile(jnp.array([0.9, 0.4]), (6, 1)))
+    observed = jnp.array([True, False, True, False, True, False])
+    targets = cj.Between.right_censored(seen, observed)
+    found = shares_by_times(as_data(curves, targets, intervals=True), 0.95)
+    assert list(found) == [2.0, 4.0]
+    predicted, shares, ends = map(np.array, zip(*found.values(), strict=True))
+    np.testing.assert_allclose(predicted, [0.1, 0.6], rtol=1e-6)
+    np.testing.assert_allclose(shares, [1 / 6, 1 - 5 / 6 * 3 / 4], rtol=1e-12)
+    # Greenwood: log(-log S) +- z sqrt(sum d / (n (n - d))) / |log S|.
+    survival = 1 - shares
+    half = 1.959964 * np.sqrt(np.cumsum([1 / 30, 1 / 12])) / np.log(survival)
+    np.testing.assert_allclose(
+        ends, np.stack([1 - survival ** np.exp(s * half) for s in (1, -1)], axis=1), rtol=1e-5
+    )
+    measure = Measure(0.375, (0.1, 0.5), (0.6, 0.6))
+    assert time_in_words({"events by 4": measure}) == (
+        "events by 4: predicted 60.0% on average, observed 37.5% (Kaplan-Meier)"
+    )
+    assert time_in_words({"events by 4": dataclasses.replace(measure, interval=(0.1, 0.7))}) is None
 
 
 def test_measures_of_hidden_targets(of_hidden, lifetimes):

@@ -1,5 +1,6 @@
 """What an evaluation says of recalibrations: on rows that did not fit them."""
 
+import dataclasses
 import re
 from types import SimpleNamespace
 
@@ -65,13 +66,11 @@ def test_a_sentence(tested):
     assert after < before
     np.testing.assert_allclose([check.before, check.after], [before, after], rtol=1e-5)
     numbers = f"from {before:.3g} to {after:.3g} on rows that did not fit it"
-    said = (
-        f"Recalibrating with sms takes the log score {numbers}, and then the test {{}} (p = 0.4)."
-    )
+    said = f"Recalibrating with sms takes the log loss {numbers}, and then the test {{}} (p = 0.4)."
     assert check.in_words(0.05) == said.format("no longer rejects")
     assert check.in_words(0.45) == said.format("still rejects")
-    of_segments = check.in_words(0.05, is_segment_wrong=True)
-    assert "the test of all rows together no longer rejects (p = 0.4); a recal" in of_segments
+    left = dataclasses.replace(check, left="wrong most clearly for north")
+    assert left.in_words(0.05).endswith("(p = 0.4); what is left: wrong most clearly for north.")
 
 
 LOC = RNG.normal(size=N)
@@ -125,7 +124,7 @@ def test_impossible_targets():
     probs = np.where(TOO_SURE < 0.1, 0, TOO_SURE)
     probs /= probs.sum(axis=1, keepdims=True)
     check = check_of(cj.Categorical(probs.astype(np.float32)), LABELS)
-    assert re.search("log score from ∞ to [0-9.]+ on", check.in_words(0.05))
+    assert re.search("log loss from ∞ to [0-9.]+ on", check.in_words(0.05))
 
 
 def test_a_temperature_and_the_best_method_of_labels(keys):

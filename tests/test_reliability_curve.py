@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from marks import slow
 from scipy import special, stats
+from sklearn.calibration import calibration_curve
 
 import calibjax as cj
 from calibjax.resampling import Bins
@@ -52,6 +53,32 @@ def test_bins_are_closed_on_the_right():
 
 
 @pytest.mark.slow
+def test_quantile_bins_are_those_of_scikit_learn():
+    """Of 300 rare events, with one probability that a third of the rows share, and masked rows."""
+    rng = np.random.default_rng(5)
+    p = rng.beta(0.5, 20, size=300).astype(np.float32)
+    p[:100] = 0.01
+    y, options = rng.random(300) < 3 * p, {"n_bins": 5, "strategy": "quantile", "n_resamples": 19}
+    rows = cj.Bernoulli(np.append(p, [0.9] * 40)), np.append(y, [1] * 40)
+    data = cj.Data(*rows, where=np.arange(340) < 300)
+    curve = cj.reliability_curve(KEY, data, **options)
+    filled, edges = np.asarray(curve.count) > 0, np.asarray(curve.edges)
+    assert curve.count.sum() == 300 and curve.count.max() >= 100
+    assert edges[0] == p.min() and edges[-1] == p.max()
+    bins = np.searchsorted(edges[1:-1], p)
+    means = [(p[bins == b].mean(), y[bins == b].mean()) for b in np.unique(bins)]
+    found = np.stack([curve.forecast, curve.frequency], axis=1)[filled]
+    np.testing.assert_allclose(found, means, rtol=1e-5)
+    of_all = cj.witness_map(KEY, data, **options)
+    np.testing.assert_allclose(of_all.probability_edges, edges)
+    np.testing.assert_array_equal(of_all.count[0], curve.count)
+    # Without ties each bin has 60 rows, as in scikit-learn.
+    q = rng.permutation(np.linspace(0.001, 0.2, 300).astype(np.float32))
+    curve = cj.reliability_curve(KEY, cj.Bernoulli(q), y, **options)
+    expected = calibration_curve(y, q, n_bins=5, strategy="quantile")
+    np.testing.assert_allclose([curve.frequency, curve.forecast], expected, rtol=1e-5)
+
+
 def test_band_of_a_critical_distance(float64):
     # The definition of the distance, for every number of events.
     p = [

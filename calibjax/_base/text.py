@@ -1,6 +1,34 @@
-"""Names in a sentence, and tables of text."""
+"""Names and shares of events in a sentence, and tables of text."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
+
+# Of fewer events a ratio says more than a difference.
+_RARE = 0.05
+# Longer names of classes are cut.
+_MOST_LETTERS = 40
+
+
+def shares_in_words(predicted: float, observed: float, mean: str = " on average") -> str:
+    """Both shares of events, with as many digits as tell them apart, and the ratio of rare ones."""
+    gap = 100 * abs(observed - predicted)
+    digits = min(max(1 - math.floor(math.log10(gap)), 1), 6) if gap > 0 else 1
+    said = f"predicted {predicted:.{digits}%}{mean}, observed {observed:.{digits}%}"
+    if not 0 < predicted < _RARE or observed == 0:
+        return said
+    return f"{said}, {observed / predicted:.2g} times as many"
+
+
+def class_name(classes: Sequence[Any] | None, label: int) -> str:
+    """The name of a class in quotes, or its number if classes have no names."""
+    name = label if classes is None else classes[label]
+    return repr(cut(name)) if isinstance(name, str) else f"class {name}"
+
+
+def cut(name: str) -> str:
+    """A name that is not too long for a sentence."""
+    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
 
 
 def listed(items: Sequence[object], most: int = 10) -> str:

@@ -50,7 +50,7 @@ def held_out(
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         interval = mean_interval(held.after - held.before, _LEVEL, sampling=Sampling.of_data(data))
     return {
-        "score": "mean log score" if data.predictions.has_labels else "mean CRPS",
+        "score": "mean log loss" if data.predictions.has_labels else "mean CRPS",
         "folds": count,
         "by": by,
         "before": judged(data.predictions, held.before),

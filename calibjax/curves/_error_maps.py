@@ -6,12 +6,12 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._base.check import check_integer, check_key
+from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
 from calibjax._data import NOT_PLAIN, Data, Distribution, as_data, clean, padded
 from calibjax._numbers import absolute, dot
-from calibjax.estimators import UniformBinning, bin_means
+from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
 from calibjax.resampling import (
     Bins,
     check_resamples,
@@ -83,6 +83,7 @@ def witness_map(
     targets: ArrayLike | None = None,
     *,
     n_bins: int = 10,
+    strategy: str = "uniform",
     confidence_level: float = 0.95,
     n_resamples: int = 999,
     where: ArrayLike | None = None,
@@ -92,8 +93,8 @@ def witness_map(
     .. math::
         \\text{value}_{cb} = \\frac{1}{n_{cb}} \\sum_{i : p_{ic} \\in b} (1\\{y_i = c\\} - p_{ic})
 
-    A cell is a class c and one of n_bins equal intervals b of its predicted probability, which are
-    closed on the right.  A row has a cell for each class, so that it counts m times.  Scores are
+    A cell is a class c and one of n_bins intervals b of its predicted probability, as those of
+    `reliability_curve`.  A row has a cell for each class, so that it counts m times.  Scores are
 
     .. math::
         z_{cb} = \\pm \\sqrt{T_{cb}}, \\qquad T_{cb} = 2 n_{cb}\\, \\mathrm{KL}(
@@ -112,6 +113,7 @@ def witness_map(
         predictions, targets, where: as in `Data`, or one `Data` with `where` alone: n >= 2
             Bernoulli or Categorical predictions.
         n_bins: the number of bins b, from 1 to 2^24.
+        strategy: "uniform" or "quantile", over the probabilities of all classes.
         confidence_level: the probability that no cell is wrongly significant, a number in
             (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
@@ -148,19 +150,29 @@ def witness_map(
         )
     n_bins = UniformBinning(n_bins).n_bins
     level, n_resamples = check_resamples(confidence_level, n_resamples)
-    return _witness_map(key, padded(data), level, n_bins=n_bins, n_resamples=n_resamples)
+    check_choice("strategy", strategy, STRATEGIES)
+    return _witness_map(
+        key, padded(data), level, binned=(strategy, n_bins), n_resamples=n_resamples
+    )
 
 
 @on_all_rows
 def _witness_map(
-    key: jax.Array, data: Data, confidence_level: jax.Array, *, n_bins: int, n_resamples: int
+    key: jax.Array,
+    data: Data,
+    confidence_level: jax.Array,
+    *,
+    binned: tuple[str, int],
+    n_resamples: int,
 ) -> WitnessMap:
-    data, binning = clean(data), UniformBinning(n_bins)
+    data, (strategy, n_bins) = clean(data), binned
     dtype = data.weights.dtype
     probs, complements = _with_complements(data.predictions)
     m, first = probs.shape[1], 1 if data.predictions.is_binary else 0
-    kept = data.weights[:, None] != 0
-    bins = jnp.where(kept, binning.intervals(probs), n_bins)
+    row_of_class = jnp.arange(m, dtype=jnp.int32) - first
+    # The labels before the first class have no cell, nor have masked rows.
+    has_cell = (data.weights[:, None] != 0) & (row_of_class >= 0)[None]
+    bins, edges = intervals_of(strategy, n_bins, probs, has_cell)
 
     def bins_of_class(columns: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
         p, complement, bins, happened = columns
@@ -175,10 +187,7 @@ def _witness_map(
     mean, complement, variance = jnp.moveaxis(means, -1, 0).reshape(3, -1)
     cell = Bins(mean, complement, variance * sizes.reshape(-1).astype(dtype), sizes.reshape(-1))
 
-    # The labels before the first class have no cell, nor have masked rows.
     n_cells = sizes.size
-    row_of_class = jnp.arange(m, dtype=jnp.int32) - first
-    has_cell = (bins < n_bins) & (row_of_class >= 0)[None]
     cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
     redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
     critical = cell.critical(redrawn, confidence_level)
@@ -195,7 +204,7 @@ def _witness_map(
 
     return WitnessMap(
         classes=jnp.arange(first, m, dtype=jnp.int32),
-        probability_edges=binning.edges(dtype),
+        probability_edges=edges.astype(dtype),
         predicted=shaped(cell.mean * of_filled),
         value=shaped(value * of_filled),
         count=sizes,

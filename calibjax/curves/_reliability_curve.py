@@ -24,7 +24,7 @@ from calibjax._base.struct import is_traced, struct
 from calibjax._data import DEPENDENCE, Data, Distribution, RowOptions, clean, padded
 from calibjax._numbers import isotonic_frequencies
 from calibjax.curves._residual_sums import sums_in_bins, without_equal_weights
-from calibjax.estimators import UniformBinning, bin_means, binary_as_data
+from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
 from calibjax.resampling import (
     Bins,
     NullSampler,
@@ -75,6 +75,7 @@ def reliability_curve(
     targets: ArrayLike | None = None,
     *,
     n_bins: int = 15,
+    strategy: str = "uniform",
     confidence_level: float = 0.95,
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
@@ -85,9 +86,10 @@ def reliability_curve(
         \\bar p_b = \\frac{1}{n_b} \\sum_{i \\in b} p_i, \\qquad
         \\bar y_b = \\frac{1}{n_b} \\sum_{i \\in b} y_i
 
-    in n_bins equal intervals of [0, 1], which are closed on the right.  The bands say where
-    frequencies lie **if the model is calibrated**: all targets are redrawn from the predictions R =
-    n_resamples times, and the distance of each bin,
+    in n_bins intervals of [0, 1], which are closed on the right: equal ones, or with the strategy
+    "quantile" intervals that hold equally many predictions, as rare events want.  The bands say
+    where frequencies lie **if the model is calibrated**: all targets are redrawn from the
+    predictions R = n_resamples times, and the distance of each bin,
 
     .. math::
         T_b = 2 n_b \\, \\mathrm{KL}(\\bar y_b \\| \\bar p_b) \\,
@@ -116,6 +118,7 @@ def reliability_curve(
         predictions, targets: as in `Data`, or one `Data`: n >= 2 Bernoulli predictions, such as
             `top_label` or `one_vs_rest` make.
         n_bins: the number of bins b, from 1 to 2^24.
+        strategy: "uniform" or "quantile", as in ``sklearn.calibration.calibration_curve``.
         confidence_level: the probability of the bands, a number in (0, R / (R + 1)].
         n_resamples: R, the number of redrawn data sets; each depends only on (key, r).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
@@ -153,11 +156,12 @@ def reliability_curve(
     check_key(key)
     data = binary_as_data(predictions, targets, **rows)
     n_bins = UniformBinning(n_bins).n_bins
+    check_choice("strategy", strategy, STRATEGIES)
     level, n_resamples = check_resamples(confidence_level, n_resamples)
     data = without_equal_weights(padded(data))
     sampler = None if data.is_plain else NullSampler.of(data)
     return _reliability_curve(
-        key, data, level, n_bins=n_bins, n_resamples=n_resamples, sampler=sampler
+        key, data, level, binned=(strategy, n_bins), n_resamples=n_resamples, sampler=sampler
     )
 
 
@@ -167,14 +171,15 @@ def _reliability_curve(
     data: Data,
     confidence_level: jax.Array,
     *,
-    n_bins: int,
+    binned: tuple[str, int],
     n_resamples: int,
     sampler: NullSampler | None,
 ) -> ReliabilityCurve:
     """The curve; `sampler` is None for rows that are independent and weigh the same."""
-    rows, binning = clean(data), UniformBinning(n_bins)
+    rows, (strategy, n_bins) = clean(data), binned
     probs, weights = rows.predictions.binary_probability(), rows.weights
-    bins, dtype = jnp.where(weights != 0, binning.intervals(probs), n_bins), weights.dtype
+    dtype = weights.dtype
+    bins, edges = intervals_of(strategy, n_bins, probs, weights != 0)
 
     def counts(x: jax.Array) -> jax.Array:
         return jnp.zeros(n_bins, jnp.int32).at[bins].add(x.astype(jnp.int32), mode="drop")
@@ -203,7 +208,7 @@ def _reliability_curve(
     valid = jnp.where(jnp.any(jnp.isnan(weights)), jnp.nan, 1.0)
     of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
     return ReliabilityCurve(
-        edges=binning.edges(dtype),
+        edges=edges.astype(dtype),
         forecast=mean * of_filled,
         frequency=frequency * of_filled,
         count=count,

@@ -2,12 +2,14 @@
 
 from calibjax.estimators._d_calibration import DCalibration, d_calibration
 from calibjax.estimators._ece import (
+    STRATEGIES,
     CalibrationBins,
     MedianVarianceBinning,
     UniformBinning,
     bin_means,
     calibration_bins,
     ece,
+    intervals_of,
     mce,
 )
 from calibjax.estimators._mmce import mmce

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_choice, check_integer
 from calibjax._base.compile import first_rows
-from calibjax._base.sharding import as_varying, gathered, on_all_rows
+from calibjax._base.sharding import as_varying, evenly_spaced, gathered, on_all_rows
 from calibjax._base.struct import as_pytree, static, struct
 from calibjax._data import Data, Distribution, clean, padded
 from calibjax._numbers import absolute, safe_sqrt
@@ -218,6 +218,29 @@ def _mean_of_members(x: jax.Array, members: jax.Array, count: jax.Array) -> jax.
 
 
 Binning = UniformBinning | MedianVarianceBinning
+
+
+#: Equal intervals of [0, 1], or intervals that hold equally many probabilities.
+STRATEGIES = ("uniform", "quantile")
+
+
+def intervals_of(
+    strategy: str, n_bins: int, probs: jax.Array, kept: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The interval of each probability, in its shape, `n_bins` where not kept, and all ends.
+
+    Intervals are closed on the right, so that equal probabilities are in one; some may be empty.
+    """
+    if strategy == "uniform":
+        binning = UniformBinning(n_bins)
+        return jnp.where(kept, binning.intervals(probs), n_bins), binning.edges(probs.dtype)
+    kept = jnp.broadcast_to(kept, probs.shape)
+    ordered = jnp.sort(jnp.where(kept, probs, jnp.inf), axis=None)
+    n_kept = jnp.sum(kept, dtype=jnp.int32)
+    first = jnp.append(evenly_spaced(n_kept, n_bins, n_bins), n_kept)
+    edges = ordered[jnp.maximum(first - 1, 0)]
+    bins = jnp.searchsorted(edges[1:-1], probs.ravel()).reshape(probs.shape)
+    return jnp.where(kept, bins, n_bins).astype(jnp.int32), edges
 
 
 def bin_means(

@@ -7,10 +7,14 @@ import jax
 import numpy as np
 
 from calibjax import curves
+from calibjax._base.text import class_name, shares_in_words
 from calibjax._data import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import judged, shares_of_levels
-from calibjax.evaluation._wording import class_name, event_name, interval_text
+from calibjax.evaluation._wording import event_name, interval_text
+
+# Bins hold equally many rows if more than this share has a probability closer to 0 or 1.
+_MOST, _RARE = 0.75, 0.1
 
 
 def curves_of(
@@ -22,7 +26,8 @@ def curves_of(
     found: dict[str, Any] = {}
     if data.predictions.has_labels:
         binary = judged(data)
-        found["reliability"] = curves.reliability_curve(keys[0], binary, n_bins=15, **options)
+        of_bins = options | {"n_bins": 15, "strategy": strategy_of(binary)}
+        found["reliability"] = curves.reliability_curve(keys[0], binary, **of_bins)
         of_corp = binary.replace(clusters=None, times=None)
         found["corp"] = curves.corp_curve(of_corp, key=keys[1], **options)
         if data.predictions.is_ordered:
@@ -34,12 +39,21 @@ def curves_of(
     return found
 
 
+def strategy_of(data: Data) -> str:
+    """How probabilities of an event are binned: equal bins hold nearly all rows of rare events."""
+    probs = np.asarray(data.predictions.binary_probability())[: data.n_kept()]
+    is_rare = np.mean(np.minimum(probs, 1 - probs) < _RARE) > _MOST
+    return "quantile" if is_rare else "uniform"
+
+
 def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     data = Data.unchecked(*data.samples, where=data.counted_rows())
     if data.predictions.has_labels:
-        return {"witness": curves.witness_map(key, data, n_bins=10, **options)}
+        strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
+        options |= {"n_bins": 10, "strategy": strategy}
+        return {"witness": curves.witness_map(key, data, **options)}
     if data.predictions.target_shape != "n":
         return {}
     return {"residuals": curves.residual_map(key, data, n_bins=5, **options)}
@@ -104,8 +118,8 @@ def _class_in_words(witness: Any, cell: tuple[int, int], classes: list[Any] | No
     labels = np.asarray(witness.classes).tolist()
     name = event_name(classes) if labels == [1] else class_name(classes, labels[row])
     return (
-        f"{name} gets {low:.2g} to {high:.2g}: predicted {predicted:.1%} on average, "
-        f"observed {predicted + excess:.1%} ({n:.0f} rows)"
+        f"{name} gets {low:.2g} to {high:.2g}: {shares_in_words(predicted, predicted + excess)} "
+        f"({n:.0f} rows)"
     )
 
 

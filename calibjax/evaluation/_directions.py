@@ -25,15 +25,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from calibjax._base.text import class_name, shares_in_words
 from calibjax._data import Between, Data, clean
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import moments
-from calibjax.evaluation._wording import class_name, event_name
+from calibjax.evaluation._wording import event_name
 from calibjax.intervals import Sampling
 from calibjax.scores import pit
 
 # A direction is the error, and not beside it, if without it so much of the SKCE is gone.
 _MAIN_ERROR = 0.5
+# Of two directions, a shift is named unless a temperature explains so much more.
+_AS_GOOD = 0.1
 # So many cells of equally many rows for each class, by its probability; and for numbers, so many
 # bins of the location, and of the spread.
 _CELLS, _BINS = 10, 5
@@ -227,7 +230,7 @@ def directions_of_labels(
 ) -> list[Direction]:
     """Of each class whether it comes more often, and whether the model is over-confident.
 
-    A model that is over-confident is surprised: the log score is worse than predicted.
+    A model that is over-confident is surprised: the log loss is larger than predicted.
 
     Args:
         probabilities: those of all labels ``[n, m]``.
@@ -249,7 +252,7 @@ def directions_of_labels(
         of_class = "" if classes is None and m == 2 else f" for {class_name(classes, c)}"
         p = probabilities[:, c]
         predicted, observed = (float(shares @ x) for x in (p, came[:, c]))
-        words = f"predicted {predicted:.1%} on average, observed {observed:.1%}"
+        words = shares_in_words(predicted, observed)
         return _Error(
             (f"too low{of_class}", f"too high{of_class}"),
             came[:, c] - p,
@@ -270,13 +273,13 @@ def directions_of_labels(
         observed = float(shares @ (most_likely == targets))
         if (observed < predicted) != is_over:
             means = float(shares @ expected), float(shares @ surprise)
-            return *means, f"predicted a log score of {means[0]:.3g}, observed {means[1]:.3g}"
+            return *means, f"predicted a log loss of {means[0]:.3g}, observed {means[1]:.3g}"
         judged = "the likelier of two outcomes" if m == 2 else "the most likely class"
-        words = f"{judged}: predicted {predicted:.1%} on average, observed {observed:.1%}"
+        words = f"{judged}: {shares_in_words(predicted, observed)}"
         if m == 2:
             event = event_name(classes)
             rates = float(shares @ probabilities[:, 1]), float(shares @ came[:, 1])
-            words += f"; {event}: predicted {rates[0]:.1%}, observed {rates[1]:.1%}"
+            words += f"; {event}: {shares_in_words(*rates, '')}"
         return predicted, observed, words
 
     of_confidence = _Error(
@@ -450,7 +453,10 @@ def clear_directions(found: Sequence[Direction], level: float) -> tuple[Directio
     clear = [x for x in found if abs(x.score) > critical]
 
     def rank(x: Direction) -> tuple[float, ...]:
-        return -x.is_main, -float(np.nan_to_num(x.explained, nan=-1.0)), -abs(x.score)
+        # Of rare events, more than predicted look like over-confidence, which explains hardly more.
+        explained = float(np.nan_to_num(x.explained, nan=-1.0))
+        shown = explained if x.is_confidence else explained + _AS_GOOD
+        return -x.is_main, -shown, -abs(x.score)
 
     return tuple(sorted(clear, key=rank))
 

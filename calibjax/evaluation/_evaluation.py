@@ -17,8 +17,13 @@ from calibjax._data import Between, Data, Distribution, padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import rows_in_words
-from calibjax.evaluation._directions import Direction, directions_of
-from calibjax.evaluation._groups import GroupVerdicts, columns_of_segments, verdicts_of_groups
+from calibjax.evaluation._directions import Direction, directions_in_words, directions_of
+from calibjax.evaluation._groups import (
+    GroupVerdicts,
+    columns_of_segments,
+    segments_in_words,
+    verdicts_of_groups,
+)
 from calibjax.evaluation._measures import (
     Effect,
     Impossible,
@@ -246,14 +251,26 @@ class Evaluation:
     def recalibration(self) -> RecalibrationCheck | None:
         """What a map does to rows that did not fit it.
 
-        It has ``method``, the mean log scores of labels or the CRPS of numbers, ``before`` and
-        ``after``, and the ``pvalue`` after it; None unless labels, quantiles, samples or normal
-        predictions are rejected, for fewer than 200 rows or 10^5 and more, and for rows that have
-        weights or depend on each other.
+        It has ``method``, the log loss of labels or the CRPS of numbers, ``before`` and ``after``,
+        and the ``pvalue`` and what is ``left`` after it, segments included; None unless labels,
+        quantiles, samples or normal predictions are rejected, for fewer than 200 rows or 10^5 and
+        more, and for rows that have weights or depend on each other.
         """
         if not (self._is_explained and self._is_plain):
             return None
-        return recalibration_check(self.random_keys.test, self.data, N_RESAMPLES)
+        return recalibration_check(self.random_keys.test, self.data, N_RESAMPLES, self._left)
+
+    def _left(self, data: Data, pvalue: float) -> str:
+        """What is wrong with these predictions of the same rows, in words."""
+        if self.groups is not None:
+            key, groups = self.random_keys.segments, self.groups
+            of_segments = segments_tested(key, data, groups, N_RESAMPLES)
+            found = segments_in_words(of_segments, self.level)
+            if found is not None:
+                return f"{found} (fit_recalibrator(groups=...) recalibrates segments, too)"
+        if pvalue > self.level:
+            return ""
+        return directions_in_words(self._directions_of(padded(data), None))
 
     @property
     def _is_plain(self) -> bool:
@@ -281,7 +298,7 @@ class Evaluation:
 
     @_lazy
     def verdict(self) -> str:
-        """The result in one sentence."""
+        """The result in up to three lines: whether, how far and where, and what mends it."""
         return verdict(self)
 
     @property

@@ -17,6 +17,7 @@ section VII.2 for both.
 """
 
 import math
+import warnings
 from typing import Any
 
 import jax
@@ -29,6 +30,8 @@ from calibjax.distributions import SurvivalCurve
 # The p-value may be too small if a larger share of rows is censored between two times of a curve
 # that falls by more than this between them.
 MOST_INSIDE, LARGE_CELL = 0.05, 0.1
+# Tables have so many times of a curve.
+_MOST_TIMES = 5
 
 
 def expected_events(data: Data) -> tuple[float, float] | None:
@@ -48,6 +51,43 @@ def expected_events(data: Data) -> tuple[float, float] | None:
     is_event = is_seen & is_before_end
     expected = _expected(data.predictions[:n], times, hazards.astype(np.float64), is_event)
     return (float(np.sum(is_event)), expected) if math.isfinite(expected) else None
+
+
+def shares_by_times(
+    data: Data, confidence_level: float
+) -> dict[float, tuple[float, float, tuple[float, float]]]:
+    """By some times of curves on one grid: the mean of 1 - S, and that of Kaplan and Meier.
+
+    The latter has an interval (Greenwood's variance of log(-log S)), which assumes independent rows
+    that are censored by chance; empty unless targets are censored on the right alone.
+    """
+    from scipy.stats import CensoredData, ecdf
+
+    predictions, targets = data.predictions, data.targets
+    if not isinstance(predictions, SurvivalCurve) or data.weights is not None or data.is_dependent:
+        return {}
+    n = data.n_kept()
+    grid, probs, low, high = (
+        np.asarray(x, np.float64)[:n]
+        for x in (predictions.times, predictions.probs, targets.low, targets.high)
+    )
+    is_seen = low == high
+    if np.any(grid != grid[0]) or not (is_seen | np.isposinf(high)).all() or not is_seen.any():
+        return {}
+    times = grid[0][grid[0] > 0]
+    times = times[np.unique(np.linspace(0, times.size - 1, _MOST_TIMES).round().astype(int))]
+    observed = ecdf(CensoredData(low[is_seen], right=low[~is_seen])).sf
+    with warnings.catch_warnings():  # There is no interval where nobody or everybody is left.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        ends = observed.confidence_interval(confidence_level, method="log-log")
+    return {
+        float(t): (
+            float(np.mean(1 - probs[:, grid[0] == t])),
+            float(1 - observed.evaluate(t)),
+            (float(1 - ends.high.evaluate(t)), float(1 - ends.low.evaluate(t))),
+        )
+        for t in times
+    }
 
 
 @jax.jit

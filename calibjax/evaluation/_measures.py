@@ -19,12 +19,12 @@ from calibjax._data import Between, Data, Distribution, clean
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Categorical, Empirical, Quantiles, SurvivalCurve, Univariate
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
-from calibjax.evaluation._expected_events import expected_events
+from calibjax.evaluation._expected_events import expected_events, shares_by_times
 from calibjax.evaluation._wording import named_rows
 from calibjax.expectations import default_kernel, has_log_prob
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
-from calibjax.recalibration import fit_temperature
+from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.resampling import DRAWS_PER_GROUP, draw_targets, host_pvalue
 from calibjax.scores import crps, log_score, pit, pit_interval
 
@@ -176,6 +176,9 @@ def _of_intervals(rows: _Rows) -> dict[str, Measure]:
     """
     low, high = rows.kept(*pit_interval(rows.data))
     found = _log_score(rows) | {MEAN_PIT: rows.mean((low + high) / 2, 0.0, 1.0, 0.5)}
+    for time, (predicted, observed, ends) in shares_by_times(rows.data, rows.level).items():
+        interval = None if np.isnan(ends).any() else ends
+        found[f"{EVENTS} by {time:.4g}"] = Measure(observed, interval, (predicted, predicted))
     events = expected_events(rows.data)
     if events is None:
         return found
@@ -210,7 +213,7 @@ def _of_labels(key: jax.Array, rows: _Rows, n_resamples: int) -> dict[str, Measu
     accuracy = wilson_interval(scores["accuracy"], rows.level, sampling)
     return {
         "accuracy at 1/2" if is_event else "accuracy": measure("accuracy", accuracy),
-        "log score": mean("log score", math.inf),
+        "log loss": mean("log loss", math.inf),
         "Brier score": mean("Brier score", 1.0 if is_event else 2.0),
         **({"RPS": mean("RPS", n_classes - 1.0)} if predictions.is_ordered else {}),
         f"{of_event}ECE": ece,
@@ -335,7 +338,7 @@ def label_statistics(
     with np.errstate(divide="ignore"):
         tables = {
             "accuracy": (most_likely[:, None] == np.arange(n_classes)).astype(float),
-            "log score": -np.log(probabilities),
+            "log loss": -np.log(probabilities),
             # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
             "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
         }
@@ -472,12 +475,14 @@ class Effect:
             temperature, or for which it takes minutes, for weighted rows, and for targets that are
             not known exactly.
         best_temperature: what `fit_temperature` finds: above 1 the model is over-confident; or
-        None.
+            None.
+        of_temperature: a confidence interval for it; None at the ends of the range.
     """
 
     skce: Measure
     equivalent: intervals.EquivalentTemperature | None
     best_temperature: float | None
+    of_temperature: Interval | None = None
 
 
 def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:
@@ -497,6 +502,34 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     if not is_adapted or not intervals.has_temperature(predictions):
         return Effect(found, None, None)
     best = float(fit_temperature(data))
+    of_best = _interval_of_temperature(data, best, confidence_level)
     if isinstance(predictions, Univariate):
-        return Effect(found, None, best)
-    return Effect(found, intervals.temperature_of_errors((terms, estimate, interval), data), best)
+        return Effect(found, None, best, of_best)
+    equivalent = intervals.temperature_of_errors((terms, estimate, interval), data)
+    return Effect(found, equivalent, best, of_best)
+
+
+def _interval_of_temperature(data: Data, best: float, confidence_level: float) -> Interval | None:
+    """An interval for the temperature whose log scores s_i have the least mean, at u = log T.
+
+    The mean of s_i' is 0 there, and has an interval; a step of Newton takes its ends to those of u
+    (Huber's sandwich).
+    """
+    if is_end_of_range(best):
+        return None
+    step = 0.1
+    scores = np.stack(
+        [
+            np.asarray(log_score(data.replace(predictions=temper(data.predictions, t))), np.float64)
+            for t in best * np.exp(step * np.arange(-1.0, 2.0))
+        ]
+    )[:, : data.n_kept()]
+    counts = np.asarray(np.isfinite(scores).all(axis=0))
+    before, at, after = scores[:, counts]
+    sampling = Sampling.of_data(data).of_rows(counts)
+    curvature = float(sampling.shares() @ (before - 2 * at + after)) / step**2
+    ends = mean_interval((after - before) / (2 * step), confidence_level, sampling=sampling)
+    if ends is None or not curvature > 0:
+        return None
+    low, high = ends
+    return best * math.exp(-high / curvature), best * math.exp(-low / curvature)

@@ -1,6 +1,7 @@
 """Whether recalibration helps a model: scores and a test of rows that did not fit the maps."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -27,7 +28,9 @@ _OF_TWO, _OF_MANY, _OF_VERY_MANY, _MANY = "spline", "sms", "svs", 200
 # Of numbers; among more rows than this, a map that looks for alike ones takes seconds.
 _OF_NUMBERS, _OF_MANY_NUMBERS, _MANY_ROWS = "auto", "pit_spline", 2000
 _FOLDS = 5
-_SCORES = {"log": "log score", "crps": "CRPS"}
+_SCORES = {"log": "log loss", "crps": "CRPS"}
+#: What is wrong with predictions, in words, by the p-value of their test; empty if nothing is.
+Judge = Callable[[Data, float], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,33 +43,29 @@ class RecalibrationCheck:
             units of the targets.
         after: the same of `cross_fit`, in which each row has a map that did not see its fold.
         pvalue: the p-value of `calibration_test` after it.
-        score: "log score" or "CRPS".
+        score: "log loss" or "CRPS".
         words: the numbers of the map that is fitted to all rows.
+        left: what is still wrong after it, in words; empty if nothing is seen.
     """
 
     method: str
     before: float
     after: float
     pvalue: float
-    score: str = "log score"
+    score: str = "log loss"
     words: str = ""
+    left: str = ""
 
-    def in_words(self, level: float, is_segment_wrong: bool = False) -> str:
-        """What it does, in one sentence; empty if the score does not become smaller.
-
-        Where a segment is wrong, the test of all rows together does not say that it no longer is.
-        """
+    def in_words(self, level: float) -> str:
+        """What it does, and what it leaves, in one sentence; empty if the score does not fall."""
         if not self.after < self.before:
             return ""
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
-        of_all = " of all rows together" if is_segment_wrong else ""
-        beside = (
-            "; a recalibration with groups may repair segments, too" if is_segment_wrong else ""
-        )
+        left = f"; what is left: {self.left}" if self.left else ""
         return (
             f"Recalibrating with {self.method} takes the {self.score} from "
             f"{number(self.before)} to {number(self.after)} on rows that did not fit it, "
-            f"and then the test{of_all} {ends} (p = {self.pvalue:.3g}){beside}."
+            f"and then the test {ends} (p = {self.pvalue:.3g}){left}."
         )
 
 
@@ -91,7 +90,9 @@ def best_method(data: Data) -> str | None:
     return None
 
 
-def recalibration_check(key: jax.Array, data: Data, n_resamples: int) -> RecalibrationCheck | None:
+def recalibration_check(
+    key: jax.Array, data: Data, n_resamples: int, judge: Judge = lambda *_: ""
+) -> RecalibrationCheck | None:
     """What the best method does to checked data; None of few or very many rows.
 
     The test has the key, the shapes and so the program of the evaluation.
@@ -100,7 +101,7 @@ def recalibration_check(key: jax.Array, data: Data, n_resamples: int) -> Recalib
     is_small = _size(data) <= _MOST_NUMBERS
     if data.n < LEAST_ROWS or method is None or data.predictions.n_labels == 1 or not is_small:
         return None
-    return _check(key, data, method, n_resamples)
+    return _check(key, data, method, n_resamples, judge)
 
 
 def recalibration_checks(
@@ -128,7 +129,9 @@ def recalibration_checks(
     return found
 
 
-def _check(key: jax.Array, data: Data, method: str, n_resamples: int) -> RecalibrationCheck:
+def _check(
+    key: jax.Array, data: Data, method: str, n_resamples: int, judge: Judge = lambda *_: ""
+) -> RecalibrationCheck:
     p = data.predictions
 
     def tempered(others: Data) -> Distribution:
@@ -137,10 +140,11 @@ def _check(key: jax.Array, data: Data, method: str, n_resamples: int) -> Recalib
     score = "crps" if p.target_shape == "n" and not p.has_labels else "log"
     is_tempered = method == "temperature" and not p.has_labels
     recalibrated, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
-    data = padded(data.replace(predictions=recalibrated))
-    pvalue = round(float(calibration_test(key, data, n_resamples=n_resamples).pvalue), 6)
+    data = data.replace(predictions=recalibrated)
+    pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
-    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score])
+    left = judge(data, pvalue)
+    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score], left=left)
 
 
 def _size(data: Data) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from calibjax import intervals
 from calibjax._base.struct import widest_dtype
+from calibjax._base.text import shares_in_words
 from calibjax._data import Between, Data, Distribution, padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._dependence import remarks_on_rows
@@ -25,14 +26,17 @@ from calibjax.evaluation._wording import named_rows, number, temperature_text
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 from calibjax.recalibration import is_end_of_range
 
+# A bound on an error that is larger than this temperature is no news.
+_TIGHT_BOUND = 1.5
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
 _FEW_ROWS = 50
 
 
 def verdict(evaluation: Any) -> str:
-    """Whether the model is calibrated, which way it is wrong, how far off, and where most of all.
+    """Whether the model is calibrated; which way it is wrong, how far and where; what mends it.
 
-    If the rows without impossible targets are not rejected, nothing else is said to be wrong.
+    Each of the three is a line.  If the rows without impossible targets are not rejected, nothing
+    else is said to be wrong.
     """
     level, effect, predictions = evaluation.level, evaluation.effect, evaluation.predictions
     certain, towards = impossible_in_words(evaluation), None
@@ -40,37 +44,43 @@ def verdict(evaluation: Any) -> str:
     rows = f"{evaluation.n} rows" + ("" if evaluation.units is None else f", {evaluation.units}")
     if isinstance(evaluation.targets, Between):
         rows += f", {n_unknown(evaluation.targets)} censored"
-        towards = shift_in_words(evaluation.measures[MEAN_PIT], evaluation.measures.get(EVENTS))
+        measures = evaluation.measures
+        said = shift_in_words(measures[MEAN_PIT], measures.get(EVENTS)), time_in_words(measures)
+        towards = "; ".join(filter(None, said)) or None
     found = f"(p = {evaluation.pvalue:.3g}, {rows})"
     if evaluation.rejected:
         details = [certain]
         if not evaluation.impossible.is_all(level):
             details += [towards or _how_far_off(evaluation), segments, evaluation.worst]
-        said = "; ".join(detail for detail in details if detail)
         check = evaluation.recalibration
-        then = "" if check is None else check.in_words(level, segments is not None)
-        return f"Not calibrated {found}{': ' if said else ''}{said}.{' ' if then else ''}{then}"
+        then = None if check is None else check.in_words(level)
+        return _lines(f"Not calibrated {found}", "; ".join(filter(None, details)), then)
     if segments is not None:
-        said = "" if certain is None else f"{certain}; "
-        return f"{said}No sign of miscalibration on the whole {found}, but {segments}."
+        whole = f"No sign of miscalibration on the whole {found}"
+        return _lines(whole, "; ".join(filter(None, [certain, segments])))
+    if certain is not None:
+        others = f"No other sign of miscalibration {found}"
+        return _lines(f"{certain}, which never happens to a calibrated model", others)
     certificate = ""
     if effect.equivalent is not None:
-        upper = _over_confident(predictions, float(effect.equivalent.confidence_interval.high))
+        bound = float(effect.equivalent.confidence_interval.high)
+        upper = _over_confident(predictions, bound) if bound <= _TIGHT_BOUND else None
         if upper:
             confidence = f"{100 * (1 - level):.3g} % confidence"
             certificate = f"; at most as far off as if {upper}, with {confidence}"
-    start = "No sign"
-    if certain is not None:
-        start = f"{certain}, which never happens to a calibrated model; no other sign"
-    return f"{start} of miscalibration {found}{certificate}."
+    return _lines(f"No sign of miscalibration {found}{certificate}")
+
+
+def _lines(*sentences: str | None) -> str:
+    """Each sentence on a line, with a capital letter and a full stop."""
+    return "\n".join(f"{x[0].upper()}{x[1:].removesuffix('.')}." for x in sentences if x)
 
 
 def _how_far_off(evaluation: Any) -> str:
     """The direction and the size of an error.
 
-    A temperature is named if it is the main error.  One that is close to 1, or that leaves most of
-    the error, is not.  The temperature that shows as large an error is left out where nobody knows
-    how large that is, and where it would say something else than the best one.
+    A temperature says the size where it is the main error: one that leaves most of the error says
+    nothing about how large that is.
     """
     predictions, effect, directions = (
         evaluation.predictions,
@@ -78,22 +88,21 @@ def _how_far_off(evaluation: Any) -> str:
         evaluation.directions,
     )
     said, best = directions_in_words(directions), effect.best_temperature
-    if best is not None and directions and directions[0].is_main and directions[0].is_confidence:
-        if best < 1:
-            return f"{said}, {_under_confident(predictions, best)}"
-        if is_end_of_range(best):
-            said += f", its best temperature is {temperature_text(best)}"
+    is_confidence = directions and directions[0].is_main and directions[0].is_confidence
+    if best is not None and is_confidence and best < 1:
+        return f"{said}, {_under_confident(predictions, best)}"
+    if best is not None and is_confidence and is_end_of_range(best):
+        said += f", its best temperature is {temperature_text(best)}"
     if effect.equivalent is None:
         return said
-    temperature = float(effect.equivalent.temperature)
+    temperature, high = (
+        float(x)
+        for x in (effect.equivalent.temperature, effect.equivalent.confidence_interval.high)
+    )
     if temperature == math.inf:
         return f"{said}, farther off than any temperature shows"
-    # An error may be told as a temperature that is too low, if the best one does not say otherwise.
-    low, high = map(float, effect.equivalent.confidence_interval)
-    has_other = any(x.is_main and not x.is_confidence for x in directions)
-    suits = math.isfinite(high) and (best is None or best >= 1)
-    suits = suits and (not has_other or best is None or low <= best <= high)
-    size = _over_confident(predictions, temperature) if suits else None
+    is_known = is_confidence and math.isfinite(high)
+    size = _over_confident(predictions, temperature) if is_known else None
     return f"{said}, about as far off as if {size}" if size else said
 
 
@@ -158,6 +167,20 @@ def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | No
         f"targets are {'higher' if mean_pit.value > 0.5 else 'lower'} than predicted (mean PIT "
         f"{mean_pit.value:.3g}, 0.5 if calibrated{said})"
     )
+
+
+def time_in_words(measures: dict[str, Measure]) -> str | None:
+    """The time by which events differ most clearly from predicted ones; None if by none."""
+    clearest, found = 1.0, None
+    for name, x in measures.items():
+        if not name.startswith(f"{EVENTS} by ") or x.interval is None or x.if_calibrated is None:
+            continue
+        low, high, predicted = *x.interval, x.if_calibrated[0]
+        score = abs(2 * predicted - low - high) / (high - low) if high > low else 0.0
+        if score > clearest:
+            shares = shares_in_words(predicted, x.value)
+            clearest, found = score, f"{name}: {shares} (Kaplan-Meier)"
+    return found
 
 
 def sentence(evaluation: Any) -> str:

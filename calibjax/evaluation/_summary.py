@@ -24,7 +24,7 @@ def summary(evaluation: Any) -> str:
     confidence = f"{100 * (1 - evaluation.level):.3g} % interval"
     rows = list(rows_of_summary(evaluation))
     last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
-    lines = [textwrap.fill(evaluation.verdict, _WIDTH), ""]
+    lines = [textwrap.fill(line, _WIDTH) for line in evaluation.verdict.splitlines()] + [""]
     lines.append(f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}{last}")
     for name, measure in rows:
         pvalue = "" if measure.pvalue is None else number(measure.pvalue)
@@ -56,7 +56,7 @@ def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
         yield "equivalent temperature", Measure(float(effect.equivalent.temperature), interval)
     yield from evaluation.measures.items()
     if effect.best_temperature is not None:
-        yield BEST_TEMPERATURE, Measure(effect.best_temperature)
+        yield BEST_TEMPERATURE, Measure(effect.best_temperature, effect.of_temperature)
 
 
 def value_text(name: str, measure: Measure) -> str:
@@ -92,6 +92,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         "impossible_rows": evaluation.impossible.rows,
         "pvalue_without_impossible_rows": evaluation.impossible.pvalue_without,
         "best_temperature": best,
+        "best_temperature_interval": evaluation.effect.of_temperature,
         "best_temperature_is_end_of_range": None if best is None else is_end_of_range(best),
         "recalibration": None if check is None else dataclasses.asdict(check),
         "measures": {name: dataclasses.asdict(m) for name, m in evaluation.measures.items()},

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._base.text import class_name, cut
 from calibjax.recalibration import is_end_of_range
 from calibjax.segments import first_of
 
@@ -13,8 +14,6 @@ from calibjax.segments import first_of
 _LARGE = 1e6
 # Words name so many rows, and count the others.
 _MOST_ROWS = 5
-# Longer names of classes are cut.
-_MOST_LETTERS = 40
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -55,12 +54,6 @@ def named_rows(rows: np.ndarray) -> str:
     return f"{'row' if len(rows) == 1 else 'rows'} {first_of(rows.tolist(), _MOST_ROWS)}"
 
 
-def class_name(classes: list[Any] | None, label: int) -> str:
-    """The name of a class in quotes, or its number if classes have no names."""
-    name = label if classes is None else classes[label]
-    return repr(_cut(name)) if isinstance(name, str) else f"class {name}"
-
-
 def event_name(classes: list[Any] | None) -> str:
     """The second of two classes: its name in quotes, or the event if classes have no names."""
     return "the event" if classes is None else class_name(classes, 1)
@@ -73,12 +66,8 @@ def shown_names(classes: list[Any] | None) -> list[str] | None:
     """
     if classes is None:
         return None
-    names = [_cut(str(name)) for name in classes]
+    names = [cut(str(name)) for name in classes]
     return ["".join(x if x.isprintable() else repr(x)[1:-1] for x in name) for name in names]
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…"
 
 
 def plain(value: Any) -> Any:

@@ -52,7 +52,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
-from calibjax._base.text import text_table
+from calibjax._base.text import class_name, shares_in_words, text_table
 from calibjax.resampling import rank_of_level
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 from calibjax.segments._segments import LEAST_ROWS
@@ -196,7 +196,9 @@ def _end(observed: np.ndarray, a: np.ndarray, sign: int) -> np.ndarray:
     return np.clip((2 * observed + a + sign * root) / (2 * (1 + a)), 0.0, 1.0)
 
 
-def in_words(statistic: str, observed: float, predicted: float) -> str:
+def in_words(
+    statistic: str, observed: float, predicted: float, classes: Sequence[Any] | None = None
+) -> str:
     """The error as part of a sentence."""
     if statistic == "calibration slope":
         # Farther from 1 a step of Newton goes too far, or not far enough.
@@ -214,13 +216,12 @@ def in_words(statistic: str, observed: float, predicted: float) -> str:
         return f"predicted spread {100 * change:.0f} % too {words}"
     if statistic == "coverage":
         return f"{100 * predicted:.0f} % intervals hold {100 * observed:.0f} %"
-    name = "accuracy" if statistic == "top label" else statistic
-    return f"{name} {_share(observed)}, predicted {_share(predicted)}"
-
-
-def _share(x: float) -> str:
-    """A frequency; rounding leaves a little of 0."""
-    return f"{round(x, 5):.3g}"
+    shares = shares_in_words(predicted, observed, "")
+    if statistic == "top label":
+        words = "over" if observed < predicted else "under"
+        return f"{words}-confident (the most likely class: {shares})"
+    of_class = "" if statistic == "rate" else f" for {class_name(classes, int(statistic[6:]))}"
+    return f"too {'low' if observed > predicted else 'high'}{of_class} ({shares})"
 
 
 # Intervals and expected ranges hold for all segments and statistics with this probability.
@@ -300,6 +301,7 @@ class Names(NamedTuple):
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
         pieces: in which pieces of the unit line the PIT is known, as `Distribution.pieces_of_pit`.
+        classes: the names of the classes, or None.
     """
 
     segments: tuple[str, ...]
@@ -309,6 +311,7 @@ class Names(NamedTuple):
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
     pieces: Pieces | None
+    classes: tuple[Any, ...] | None
 
 
 @struct
@@ -334,7 +337,7 @@ class SegmentTestResult:
         >>> targets, region = jnp.arange(400) % 4 == 0, ["north", "south"] * 200
         >>> result = cj.segment_test(jax.random.key(0), predictions, targets, {"region": region})
         >>> [segment.name for segment in result.rejected()], result.segments[0].words
-        (['south', 'north'], 'rate 0, predicted 0.3')
+        (['south', 'north'], 'too high (predicted 30.0%, observed 0.0%)')
     """
 
     statistic: jax.Array
@@ -374,7 +377,7 @@ class SegmentTestResult:
             expected=Range(*expected),
             score=float(sums.scores[s, j]),
             pvalue=float(sums.pvalues[s, j]),
-            words=in_words(statistic, observed, predicted),
+            words=in_words(statistic, observed, predicted, self.names.classes),
         )
 
     def critical(self, confidence_level: float) -> float:

@@ -144,7 +144,7 @@ def segments_tested(
     key: jax.Array, data: Data, read: ReadSegments, n_resamples: int
 ) -> SegmentTestResult:
     """`segment_test` of segments that are read."""
-    n, (columns, left_out, segments, order) = data.n, read
+    n, classes, (columns, left_out, segments, order) = data.n, data.classes, read
     codes = np.stack([column.codes for column in columns], axis=1)
     forecasts = data.predictions
     data = judged_by_pit(key, pooled(padded(data)))
@@ -169,6 +169,7 @@ def segments_tested(
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
         pieces=forecasts.pieces_of_pit,
+        classes=None if classes is None else tuple(classes),
     )
     return SegmentTestResult(
         statistic=jnp.max(jnp.abs(found.scores)),

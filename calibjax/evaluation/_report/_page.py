@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.text import class_name
 from calibjax._data import Between
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
 from calibjax.evaluation._summary import rows_of_summary, value_text
 from calibjax.evaluation._wording import (
-    class_name,
     event_name,
     interval_text,
     named_rows,
