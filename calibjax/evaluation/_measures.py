@@ -46,6 +46,8 @@ _MAX_ALL_PAIRS = 2**13
 # So many draws for one beyond the ends of an interval from landmarks, which the test of calibration
 # does not share: more draws move its ends by less than their own uncertainty.
 _DRAWS_BEYOND = 10
+# The default kernel of numbers is smooth.
+_LANDMARKS_OF_NUMBERS = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -495,7 +497,8 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         )
     else:
         n_draws = min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
-        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws)
+        n_features = _LANDMARKS_OF_NUMBERS if predictions.is_ordered else None
+        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_features=n_features)
         estimate, interval = test.estimate, test.confidence_interval(confidence_level)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     is_adapted = data.weights is None and not isinstance(data.targets, Between)
