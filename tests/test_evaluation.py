@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 import sys
+import time
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from sklearn import metrics
 
 import calibjax as cj
 import calibjax.plot
+from calibjax._base.progress import working
 from calibjax._base.text import class_name, shares_in_words
 from calibjax._data import as_data, padded
 from calibjax.evaluation._curves import worst_level
@@ -110,12 +112,23 @@ def test_an_evaluation_computes_what_it_is_asked_for(evaluation):
 
 
 def test_a_terminal_shows_what_takes_long(evaluation, monkeypatch, capsys):
-    monkeypatch.setattr("calibjax.evaluation._evaluation._PATIENCE", -1.0)
+    monkeypatch.setattr("calibjax._base.progress._PATIENCE", -1.0)
     assert repr(evaluation) and not capsys.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     repr(evaluation)
     shown = capsys.readouterr().err
     assert "░ effect" in shown and shown.endswith("\r\x1b[K")
+
+
+def test_a_log_has_a_line_of_what_takes_long(monkeypatch, capsys):
+    """One for work and what it contains, and none of what is done at once."""
+    monkeypatch.setattr("calibjax._base.progress._LINE", 0.05)
+    with working("Testing 9 rows") as say, working("Reading"):
+        say("kernels")
+        time.sleep(0.12)
+    with working("Testing 1 row"):
+        pass
+    assert set(capsys.readouterr().err.splitlines()) == {"Testing 9 rows: kernels … 0 s"}
 
 
 CONTAINERS = {

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from calibjax._base.progress import working
 from calibjax._base.text import listed
 from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
-from calibjax.cli._terminal import as_text, echo, working
+from calibjax.cli._terminal import as_text, echo
 
 
 @with_options(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from calibjax._base.progress import working
 from calibjax._base.text import listed
 from calibjax.cli._options import FORMATS, AsJson, Seed, with_options
-from calibjax.cli._terminal import as_text, echo, working
+from calibjax.cli._terminal import as_text, echo
 
 if TYPE_CHECKING:
     from calibjax.cli._batches import Batch

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from calibjax._base.progress import working
 from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
-from calibjax.cli._terminal import as_text, echo, working
+from calibjax.cli._terminal import as_text, echo
 
 if TYPE_CHECKING:
     from calibjax._data import Distribution

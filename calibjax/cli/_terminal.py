@@ -4,12 +4,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
-from rich.console import Console
 
 # 0 and 1 are verdicts.
 _BAD_INPUT = 2
@@ -69,11 +68,3 @@ def _finite(found: Any) -> Any:
     if isinstance(found, dict):
         return {name: _finite(x) for name, x in found.items()}
     return "Infinity" if isinstance(found, float) and found == math.inf else found
-
-
-@contextmanager
-def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal that something is going on; the function that it gives says what now."""
-    console = Console(stderr=True, force_terminal=sys.stderr.isatty())
-    with console.status(f"{text} …") as status:
-        yield lambda now: status.update(f"{text}: {now} …")

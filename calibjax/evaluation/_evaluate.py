@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from calibjax._base.check import check_integer
+from calibjax._base.progress import working
 from calibjax._base.struct import is_traced
 from calibjax._data import Between, Data, as_data, padded
 from calibjax.evaluation._evaluation import N_RESAMPLES, Evaluation, keys_of
@@ -144,8 +145,10 @@ def evaluate_data(
         data = data.take(np.flatnonzero(data.where)).replace(where=None)
     data = data.map(_in_dtype_of_jax)
     groups = None if data.groups is None else read_segments(data, data.groups, _ORDER)
-    test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)
-    if np.isnan(test.pvalue):
+    with working(f"Testing {data.n} rows"):
+        test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)
+        is_known = not np.isnan(test.pvalue)  # jax computes until someone asks.
+    if not is_known:
         raise ValueError(f"predictions cannot be tested{_first_nan(data)}.")
     is_x64 = jax.config.read("jax_enable_x64")
     return Evaluation(data, test, float(level), seed, columns, groups, is_x64)

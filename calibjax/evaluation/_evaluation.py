@@ -4,8 +4,6 @@ import dataclasses
 import functools
 import html
 import json
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import jax
 import numpy as np
 
+from calibjax._base.progress import working
 from calibjax._data import Between, Data, Distribution, padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_level
@@ -55,7 +54,7 @@ from calibjax.segments import Groups, ReadSegments, SegmentTestResult, segments_
 
 # Contributions need all pairs, and nobody reads so many rows.
 _MAX_CONTRIBUTIONS = 20_000
-# What `print` computes, and after how many seconds a terminal shows what takes so long.
+# What `print` computes.
 _PRINTED = (
     "impossible",
     "segments",
@@ -67,7 +66,6 @@ _PRINTED = (
     "worst",
     "recalibration",
 )
-_PATIENCE = 2.0
 
 
 N_RESAMPLES = 999
@@ -345,16 +343,12 @@ class Evaluation:
         return "the observed errors with random signs and sizes"
 
     def _compute(self, *others: str) -> None:
-        """Computes what is printed; on a terminal, a bar tells what takes longer than 2 seconds."""
-        names, start, is_shown = (*_PRINTED, *others), time.monotonic(), False
-        for k, name in enumerate(names):
-            if time.monotonic() > start + _PATIENCE and sys.stderr.isatty():
-                bar = "█" * k + "░" * (len(names) - k)
-                print(f"\r{bar} {name}\x1b[K", end="", file=sys.stderr, flush=True)
-                is_shown = True
-            getattr(self, name)
-        if is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        """Computes what is printed, and tells of what takes long."""
+        names = *_PRINTED, *others
+        with working(f"Evaluating {self.n} rows") as say:
+            for k, name in enumerate(names):
+                say(f"{'█' * k}{'░' * (len(names) - k)} {name}")
+                getattr(self, name)
 
     def __repr__(self) -> str:
         self._compute()
