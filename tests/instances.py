@@ -17,9 +17,14 @@ from calibjax._data import as_data
 
 
 def cast(tree, dtype="float64"):
-    """All floating leaves as jax arrays of `dtype`, Python numbers included; integers as int32."""
+    """All floating leaves as jax arrays of `dtype`, Python numbers included; integers as int32.
+
+    Masks remain booleans.
+    """
 
     def leaf(x):
+        if jnp.result_type(x) == jnp.bool_:
+            return jax.device_put(np.asarray(x))
         floating = jnp.issubdtype(jnp.result_type(x), jnp.floating)
         # On the host: a conversion by jax is a program for every shape, and so is jnp.asarray.
         return jax.device_put(np.asarray(x).astype(jnp.dtype(dtype if floating else "int32")))
@@ -180,6 +185,13 @@ def _empirical_draws(n, seed):
     return cj.Empirical(draws, split=True), loc + _rng(seed + 2).normal(size=n)
 
 
+def _empirical_missing(n, seed):
+    predictions, targets = _empirical(n, seed)
+    where = _rng(seed + 2).random((n, 5)) < 0.7
+    where[:, 2] |= ~where.any(axis=1)
+    return cj.Empirical(np.where(where, predictions.samples, np.nan), where=where), targets
+
+
 def _empirical_vectors(n, seed):
     samples = _rng(seed).normal(size=(n, 9, 2))
     weights = _rng(seed).dirichlet(np.full(9, 3.0), n)
@@ -224,6 +236,7 @@ FAMILIES = {
     "mixture": _mixture,
     "ensemble": _ensemble,
     "empirical": _empirical,
+    "empirical_missing": _empirical_missing,
     "empirical_vectors": _empirical_vectors,
     "empirical_draws": _empirical_draws,
 }
@@ -243,12 +256,18 @@ def _own_draws(predictions):
     return lambda key: (predictions, predictions.sample(key))
 
 
-def _exchangeable(draw, n_samples, split=False):
-    """The target and samples as equal members of one set, ``draw(key, n, S + 1)``."""
+def _exchangeable(draw, n_samples, split=False, missing=0.0):
+    """The target and samples as equal members of one set, ``draw(key, n, S + 1)``.
+
+    A share of the samples is missing, but not the first two.
+    """
 
     def data(key):
-        values = draw(key, N_CALIBRATED, n_samples + 1)
-        return cj.Empirical(values[:, 1:], split=split), values[:, 0]
+        values, where = draw(key, N_CALIBRATED, n_samples + 1), None
+        if missing:
+            where = jax.random.uniform(key, (N_CALIBRATED, n_samples)) >= missing
+            where = where.at[:, :2].set(True)
+        return cj.Empirical(values[:, 1:], split=split, where=where), values[:, 0]
 
     return data
 
@@ -327,12 +346,16 @@ def _tied_quantiles(key):
 CALIBRATED = {
     name: _own_draws(cast(make(N_CALIBRATED, 0)[0], "float32"))
     for name, make in FAMILIES.items()
-    if name not in ("empirical", "empirical_draws")
+    if name not in ("empirical", "empirical_missing", "empirical_draws")
 } | {
     "1 draw": _exchangeable(_normal_set, 1),
     "2 draws, split": _exchangeable(_normal_set, 2, split=True),
     "10 draws": _exchangeable(_normal_set, 10),
     "10 draws with ties": _exchangeable(_rounded_set, 10),
+    "10 draws, some missing": _exchangeable(_normal_set, 10, missing=0.3),
+    "6 draws, some missing, split": _exchangeable(_normal_set, 6, split=True, missing=0.3),
+    "10 draws with ties, some missing": _exchangeable(_rounded_set, 10, missing=0.3),
+    "6 vectors, some missing": _exchangeable(_vector_set, 6, missing=0.3),
     "1 vector": _exchangeable(_vector_set, 1),
     "4 vectors": _exchangeable(_vector_set, 4),
     "10 vectors": _exchangeable(_vector_set, 10),

@@ -21,7 +21,7 @@ RTOL = {"float32": 5e-6, "float64": 1e-13}
 
 
 def empirical_cdf(p, y):
-    return np.mean(p.samples <= y[:, None], 1)
+    return np.mean(p.samples <= y[:, None], 1, where=True if p.where is None else p.where)
 
 
 def classes_cdf(probs, y):
@@ -77,6 +77,7 @@ CDFS = {
     "mixture": mixture_cdf,
     "ensemble": lambda p, y: classes_cdf(p.components.probs.mean(1), y),
     "empirical": empirical_cdf,
+    "empirical_missing": empirical_cdf,
     "empirical_draws": empirical_cdf,
 }
 

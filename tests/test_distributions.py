@@ -71,16 +71,16 @@ class Classes:
 
 
 class EquallyLikely:
-    """Samples [n, S]."""
+    """Samples [n, S], of which some may be missing."""
 
-    def __init__(self, samples):
-        self.samples = samples
+    def __init__(self, samples, where=True):
+        self.samples, self.where = samples, where
 
     def mean(self):
-        return np.mean(self.samples, 1)
+        return np.mean(self.samples, 1, where=self.where)
 
     def var(self):
-        return np.var(self.samples, 1)
+        return np.var(self.samples, 1, where=self.where)
 
 
 class Points:
@@ -170,6 +170,7 @@ LAWS = {
     # A mixture of classes is one of their mean probabilities.
     "ensemble": lambda p: Classes(p.components.probs.mean(1)),
     "empirical": lambda p: EquallyLikely(p.samples),
+    "empirical_missing": lambda p: EquallyLikely(p.samples, p.where),
     "empirical_vectors": lambda p: Points(p.samples, p.weights),
     "empirical_draws": lambda p: EquallyLikely(p.samples),
 }

@@ -27,6 +27,13 @@ def of_samples(p, y, estimator="nrg"):
     return scoringrules.crps_ensemble(y, p.samples, estimator=estimator, backend="numpy")
 
 
+def of_members(p, y, estimator="nrg"):
+    """Of each row alone with the members that exist."""
+    rows = (p.samples[i, kept] for i, kept in enumerate(p.where.astype(bool)))
+    of_rows = [of_samples(cj.Empirical(x[None]), y[[i]], estimator) for i, x in enumerate(rows)]
+    return np.concatenate(of_rows)
+
+
 def of_masses(masses, y):
     """sum_k (F(k) - 1{y <= k})^2 for probabilities ``[n, m]`` of 0 … m - 1."""
     reached = y[:, None] <= np.arange(masses.shape[1])
@@ -44,6 +51,7 @@ CRPS = {
     "categorical": lambda p, y: of_masses(p.probs, y),
     "ensemble": lambda p, y: of_masses(p.components.probs.mean(1), y),
     "empirical": of_samples,
+    "empirical_missing": of_members,
     "empirical_draws": lambda p, y: of_samples(p, y, "fair"),
 }
 

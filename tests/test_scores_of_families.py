@@ -18,6 +18,7 @@ WITHOUT_DENSITY = {
     "binomial",
     "ensemble",
     "empirical",
+    "empirical_missing",
     "empirical_vectors",
     "empirical_draws",
 }

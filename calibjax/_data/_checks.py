@@ -81,7 +81,7 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
     arrays: dict[str, tuple[jax.Array, str]] = {}
     for name, axes in predictions.shapes.items():
         value = predictions.parameter(name)
-        check_array(f"{name}{of_batch}", value, "real")
+        check_array(f"{name}{of_batch}", value, "boolean" if name == "where" else "real")
         arrays[f"{name}{of_batch}"] = value, axes
     return arrays
 

@@ -314,8 +314,10 @@ class Distribution(ABC):
             "TensorProduct compares vectors."
         )
 
-    def unit_boxes_of_pool(self) -> UnitInterval | None:
+    def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None] | None:
         """The `unit_box` of S vectors that might all be the target, each end ``[n, S, d]``.
+
+        With them which of these exist, ``[n, S, 1]``; None if all do.
 
         None for all other predictions: then U_1, …, U_d are independent, and here they need not be.
         """

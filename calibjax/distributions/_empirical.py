@@ -5,12 +5,15 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.scipy.special import ndtri
 
-from calibjax._base.check import check_flag
+from calibjax._base.check import check_array, check_flag
 from calibjax._base.struct import (
     is_array,
     is_floating,
+    is_traced,
     static,
     struct,
     widened,
@@ -44,6 +47,10 @@ class Empirical(Distribution):
             None means that all samples are equally likely.
         split: whether the S >= 2 samples of a row are independent draws that stand for the
             distribution they come from; they have no weights.
+        where: which members exist, booleans ``[n, S]``, at least one in each row, and two with
+            ``split=True``; None means all.  What stands for a missing member matters nowhere, and
+            `samples` holds a copy of another one there.  Weights of a row are divided by the sum
+            over the members that exist.
 
     Targets are real numbers ``[n]`` or vectors ``[n, d]``.  Every target kernel works, and is
     evaluated S^2 times for each pair of predictions.
@@ -61,6 +68,9 @@ class Empirical(Distribution):
 
     A `PITKernel`, as in `default_kernel`, judges the distribution of the draws with and without
     `split`: it sees the rank of the target among them.
+
+    Where members are missing, a row is one of an ensemble of those that exist: its target is one of
+    S_i + 1 values.  Which members are missing must not depend on what they would have said.
 
     With ``split=True`` other kernels judge the *distribution* of the draws, too.  The kernel on
     predictions compares the first half of the draws, the mean over the last half is subtracted from
@@ -108,6 +118,12 @@ class Empirical(Distribution):
         0.0065
         0.0003
 
+    The second member of the first row is missing:
+
+        >>> samples = jnp.array([[0.0, jnp.nan, 2.0], [1.0, 5.0, 6.0]])
+        >>> cj.Empirical(samples, where=~jnp.isnan(samples)).mean().tolist()
+        [1.0, 4.0]
+
     Reference: Ferro, Fair scores for ensemble forecasts, Quarterly Journal of the Royal
     Meteorological Society 2014, for scores that are fair to few draws in the same sense.
     """
@@ -115,6 +131,8 @@ class Empirical(Distribution):
     samples: jax.Array
     weights: jax.Array | None = None
     split: bool = static(default=False)
+    # As an array of booleans, or of numbers 0 and 1 after a cast of all parameters.
+    where: jax.Array | None = None
     # The axes of the samples of one prediction, whose S vectors look like a batch of S predictions.
     _n_axes: int = dataclasses.field(init=False, metadata={"static": True})
 
@@ -123,7 +141,11 @@ class Empirical(Distribution):
     untempered = ", which has no density"
 
     def __init__(
-        self, samples: jax.Array, weights: jax.Array | None = None, split: bool = False
+        self,
+        samples: jax.Array,
+        weights: jax.Array | None = None,
+        split: bool = False,
+        where: jax.Array | None = None,
     ) -> None:
         if is_array(samples) and jnp.ndim(samples) > 1 and not is_floating(samples):
             raise TypeError(
@@ -138,7 +160,11 @@ class Empirical(Distribution):
                 f"draws from one distribution, got {type(weights).__name__}."
             )
         n_axes = max(jnp.ndim(samples) - 1, 1)
-        vars(self).update(samples=samples, weights=weights, split=split, _n_axes=n_axes)
+        if where is not None:
+            check_array("where", where, "boolean")
+            samples, weights = _of_members(samples, where), _shares_of_members(weights, where)
+        fields = dict(samples=samples, weights=weights, split=split, where=where)
+        vars(self).update(fields, _n_axes=n_axes)
 
     @property
     def shapes(self) -> dict[str, str]:
@@ -148,8 +174,8 @@ class Empirical(Distribution):
                 "samples must hold at least 2 draws from each prediction with split=True, got "
                 f"shape {shape}."
             )
-        weights = {} if self.weights is None else {"weights": "n s"}
-        return {"samples": "n s d" if self._has_vectors() else "n s"} | weights
+        others = [name for name in ("weights", "where") if getattr(self, name) is not None]
+        return {"samples": "n s d" if self._has_vectors() else "n s"} | dict.fromkeys(others, "n s")
 
     @property
     def target_shape(self) -> str:
@@ -167,21 +193,40 @@ class Empirical(Distribution):
 
     def probabilities(self) -> jax.Array:
         """The probability of each sample of *one* prediction, ``[S]``."""
-        n_samples = self.samples.shape[0]
-        if self.weights is None:
-            return jnp.full(n_samples, 1 / n_samples, widest_dtype(self.samples))
-        return self.weights
+        if self.weights is not None:
+            return self.weights
+        n_samples, dtype = self.samples.shape[0], widest_dtype(self.samples)
+        if self.where is None:
+            return jnp.full(n_samples, 1 / n_samples, dtype)
+        exists = self.where.astype(dtype)
+        return exists / jnp.sum(exists)
 
     def _relative_weights(self) -> jax.Array:
         """The weights ``[n, S]`` in units of their sums: ones, which have exact sums, if equal."""
-        return jnp.ones_like(self.samples) if self.weights is None else self.weights
+        if self.weights is not None:
+            return self.weights
+        if self.where is not None:
+            return self.where.astype(self.samples.dtype)
+        return jnp.ones_like(self.samples)
+
+    def exists(self) -> jax.Array | None:
+        """Which members exist, booleans ``[n, S]``; None if all do."""
+        return None if self.where is None else jnp.asarray(self.where).astype(bool)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """The samples of *one* prediction and their probabilities, ``[S, …]`` and ``[S]``."""
         return self.samples, self.probabilities()
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
-        constraints = {"samples": FINITE.of_rows(self.samples)}
+        constraints = {}
+        words, finite = FINITE.of_rows(self.samples)
+        if self.where is None:
+            words += ", or say which members are missing, where=~isnan(samples)"
+        else:
+            least, of_row = (2, "two members") if self.split else (1, "one member")
+            enough = self.where.astype(bool).sum(axis=-1) >= least
+            constraints["where"] = f"true for at least {of_row} of each row", enough
+        constraints["samples"] = words, finite
         if self.weights is not None:
             constraints["weights"] = probability_vectors(self.weights)
         return constraints
@@ -203,8 +248,13 @@ class Empirical(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
-        n, n_samples = self.samples.shape[:2]
-        if self.weights is None:
+        (n, n_samples), exists = self.samples.shape[:2], self.exists()
+        if self.weights is None and exists is not None:
+            at_least_one = jnp.maximum(jnp.sum(exists, axis=1, dtype=jnp.int32), 1)
+            most = jnp.broadcast_to(at_least_one, (*shape, n))
+            number, row = jax.random.randint(key, most.shape, 0, most, jnp.int32), jnp.arange(n)
+            drawn = jnp.argsort(~exists, axis=1)[jnp.broadcast_to(row, most.shape), number]
+        elif self.weights is None:
             drawn = jax.random.randint(key, (*shape, n), 0, n_samples, jnp.int32)
         else:
             logits = jnp.broadcast_to(jnp.log(widened(self.weights)), (*shape, n, n_samples))
@@ -251,7 +301,7 @@ class Empirical(Distribution):
         if not self.split:
             return scores
         return scores - jax.vmap(half_mean_difference)(weights, p.samples) / (
-            p.samples.shape[1] - 1
+            jnp.sum(weights, axis=1) - 1
         )
 
     @property
@@ -260,19 +310,45 @@ class Empirical(Distribution):
         return self.weights is not None and super().takes_intervals
 
     def known_quantiles(self) -> tuple[jax.Array, jax.Array]:
-        """The samples in order, at the levels 1 / (S + 1), …, S / (S + 1)."""
-        samples = jnp.sort(widened(self.samples), axis=1)
-        n = samples.shape[1]
-        return jnp.arange(1, n + 1, dtype=samples.dtype) / (n + 1), samples
+        """The samples in order, at the levels 1 / (S + 1), …, S / (S + 1), ``[S]``.
+
+        Where members are missing, the levels are those of each row, ``[n, S]``: k / (S_i + 1) of
+        the S_i members that exist, and behind them levels up to 1, at which the line through the
+        two largest members goes on in normal scores.
+        """
+        samples, n = widened(self.samples), self.samples.shape[1]
+        numbers, exists = jnp.arange(1, n + 1, dtype=samples.dtype), self.exists()
+        if exists is None:
+            return numbers / (n + 1), jnp.sort(samples, axis=1)
+        ordered = _sorted(samples, exists)
+        size = jnp.sum(exists, axis=1, keepdims=True, dtype=samples.dtype)
+        numbers = numbers[None]
+        beyond = jnp.maximum(numbers - size, 0) / (n + 1 - size)
+        levels = (jnp.minimum(numbers, size) + beyond) / (size + 1)
+        z, ends = ndtri(levels), jnp.maximum(size - 2, 0).astype(int) + jnp.arange(2)[None]
+        (z_0, z_1), (x_0, x_1) = (
+            jnp.split(jnp.take_along_axis(x, ends, axis=1), 2, axis=1) for x in (z, ordered)
+        )
+        line = x_1 + (x_1 - x_0) / (z_1 - z_0) * (z - z_1)
+        return levels, jnp.where(numbers <= size, ordered, line)
 
     def with_quantiles(self, values: jax.Array) -> Self:
-        """Other samples, in the order of these."""
-        back = jnp.argsort(jnp.argsort(self.samples, axis=1), axis=1)
-        return with_fields(self, samples=jnp.take_along_axis(values, back, axis=1))
+        """Other samples, in the order of these; missing ones stay missing."""
+        exists = self.exists()
+        # Missing ones are the last ones, as in `known_quantiles`.
+        ours = self.samples if exists is None else jnp.where(exists, self.samples, jnp.inf)
+        back = jnp.argsort(jnp.argsort(ours, axis=1), axis=1)
+        samples = jnp.take_along_axis(values, back, axis=1)
+        return with_fields(self, samples=_of_members(samples, exists))
 
     @property
     def pieces_of_pit(self) -> int | None:
-        return self.samples.shape[1] if self.weights is None else None
+        if self.weights is not None or is_traced(self.where):
+            return None
+        if self.where is None:
+            return self.samples.shape[1]
+        # About as many as a row has.
+        return round(float(np.mean(np.sum(np.asarray(self.where, bool), axis=1))))
 
     def exchangeable_pool(self, targets: jax.Array) -> tuple["Empirical", jax.Array]:
         """The samples with the target among them: any of the S + 1 values may be the target.
@@ -285,7 +361,12 @@ class Empirical(Distribution):
         samples, targets = jnp.asarray(self.samples), jnp.asarray(targets)
         dtype = widest_dtype(samples, targets)
         pool = jnp.concatenate([targets[:, None].astype(dtype), samples.astype(dtype)], axis=1)
-        return _Pool(_sorted(pool)), targets
+        exists = self.exists()
+        if exists is None:
+            return _Pool(_sorted(pool)), targets
+        exists = jnp.pad(exists, ((0, 0), (1, 0)), constant_values=True)
+        in_order = jnp.arange(pool.shape[1])[None] < jnp.sum(exists, axis=1, keepdims=True)
+        return _Pool(_sorted(pool, exists), where=in_order), targets
 
     @property
     def has_unit_box(self) -> bool:
@@ -295,16 +376,26 @@ class Empirical(Distribution):
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The ranks of the coordinates among those of the samples, which the target is among."""
         p, targets = widened(self.exchangeable_pool(targets))
-        boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None])
+        boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None], p.exists())
         return jax.tree.map(lambda x: x[:, 0], boxes)
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         if not self.split:
             return super().cross_fit_pairs()
-        half = -(-self.samples.shape[0] // 2)
+        n, where = self.samples.shape[0], self.exists()
+        half = -(-n // 2)
+        parts = jnp.arange(half), jnp.arange(half, n)
+        masks: tuple[jax.Array | None, ...] = (None, None)
+        if where is not None:
+            # Members that exist come first, and so does the half of one more.
+            order, size = jnp.argsort(~where), jnp.sum(where)
+            cut = (size + 1) // 2
+            masks = parts[0] < cut, parts[1] - half < size - cut
+            parts = order[parts[0]], order[jnp.minimum(parts[1] - half + cut, n - 1)]
+        halves = [_of_members(self.samples[x], mask) for x, mask in zip(parts, masks, strict=True)]
         first, second = (
-            with_fields(self, samples=draws, split=False)
-            for draws in (self.samples[:half], self.samples[half:])
+            with_fields(self, samples=draws, split=False, where=mask)
+            for draws, mask in zip(halves, masks, strict=True)
         )
         return (first, second), (second, first)
 
@@ -320,29 +411,68 @@ class _Pool(Empirical):
     def exchangeable_pool(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         return self, targets
 
-    def unit_boxes_of_pool(self) -> UnitInterval | None:
-        samples = widened(self.samples)
-        return jax.vmap(_ranks_among)(samples, samples)
+    def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None]:
+        samples, exists = widened(self.samples), self.exists()
+        boxes = jax.vmap(_ranks_among)(samples, samples, exists)
+        return boxes, None if exists is None else exists[:, :, None]
 
 
-def _ranks_among(samples: jax.Array, points: jax.Array) -> UnitInterval:
-    """The ranks of points ``[P, d]`` among samples ``[S, d]`` over S, in each coordinate."""
+def _of_members(samples: jax.Array, where: jax.Array | None) -> jax.Array:
+    """Samples ``[…, S]`` or ``[…, S, d]`` with a copy of a member in place of missing ones.
+
+    It passes no gradient on.  A row without a member is NaN.
+    """
+    if where is None or not is_array(samples) or samples.shape[: where.ndim] != where.shape:
+        return samples  # `shapes` says what is wrong.
+    axis, shape = where.ndim - 1, where.shape
+    on_host = isinstance(samples, np.ndarray) and isinstance(where, np.ndarray)
+    xp = np if on_host else jnp
+    where = where.reshape(*shape, *(1,) * (samples.ndim - where.ndim))
+    first = xp.take_along_axis(samples, xp.argmax(where, axis=axis, keepdims=True), axis=axis)
+    first = xp.where(xp.any(where, axis=axis, keepdims=True), first, samples.dtype.type(np.nan))
+    return xp.where(where, samples, first if on_host else lax.stop_gradient(first))
+
+
+def _shares_of_members(weights: jax.Array | None, where: jax.Array) -> jax.Array | None:
+    """Weights ``[…, S]`` over their sums over the members that exist; missing ones have none."""
+    if weights is None or not is_floating(weights) or jnp.shape(weights) != jnp.shape(where):
+        return weights
+    xp = np if isinstance(weights, np.ndarray) and isinstance(where, np.ndarray) else jnp
+    kept = xp.where(where, weights, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return kept / kept.sum(axis=-1, keepdims=True)
+
+
+def _ranks_among(
+    samples: jax.Array, points: jax.Array, exists: jax.Array | None = None
+) -> UnitInterval:
+    """The ranks of points ``[P, d]`` among samples ``[S, d]`` over S, in each coordinate.
+
+    Only samples that exist count, ``[S]``.
+    """
 
     def of_coordinate(samples: jax.Array, points: jax.Array) -> UnitInterval:
-        ordered = jnp.sort(samples)
+        ordered = jnp.sort(samples if exists is None else jnp.where(exists, samples, jnp.inf))
+        size = ordered.size if exists is None else jnp.sum(exists, dtype=ordered.dtype)
         ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
-        return interval(*(x.astype(ordered.dtype) / ordered.size for x in ends))
+        return interval(*(x.astype(ordered.dtype) / size for x in ends))
 
     return jax.vmap(of_coordinate, 1, 1)(samples, points)
 
 
-def _sorted(samples: jax.Array) -> jax.Array:
-    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` by the first coordinate, and so on."""
+def _sorted(samples: jax.Array, exists: jax.Array | None = None) -> jax.Array:
+    """Samples ``[n, S]`` in order, or vectors ``[n, S, d]`` by the first coordinate, and so on.
+
+    Those that do not exist come last.
+    """
+    is_last = [] if exists is None else [~exists]
     if samples.ndim == 2:
-        return jnp.sort(samples, axis=1)
-    coordinates = [samples[:, :, c] for c in range(samples.shape[2])]
-    ordered = lax.sort(coordinates, dimension=1, num_keys=len(coordinates))
-    return jnp.stack(ordered, axis=2)
+        coordinates = [samples]
+    else:
+        coordinates = [samples[:, :, c] for c in range(samples.shape[2])]
+    keys = is_last + coordinates
+    ordered = lax.sort(keys, dimension=1, num_keys=len(keys))[len(is_last) :]
+    return ordered[0] if samples.ndim == 2 else jnp.stack(ordered, axis=2)
 
 
 def _deviations(p: Empirical) -> jax.Array:

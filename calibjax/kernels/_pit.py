@@ -412,7 +412,8 @@ class VectorFeatures(UnitFeature):
         products = self._products(box)
         pool = predictions.unit_boxes_of_pool()
         if pool is not None:
-            products = products - jnp.mean(self._products(pool), axis=1)
+            boxes, exist = pool
+            products = products - jnp.mean(self._products(boxes), axis=1, where=exist)
         scale = jnp.sqrt(self.valid_weights()[self.orders.index(2)].astype(features.dtype))
         return jnp.concatenate([features, scale * products], axis=1)
 

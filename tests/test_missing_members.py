@@ -1,0 +1,149 @@
+"""Ensembles with missing members are the ensembles of those that exist."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from messages import check_message
+
+import calibjax as cj
+
+N, S = 6, 5
+RNG = np.random.default_rng(52)
+WHERE = RNG.random((N, S)) < 0.6
+WHERE[:, 1] = WHERE[:, 3] = True
+WHERE[2], WHERE[:, 4] = True, False  # all of a row, but for a member that is missing everywhere
+SAMPLES = {"numbers": np.round(RNG.normal(size=(N, S)), 1), "vectors": RNG.normal(size=(N, S, 2))}
+TARGETS = {"numbers": SAMPLES["numbers"][:, 1] + 0.1, "vectors": RNG.normal(size=(N, 2))}
+WEIGHTS = RNG.uniform(0.5, 2, (N, S))
+LEVEL, KEY = 0.4, jax.random.key(3)
+KINDS = {
+    "numbers": ("numbers", {}),
+    "split": ("numbers", {"split": True}),
+    "weights": ("numbers", {"weights": WEIGHTS}),
+    "vectors": ("vectors", {}),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def filled(name, garbage):
+    where = WHERE.reshape(N, S, *(1,) * (SAMPLES[name].ndim - 2))
+    samples = jnp.asarray(np.where(where, SAMPLES[name], garbage))
+    return samples, jnp.asarray(WHERE), jnp.asarray(TARGETS[name])
+
+
+def results(options, samples, where, y):
+    """What a batch says without draws."""
+    p = cj.Empirical(samples, where=where, **options)
+    found = [p.mean(), p.variance(), p.standard_deviation()]
+    if samples.ndim == 2:
+        found += [p.cdf(y), p.survival(y), p.quantile(jnp.asarray(LEVEL, y.dtype)), cj.crps(p, y)]
+        found += [*cj.pit_interval(p, y)]
+    elif not options:
+        found += [*p.unit_box(y)[:2]]
+    return found
+
+
+def of_one(x, y, weights=None, split=False):
+    """The same of the members of one row, by its definitions."""
+    n, w = len(x), np.full(len(x), 1 / len(x)) if weights is None else weights / weights.sum()
+    mean = w @ x
+    variance = w @ (x - mean) ** 2
+    low, high = np.sum(x < y, axis=0) / (n + 1), (np.sum(x <= y, axis=0) + 1) / (n + 1)
+    if x.ndim == 2:
+        return [mean, variance, np.sqrt(variance), low, high]
+    order = np.argsort(x)
+    quantile = x[order][np.cumsum(w[order]) >= LEVEL - 1e-12][0]
+    pairs = w @ np.abs(x[:, None] - x) @ w / 2 * (n / (n - 1) if split else 1)
+    crps = w @ np.abs(x - y) - pairs
+    up_to = w @ (x <= y)
+    pit = [low, high] if weights is None else [w @ (x < y), up_to]
+    return [mean, variance, np.sqrt(variance), up_to, 1 - up_to, quantile, crps, *pit]
+
+
+@kinds
+def test_rows_are_those_of_the_members_that_exist(kind, float64):
+    name, options = KINDS[kind]
+    found = results(options, *filled(name, np.nan))
+    for i, kept in enumerate(WHERE):
+        of_row = {key: x if key == "split" else x[i, kept] for key, x in options.items()}
+        expected = of_one(SAMPLES[name][i, kept], TARGETS[name][i], **of_row)
+        for ours, alone in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours[i], alone, rtol=1e-12, atol=1e-14)
+
+
+@kinds
+def test_what_stands_for_a_missing_member_changes_no_bit(kind, float64):
+    name, options = KINDS[kind]
+
+    @jax.jit
+    def of(samples, where, y):
+        def total(samples):
+            return sum(jnp.sum(x) for x in results(options, samples, where, y))
+
+        p = cj.Empirical(samples, where=where, **options)
+        kernel = cj.default_kernel(p)
+        draws = p.sample(KEY, (3,)), cj.skce(kernel, p, y)
+        return results(options, samples, where, y), draws, jax.grad(total)(samples)
+
+    *first, slopes = expected = of(*filled(name, 1.0))
+    assert np.all(np.asarray(slopes)[~WHERE] == 0)
+    for garbage in (np.nan, np.inf, -1e300):
+        jax.tree.map(np.testing.assert_array_equal, of(*filled(name, garbage)), expected)
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves((first, slopes)))
+
+
+def test_draws_are_members_that_exist(float64):
+    samples, where, _ = filled("numbers", 99.0)
+    drawn = cj.Empirical(samples, where=where).sample(KEY, (4000,))
+    for i in range(N):
+        values, counts = np.unique(drawn[:, i], return_counts=True)
+        members, of_members = np.unique(samples[i, WHERE[i]], return_counts=True)
+        np.testing.assert_array_equal(values, members)
+        share = of_members / WHERE[i].sum()
+        assert np.all(np.abs(counts / 4000 - share) < 5 * np.sqrt(share / 4000))
+
+
+def test_quantiles_are_at_the_levels_of_each_row(float64):
+    samples, where, _ = filled("numbers", np.nan)
+    p = cj.Empirical(samples, where=where)
+    levels, values = p.known_quantiles()
+    for i in range(N):
+        n = WHERE[i].sum()
+        np.testing.assert_allclose(levels[i, :n], np.arange(1, n + 1) / (n + 1))
+        np.testing.assert_array_equal(values[i, :n], np.sort(SAMPLES["numbers"][i, WHERE[i]]))
+    assert np.all(np.diff(levels, axis=1) > 0) and np.all(np.asarray(levels) < 1)
+    doubled = p.with_quantiles(2 * values)
+    np.testing.assert_allclose(doubled.samples[WHERE], 2 * SAMPLES["numbers"][WHERE])
+    assert doubled.where is where
+
+
+@pytest.mark.parametrize(("split", "words"), [(False, "one member"), (True, "two members")])
+def test_a_row_without_members(split, words):
+    where = WHERE.copy()
+    where[3] = False
+    y, samples = jnp.float32(TARGETS["numbers"]), np.float32(SAMPLES["numbers"])
+    p = cj.Empirical(samples, where=where, split=split)
+    message = f"where must be true for at least {words} of each row; row 3 has no member"
+    check_message(lambda: cj.crps(p, y), ValueError, message)
+    scores = jax.jit(lambda w: cj.crps(cj.Empirical(samples, where=w, split=split), y))(where)
+    np.testing.assert_array_equal(np.isnan(scores), np.arange(N) == 3)
+    assert np.isfinite(cj.calibration_test(KEY, p, y, where=np.arange(N) != 3).pvalue)
+    where[3, 2] = True
+    if split:
+        p = cj.Empirical(samples, where=where, split=True)
+        check_message(lambda: cj.crps(p, y), ValueError, "row 3 has 1 member")
+
+
+def test_missing_members_without_a_mask():
+    samples = np.where(WHERE, SAMPLES["numbers"], np.nan).astype("float32")
+    y = jnp.float32(TARGETS["numbers"])
+    check_message(lambda: cj.crps(cj.Empirical(samples), y), ValueError, "where=~isnan")
+    for where, error in (
+        (WHERE * 1.0, TypeError),
+        (WHERE[:, 0], ValueError),
+        (WHERE[:, :2], ValueError),
+    ):
+        check_message(
+            lambda w=where: cj.crps(cj.Empirical(samples, where=w), y), error, "where must h"
+        )
