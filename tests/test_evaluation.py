@@ -718,6 +718,12 @@ def test_the_squared_error_of_an_ensemble():
     expected = 1.5 * variances
     ratios = squares[rows].mean(axis=1) / expected[rows].mean(axis=1)
     assert np.std(found) / 20_000**0.5 == pytest.approx(np.std(ratios), rel=0.3)
+    # Half of the rows have three of them.
+    where = np.arange(5)[None] < np.where(np.arange(20_000) % 2, 3, 5)[:, None]
+    squares = (deviations * rng.normal(size=20_000) - draws.mean(axis=1, where=where)) ** 2
+    some = draws.var(axis=1, where=where)
+    found = ratios_to_variance(cj.Empirical(draws, where=where), squares, some, sampling)
+    assert np.mean(found) == pytest.approx(1, abs=0.03)
     # Draws with weights are the law itself.
     law = cj.Empirical(draws, np.full((20_000, 5), 0.2))
     np.testing.assert_allclose(

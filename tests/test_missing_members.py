@@ -1,8 +1,11 @@
 """Ensembles with missing members are the ensembles of those that exist."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from messages import check_message
 
@@ -147,3 +150,59 @@ def test_missing_members_without_a_mask():
         check_message(
             lambda w=where: cj.crps(cj.Empirical(samples, where=w), y), error, "where must h"
         )
+
+
+def texts_of(x, where):
+    """Members of a file: empty cells, and other words, are missing."""
+    words = np.resize(["", "NA", "nan"], x.shape)
+    return np.where(where, x.astype(str), words)
+
+
+def as_csv(path, x, where, y):
+    rows = np.column_stack([texts_of(x, where), y.astype(str)])
+    header = [f"m_{k}" for k in range(x.shape[1])] + ["y"]
+    path.write_text("\n".join(map(",".join, [header, *rows])))
+    return path, "m_*"
+
+
+def as_lists(path, x, where, y):
+    """Lists of different lengths, of which one has a null."""
+    lists = [x[i, kept].tolist() for i, kept in enumerate(where)]
+    lists[0].insert(1, None)
+    rows = [{"m": m, "y": float(z)} for m, z in zip(lists, y, strict=True)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path, "m"
+
+
+def as_frame(_, x, where, y):
+    columns = np.where(where, x, np.nan).T
+    return pd.DataFrame({f"m_{k}": c for k, c in enumerate(columns)} | {"y": y}), "m_*"
+
+
+def as_array(_, x, where, y):
+    return {"m": np.where(where, x, np.nan), "y": y}, "m"
+
+
+@pytest.mark.filterwarnings("ignore:.*members are missing")
+@pytest.mark.parametrize("door", [as_csv, as_lists, as_frame, as_array])
+def test_empty_cells_are_missing_members(door, tmp_path):
+    x, y = SAMPLES["numbers"], TARGETS["numbers"]
+    table, draws = door(tmp_path / f"x.{'csv' if door is as_csv else 'jsonl'}", x, WHERE, y)
+    predictions = cj.read_data(table, target="y", draws=draws).predictions
+    for i, kept in enumerate(WHERE):
+        found = np.asarray(predictions.samples)[i, np.asarray(predictions.where)[i]]
+        np.testing.assert_allclose(found, x[i, kept], rtol=1e-6)
+    # A row without a member is missing, as a whole.
+    where = WHERE.copy()
+    where[4] = False
+    table, draws = door(tmp_path / f"x.{'csv' if door is as_csv else 'jsonl'}", x, where, y)
+    with pytest.raises(ValueError, match="expected a finite number|expected .*numbers"):
+        cj.read_data(table, target="y", draws=draws)
+    with pytest.warns(UserWarning, match="5 of 6 rows are used"):
+        assert len(cj.read_data(table, target="y", draws=draws, drop_missing=True).targets) == 5
+
+
+def test_ensembles_without_missing_members_have_no_mask(tmp_path):
+    x, y = SAMPLES["numbers"], TARGETS["numbers"]
+    table, draws = as_csv(tmp_path / "x.csv", x, np.ones_like(WHERE), y)
+    assert cj.read_data(table, target="y", draws=draws).predictions.where is None

@@ -15,6 +15,7 @@ import numpy as np
 
 from calibjax import intervals
 from calibjax._base.compile import LARGEST_BUCKET, quick_jit
+from calibjax._base.struct import with_fields
 from calibjax._data import Between, Data, Distribution, clean
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Categorical, Empirical, Quantiles, SurvivalCurve, Univariate
@@ -226,6 +227,11 @@ def _of_labels(key: jax.Array, rows: _Rows, n_resamples: int) -> dict[str, Measu
 def _of_numbers(key: jax.Array, rows: _Rows) -> dict[str, Measure]:
     predictions = rows.data.predictions
     found = {"CRPS": rows.mean(crps(rows.data), 0.0)}
+    if isinstance(predictions, Empirical) and predictions.weights is None and not predictions.split:
+        fair = rows.data.replace(predictions=with_fields(predictions, split=True))
+        (scores,) = rows.kept(crps(fair))
+        if np.isfinite(scores).all():  # where each row has two members
+            found["fair CRPS"] = rows.mean(scores, -math.inf)
     restricted = predictions.restricted(rows.data.targets)
     targets, means, deviations = rows.kept(restricted, *moments(predictions))
     squares = np.square(targets - means)
@@ -250,7 +256,9 @@ def ratios_to_variance(
     with np.errstate(divide="ignore", invalid="ignore"):
         if not isinstance(predictions, Empirical) or predictions.weights is not None:
             return squares / variances
-        n_draws = predictions.samples.shape[1]
+        n_draws: Any = predictions.samples.shape[1]
+        if (exists := predictions.exists()) is not None:
+            n_draws = np.asarray(exists)[: len(squares)].sum(axis=1)
         expected = variances * np.divide(n_draws + 1, n_draws - 1)
         shares = sampling.shares()
         mean = shares @ expected

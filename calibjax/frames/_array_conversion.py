@@ -64,7 +64,7 @@ def kinds_of(cells: np.ndarray) -> set[type]:
 
 
 def is_missing(cells: np.ndarray) -> np.ndarray:
-    """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, also one in a list."""
+    """Which rows miss a value, ``[n]``: None, NaN, NaT or NA of pandas, one in a list, or []."""
     if cells.dtype == object:
         are_texts = kinds_of(cells) <= {str, type(None)}
         missing = [x is None if are_texts else _is_none(x) for x in cells.flat]
@@ -76,7 +76,7 @@ def is_missing(cells: np.ndarray) -> np.ndarray:
 
 def _is_none(value: object) -> bool:
     if isinstance(value, (list, np.ndarray)):
-        return any(map(_is_none, value))
+        return not len(value) or any(map(_is_none, value))
     return not isinstance(value, (str, dict)) and is_missing_item(value)
 
 

@@ -102,12 +102,12 @@ class PredictionColumns:
         return np.stack([table.numbers(name, column) for name, column in pairs], axis=1)
 
     def absent(self, table: Table) -> np.ndarray | None:
-        """Which options the rows do not have, ``[n, m]``; None of all but probabilities of classes.
+        """Which options or members the rows do not have, ``[n, m]``; None of other kinds.
 
-        They are beyond the end of a list, or empty in a row whose other numbers sum to 1.  In other
-        rows what is empty is missing.
+        Options are beyond the end of a list, or empty in a row whose other numbers sum to 1.  In
+        other rows what is empty is missing, and so are the members of a row that has none.
         """
-        if self.kind != "probs":
+        if self.kind not in ("probs", "draws"):
             return None
         if all(table.numbers_of_texts(name) is not None for name in self.names):
             return np.zeros((len(table), len(self.names)), bool)
@@ -119,6 +119,8 @@ class PredictionColumns:
         if cells.ndim != 2:
             return None
         is_empty = are_empty(cells)
+        if self.kind == "draws":
+            return is_empty & ~is_empty.all(axis=1, keepdims=True)
         if not is_empty.any():
             return is_empty
         sums, sizes = np.where(is_empty, 0.0, as_floats(cells)).sum(axis=1), (~is_empty).sum(axis=1)
@@ -211,7 +213,17 @@ class PredictionColumns:
         return SurvivalCurve(*jax.device_put((np.asarray(self.times)[order], probs)))
 
     def _read_draws(self, table: Table) -> Empirical:
-        return Empirical(self._values(table))
+        absent = self.absent(table)
+        samples = self._values(table, absent)
+        if absent is None or not absent.any():
+            return Empirical(samples)
+        counts = (~absent).sum(axis=1)
+        if table.source:
+            share, of_rows = 100 * absent.mean(), f"rows have {counts.min()} to {counts.max()}"
+            words = f"{share:.2g} % of the members are missing; {of_rows}."
+            table.say(f"{table.called(self.pattern)}: {words}")
+        exists: Any = ~absent
+        return Empirical(samples, where=exists)
 
 
 def _hint(family: str, table: Table) -> str:

@@ -242,13 +242,16 @@ def _forecasts(
     is_label = f"one of the categories {listed(names)}" if kind == "pmf" else "a number"
     bad = joined.filter(~pl.col(_TARGET).is_finite().fill_null(False))
     _refuse(bad.select(keys + [_OBSERVED]), f"{is_label} as {_OBSERVED}")
-    used = names if are_labels or not len(joined) else _usual(joined, names)
+    used = names if kind != "quantile" or not len(joined) else _usual(joined, names)
     beyond = [name for name in names if name not in used]
-    complete = joined.drop_nulls(used)
+    is_missing = pl.col(used).is_null()
+    # Of samples it is enough to have one.
+    is_left_out = (pl.all_horizontal if kind == "sample" else pl.any_horizontal)(is_missing)
+    complete = joined.filter(~is_left_out)
     left_out = []
     for some, words in (
         (wide.join(known, on=keys, how="anti"), "without an outcome"),
-        (joined.filter(pl.any_horizontal(pl.col(used).is_null())), "incomplete"),
+        (joined.filter(is_left_out), "incomplete"),
         (joined.drop_nulls(beyond) if beyond else joined[:0], f"with {listed(beyond)}, not used"),
     ):
         if len(some):
@@ -338,7 +341,8 @@ def _predictions(
     if kind == "quantile":
         return Quantiles(values, [float(name) for name in names], sort=sort)
     if kind == "sample":
-        return Empirical(values)
+        exists = ~np.isnan(values)
+        return Empirical(values, where=None if exists.all() else exists)
     if values.max() > 1.5:
         raise ValueError(f"expected probabilities, got {values.max():g}; divide percents by 100.")
     if kind == "cdf":
