@@ -1,6 +1,7 @@
 """Predictions given by samples: ensemble forecasts, Monte Carlo dropout, any other draws."""
 
 import dataclasses
+import functools
 from typing import Self
 
 import jax
@@ -411,6 +412,13 @@ class _Pool(Empirical):
     def exchangeable_pool(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         return self, targets
 
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """By a search, as the values are in order; comparisons with all of many take long."""
+        self._check_numbers("cdf")
+        p, targets = widened((self, targets))
+        of_row = functools.partial(_ranks_in, is_pool=True)
+        return jax.vmap(of_row)(p.samples, targets, p._relative_weights() > 0)[:2]
+
     def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None]:
         samples, exists = widened(self.samples), self.exists()
         boxes = jax.vmap(_ranks_among)(samples, samples, exists)
@@ -450,14 +458,18 @@ def _ranks_among(
 
     Only samples that exist count, ``[S]``.
     """
+    return jax.vmap(lambda x, y: _ranks_in(x, y, exists), 1, 1)(samples, points)
 
-    def of_coordinate(samples: jax.Array, points: jax.Array) -> UnitInterval:
-        ordered = jnp.sort(samples if exists is None else jnp.where(exists, samples, jnp.inf))
-        size = ordered.size if exists is None else jnp.sum(exists, dtype=ordered.dtype)
-        ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
-        return interval(*(x.astype(ordered.dtype) / size for x in ends))
 
-    return jax.vmap(of_coordinate, 1, 1)(samples, points)
+def _ranks_in(
+    samples: jax.Array, points: jax.Array, exists: jax.Array | None, is_pool: bool = False
+) -> UnitInterval:
+    """The same among samples ``[S]`` for points of any shape; those of a pool are in order."""
+    samples = samples if exists is None else jnp.where(exists, samples, jnp.inf)
+    ordered = samples if is_pool else jnp.sort(samples)
+    size = ordered.size if exists is None else jnp.sum(exists, dtype=ordered.dtype)
+    ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
+    return interval(*(x.astype(ordered.dtype) / size for x in ends))
 
 
 def _sorted(samples: jax.Array, exists: jax.Array | None = None) -> jax.Array:

@@ -1,6 +1,7 @@
 """The exact tests: with default choices, and with several kernels."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -291,7 +292,7 @@ def _test_of_kernels(
     )
 
 
-@on_devices
+@functools.partial(on_devices, simple_loops=True)
 def _aggregated_skce_test(
     axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, sampler: NullSampler
 ) -> CalibrationTestResult:
