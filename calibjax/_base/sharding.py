@@ -242,9 +242,13 @@ def regularly_spaced(n_rows: jax.Array, size: int) -> jax.Array:
 
 
 def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
-    """The rows with a global `index`, on each device; the index counts n rows of each device."""
-    if axis is not None:
-        index = index - global_offset(n, axis)[0]
+    """The rows with a global `index`, on each device; the index counts n rows of each device.
+
+    No index is beyond the last row of all devices.
+    """
+    if axis is None:
+        return jax.tree.map(lambda x: rows_of(x, index), rows)
+    index = index - global_offset(n, axis)[0]
     here = (index >= 0) & (index < n)
     index = jnp.clip(index, 0, jax.tree.leaves(rows)[0].shape[0] - 1)
 
