@@ -114,7 +114,7 @@ def moved(
     z, values = known_quantiles(predictions)
     values = interpolated(z, values, inverse(z))
     if rounding:
-        values = values + outwards(z, rounding)[None] * jnp.abs(values)
+        values = values + outwards(jnp.broadcast_to(z, values.shape), rounding) * jnp.abs(values)
     return predictions.with_quantiles(values)
 
 
@@ -125,7 +125,7 @@ def outwards(z: jax.Array, size: float) -> jax.Array:
 
 @jax.jit
 def known_quantiles(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
-    """Normal scores of levels ``[L]``, and the quantiles there ``[n, L]``."""
+    """Normal scores of levels ``[L]``, or ``[n, L]``, and the quantiles there ``[n, L]``."""
     levels, values = predictions.known_quantiles()
     return ndtri(levels), values
 
@@ -327,8 +327,11 @@ def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.A
 
 
 def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lines through values ``[n, K]`` at scores z ``[K]``, that go on beyond the outer ones."""
-    row, last = np.arange(len(y)), values.shape[1] - 2
+    """Lines through values ``[n, K]`` at scores z ``[K]``, that go on beyond the outer ones.
+
+    Of samples, some of which may be missing, the scores are those of each row, ``[n, K]``.
+    """
+    row, last, z = np.arange(len(y)), values.shape[1] - 2, np.broadcast_to(z, values.shape)
 
     def at_piece(before: np.ndarray, of_jump: float) -> np.ndarray:
         piece = np.clip(np.sum(before, axis=1) - 1, 0, last)
@@ -337,7 +340,8 @@ def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarr
         with np.errstate(divide="ignore", invalid="ignore"):
             share = (y - start) / (end - start)
         share = np.where(np.isnan(share), of_jump, share)
-        return z[piece] + share * (z[piece + 1] - z[piece])
+        low, high = z[row, piece], z[row, piece + 1]
+        return low + share * (high - low)
 
     return at_piece(values < y[:, None], 0.0), at_piece(values <= y[:, None], 1.0)
 
