@@ -504,7 +504,7 @@ def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
 
 
 # Parts of fewer rows have hardly a target in the tails.
-_LEAST_ROWS = 20
+LEAST_ROWS = 20
 # With fewer rows next to none are alike.
 _LEAST_CONDITIONAL = 100
 # How many rows the map of all forecasts may stand for, and widths of what is alike.
@@ -526,18 +526,21 @@ class _Mixture(NamedTuple):
     losses: dict[str, float]
 
 
-def fit_pit_map(method: str, rows: PITMapRows) -> tuple[str, Fitted, dict[str, float]]:
+def fit_pit_map(
+    method: str, rows: PITMapRows, of_members: bool = False
+) -> tuple[str, Fitted, dict[str, float]]:
     """The method that was chosen, its map, and the losses of the candidates on held-out rows.
 
     Args:
         method: "auto", "conditional", "nothing" or one of `PIT_MAP_FITS`.
         rows: what fits them.
+        of_members: whether these have been shifted and scaled in their own units.
     """
     n, chooses = len(rows.weights), method in ("auto", "conditional")
-    if not chooses or n < _LEAST_ROWS:
+    if not chooses or n < LEAST_ROWS:
         name = "nothing" if chooses else method
         return name, _for_all(name, fit_of(name, rows), rows), {}
-    mixture = _mixture(rows)
+    mixture = _mixture(rows, of_members)
     found, losses = None, mixture.losses
     if rows.features is not None and n >= _LEAST_CONDITIONAL:
         found, loss = _conditional(rows, mixture, is_sure=method == "auto")
@@ -559,12 +562,12 @@ def _for_all(name: str, line: FittedPITMap, rows: PITMapRows) -> Fitted:
     return Fitted((PITMap(g, tuple(rows.levels.tolist())),), line.converged, line.words)
 
 
-def _mixture(rows: PITMapRows) -> _Mixture:
+def _mixture(rows: PITMapRows, of_members: bool) -> _Mixture:
     """The mixture of candidates with the least loss in parts that did not fit them.
 
     It is "nothing" unless the mixture is better by more than a standard error.
     """
-    names = ("nothing", *PIT_MAP_FITS)
+    names = ("nothing", *(x for x in PIT_MAP_FITS if not (of_members and x == "shift_scale")))
     parts = [rows.part == k for k in range(rows.part.max() + 1)]
     curves = []
     for inside in parts:
