@@ -31,6 +31,7 @@ from calibjax._numbers import (
     interval,
     probability_vectors,
     root_mean_square,
+    safe_sqrt,
     with_levels,
 )
 from calibjax.expectations import sums_over_atoms
@@ -370,15 +371,22 @@ class Empirical(Distribution):
         return _Pool(_sorted(pool, exists), where=in_order), targets
 
     @property
+    def is_exchangeable(self) -> bool:
+        return self.weights is None
+
+    @property
     def has_unit_box(self) -> bool:
         """Only of samples without weights the target is exchangeable for one of them."""
-        return self._has_vectors() and self.weights is None
+        return self._has_vectors() and self.is_exchangeable
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The ranks of the coordinates among those of the samples, which the target is among."""
         p, targets = widened(self.exchangeable_pool(targets))
         boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None], p.exists())
         return jax.tree.map(lambda x: x[:, 0], boxes)
+
+    def standard_scores(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return jax.vmap(_standard_scores)(*widened(self.exchangeable_pool(targets)))
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         if not self.split:
@@ -470,6 +478,23 @@ def _ranks_in(
     size = ordered.size if exists is None else jnp.sum(exists, dtype=ordered.dtype)
     ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
     return interval(*(x.astype(ordered.dtype) / size for x in ends))
+
+
+def _standard_scores(p: Empirical, y: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """z of y, and of the samples ``[S, …]`` of *one* prediction with their probabilities.
+
+    Differences to the first sample, in units of the largest, keep the digits of samples that are
+    nearly equal, and are 0 if they are equal.
+    """
+    probabilities, x, y = p.probabilities(), p.samples - p.samples[:1], y - p.samples[0]
+    largest = jnp.max(jnp.abs(x), axis=0)
+    unit = jnp.where(largest > 0, largest, 1.0)
+    x, y = x / unit[None], y / unit
+    mean = jnp.tensordot(probabilities, x, axes=1)
+    x, y = x - mean[None], y - mean
+    deviation = safe_sqrt(jnp.tensordot(probabilities, jnp.square(x), axes=1))
+    safe = jnp.where(largest > 0, deviation, 1.0)
+    return y / safe, x / safe[None], probabilities
 
 
 def _sorted(samples: jax.Array, exists: jax.Array | None = None) -> jax.Array:
