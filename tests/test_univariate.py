@@ -98,12 +98,20 @@ def test_waves_are_sums_over_points(dtype, float64):
     kernel = cj.GaussianKernel(jnp.asarray(1.3, dtype))
     tile = jax.jit(residual_product_tile)
     atol = 1e-5 if dtype == "float32" else 1e-11
-    for law in (ps, cj.StudentT(ps.df, far, ps.scale)):
+    # One law is far away, and some are so wide that their points stand for distributions.
+    wide = ps.scale.at[8:20].set(40.0)
+    laws = ps, cj.StudentT(ps.df, far, ps.scale), cj.StudentT(ps.df, far, wide)
+    for law in laws:
         made = prepare_rows(law, kernel, ys, None)
         assert isinstance(made, _fourier.FourierRows)
         assert bool(jnp.all(made.law_is_near)) == (law is ps)
         sums = tile(law, kernel, ys, law, ys)
         np.testing.assert_allclose(tile(made, kernel, ys, made, ys), sums, rtol=0, atol=atol)
+        # So do blocks that are vmapped.
+        two = jax.tree.map(lambda x: x.reshape(2, 35, *x.shape[1:]), (made, ys))
+        blocks = jax.jit(jax.vmap(lambda p, y: tile(p, kernel, y, p, y)))(*two)
+        wanted = [sums[:35, :35], sums[35:, 35:]]
+        np.testing.assert_allclose(blocks, np.stack(wanted), rtol=0, atol=atol)
     # The two targets far away see each other, in both ways.
     assert sums[3, 4] > 0.8
 

@@ -1,5 +1,6 @@
 """The same numbers, made in the loops that suit a platform."""
 
+from calibjax._loops._branches import anywhere
 from calibjax._loops._coordinate_sums import (
     distance,
     row_at,

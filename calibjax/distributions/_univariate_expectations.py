@@ -31,10 +31,12 @@ from jax.custom_derivatives import SymbolicZero
 from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis, all_of, as_varying
-from calibjax._base.struct import struct
+from calibjax._base.struct import PyTree, indexed, struct
+from calibjax._loops import anywhere
 from calibjax._numbers import absolute
 from calibjax.distributions._univariate import Univariate
 from calibjax.expectations import (
+    double_sum_tile,
     inner_product,
     mean_embedding,
     measure_of_residual,
@@ -192,12 +194,16 @@ class FourierRows:
         target_is_near: whether the target is part of the coefficients.
         law_is_near: whether no target that has no coefficients sees more than a negligible part
             of it.
+        measure: the measure of the residual, of points from the center on.
+        is_wide: whether its points stand for distributions, which have no coefficients.
     """
 
     law: Univariate
     coefficients: jax.Array
     target_is_near: jax.Array
     law_is_near: jax.Array
+    measure: Measure
+    is_wide: jax.Array
 
     def cross_fit_pairs(self) -> tuple[tuple[Univariate, "FourierRows"], ...]:
         return ((self.law, self),)
@@ -226,20 +232,20 @@ def fourier_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Ax
 
 def _fourier_chunk(
     ps: Univariate, ys: jax.Array, kernel: GaussianKernel, center: jax.Array
-) -> tuple[jax.Array, ...]:
+) -> tuple[PyTree, ...]:
     def measure(p, y):
         return residual_measure(p, kernel, y, variances)
 
     # Rows come last, so that sums over points run along whole registers.
     (points, v), weights = jax.vmap(measure, out_axes=1)(ps, ys)
     *_, radius, reach, negligible = _frequencies(points.dtype)
-    points = points - center
-    is_near = jnp.abs(points) <= radius
+    points, is_wide = points - center, jnp.any(v > 0, axis=0)
+    is_near = (jnp.abs(points) <= radius) & ~is_wide[None, :]
     in_reach = jnp.abs(points[1:]) > radius - reach
     law_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
-    law_is_near = law_is_near & jnp.all(v == 0, axis=0)
     sums = _waves(jnp.where(is_near, points, 0.0), jnp.where(is_near, weights, 0.0))
-    return jnp.concatenate(sums).T, is_near[0], law_is_near
+    measures = (points.T, v.T), weights.T
+    return jnp.concatenate(sums).T, is_near[0], law_is_near & ~is_wide, measures, is_wide
 
 
 @jax.custom_jvp
@@ -315,11 +321,78 @@ def fourier_residual_tile(
         far = jnp.where(both, 0.0, pairwise(kernel, ys, zs))
         return product(ps, kernel, ys, qs, zs) + far
 
-    def sums(ps, kernel, ys, qs, zs):
-        return residual_product_tile(ps.law, kernel, ys, qs.law, zs)
+    def product_and_sums(ps, kernel, ys, qs, zs):
+        # Both sides have as many rows, and one program makes the sums of either.
+        sides = [(x.measure, x.is_wide, x.law_is_near) for x in (ps, qs)]
+        ours, theirs = (jax.tree.map(lambda *x: jnp.stack(x), *two) for two in (sides, sides[::-1]))
+        of_ps, of_qs = lax.map(lambda both: _sums_of_far_laws(*both), (ours, theirs))
+        far, far_too = ~ps.law_is_near[:, None], ~qs.law_is_near[None, :]
+        rest = jnp.where(far & ~qs.is_wide[None, :], of_ps, of_qs.T)
+        tile = product(ps, kernel, ys, qs, zs) + rest
+        return jnp.where(far | far_too, tile, product_and_far_targets(ps, kernel, ys, qs, zs))
 
-    laws_are_near = jnp.all(ps.law_is_near) & jnp.all(qs.law_is_near)
-    targets_are_near = jnp.all(ps.target_is_near) & jnp.all(qs.target_is_near)
+    laws_are_near = ~anywhere(jnp.any(~ps.law_is_near) | jnp.any(~qs.law_is_near))
+    targets_are_near = ~anywhere(jnp.any(~ps.target_is_near) | jnp.any(~qs.target_is_near))
     branch = jnp.where(laws_are_near, jnp.where(targets_are_near, 0, 1), 2).astype(jnp.int32)
-    branches = product, product_and_far_targets, sums
+    branches = product, product_and_far_targets, product_and_sums
     return lax.switch(branch, branches, ps, kernel, ys, qs, zs)
+
+
+# Rows whose sums over points are made together, and how many points of each if they are enough.
+_FAR_ROWS, _FEW_POINTS = 8, 32
+
+#: Measures ``[S, Q]``, whether they are wide, and whether the distributions are near.
+_Side = tuple[Measure, jax.Array, jax.Array]
+
+
+@struct
+class _OutsideOfWaves:
+    """The kernel of two points, and 0 if the waves have both."""
+
+    def __call__(self, a: tuple[Points, jax.Array], b: tuple[Points, jax.Array]) -> jax.Array:
+        return jnp.where(a[1] & b[1], 0.0, _OfNormals()(a[0], b[0]))
+
+
+def _sums_of_far_laws(ours: _Side, theirs: _Side) -> jax.Array:
+    """What coefficients leave out of the residual products, ``[S, T]``, by sums over points.
+
+    Only rows of laws that are not near are right, and not those of a narrow one and a wide one.
+    Points that see others which no wave has come first, and only these are summed if they are few.
+    """
+
+    def outermost_first(side: _Side) -> tuple[tuple[PyTree, jax.Array], jax.Array]:
+        (points, weights), is_wide, _ = side
+        *_, radius, reach, _ = _frequencies(weights.dtype)
+        distance = lax.stop_gradient(jnp.abs(points[0]))
+        measure = (points, (distance <= radius) & ~is_wide[:, None]), weights
+        order = jnp.argsort(-distance, axis=1)
+        ordered = jax.tree.map(lambda x: jnp.take_along_axis(x, order, axis=1), measure)
+        return ordered, jnp.sum((distance > radius - reach) | is_wide[:, None], axis=1)
+
+    (measures, n_ours), (others, n_theirs) = outermost_first(ours), outermost_first(theirs)
+    n_ours = jnp.where(ours[2], 0, n_ours)
+    n_theirs = jnp.max(jnp.where(theirs[1], 0, n_theirs))
+    most_first = jnp.argsort(-n_ours)
+    groups = jnp.pad(most_first, (0, -most_first.size % _FAR_ROWS), mode="edge")
+
+    def zeros(group: PyTree, others: PyTree) -> jax.Array:
+        shape = group[1].shape[0], others[1].shape[0]
+        return as_varying(jnp.zeros(shape, others[1].dtype), (group, others))
+
+    def of_few(group: PyTree, others: PyTree) -> jax.Array:
+        return of_all(*indexed((group, others), (slice(None), slice(_FEW_POINTS))))
+
+    def of_all(group: PyTree, others: PyTree) -> jax.Array:
+        return double_sum_tile(_OutsideOfWaves(), group, others)
+
+    @jax.checkpoint
+    def sums_of_group(index: jax.Array) -> jax.Array:
+        group, most, is_wide = indexed((measures, n_ours, ours[1]), index)
+        are_many = jnp.any(is_wide) | (jnp.max(most) > _FEW_POINTS) | (n_theirs > _FEW_POINTS)
+        are_any = jnp.any(most > 0)
+        of_some = jnp.where(anywhere(are_any & are_many), 2, 1)
+        branch = jnp.where(anywhere(are_any), of_some, 0).astype(jnp.int32)
+        return lax.switch(branch, (zeros, of_few, of_all), group, others)
+
+    tiles = lax.map(sums_of_group, groups.reshape(-1, _FAR_ROWS))
+    return tiles.reshape(-1, others[1].shape[0])[jnp.argsort(most_first)]

@@ -40,6 +40,7 @@ from calibjax.expectations._dispatch import (
 )
 from calibjax.expectations._finite_sums import (
     all_labels,
+    double_sum_tile,
     finite_sums,
     label_residual,
     measure_of_residual,

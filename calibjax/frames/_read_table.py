@@ -82,11 +82,8 @@ def table_of_arrays(**arrays: Any) -> Table:
 
 def _columns_of_frame(frame: Any) -> dict[str, Any]:
     """The columns of a frame of any library, and the levels of an index that have names."""
-    try:
-        import narwhals as nw
-    except ModuleNotFoundError:
-        words = "data: a frame needs narwhals: pip install 'calibjax[frames]'"
-        raise ModuleNotFoundError(words, name="narwhals") from None
+    import narwhals as nw
+
     try:
         names = nw.from_native(frame, eager_only=True).columns
     except TypeError:
