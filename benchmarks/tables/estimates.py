@@ -1,5 +1,6 @@
 """Estimates beside what a user would write instead."""
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +17,20 @@ def vmap(quick: bool) -> Iterator[Row]:
     for m, target in ((10, ">25"),) if quick else ((10, ">25"), (100, ">40")):
         calls = {"skce": labels.skce(n, m), "vmap": labels.skce_by_vmap(n, m)}
         yield compare(f"n = {n}, m = {m}", calls, target, repeats=1 if quick else 7)
+
+
+@table("Estimates beside a scan over tiles")
+def tiles(quick: bool) -> Iterator[Row]:
+    """Half of the tiles of 512 rows, each one fused expression and a product of matrices, in
+    fifteen lines, as a good user of JAX would write it; its steps are checkpointed."""
+    n = 256 if quick else 4096
+    for m, gradient in itertools.product((10,) if quick else (10, 100), (False, True)):
+        calls = {
+            "skce": labels.skce(n, m, gradient=gradient, jitted=True),
+            "scan": labels.skce_in_tiles(n, m, gradient),
+        }
+        work = f"n = {n}, m = {m}{'; value and gradient' if gradient else ''}"
+        yield compare(work, calls, ">1", repeats=1 if quick else 7)
 
 
 @table("Estimates beside SciPy and BLAS")
