@@ -69,7 +69,7 @@ def normal(n: int, rng: np.random.Generator) -> Case:
 def quantiles(n: int, rng: np.random.Generator) -> Case:
     means, deviations, targets = _normal(n, rng)
     scores = norm.ppf(_LEVELS).astype(np.float32)
-    return cj.Quantiles(_LEVELS, means[:, None] + deviations[:, None] * scores), targets
+    return cj.Quantiles(means[:, None] + deviations[:, None] * scores, _LEVELS), targets
 
 
 class Kind(NamedTuple):

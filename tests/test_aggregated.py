@@ -548,9 +548,12 @@ def test_default_kernels(family, key):
     where = jnp.arange(N) % 4 > 0
     kernels = cj.default_kernels(predictions, where=where)
     # Numbers have three kernels on predictions, labels and vectors fewer.  Ordered classes have
-    # those of labels, and one of U.
+    # those of labels, and one of U.  Of samples one kernel sees the shape, with all else.
     is_number = predictions.is_ordered and not predictions.has_labels
-    assert len(kernels) == (9 if is_number else 7 if family == "ordinal" else 6)
+    n_kernels = 9 if is_number else 7 if family == "ordinal" else 6
+    if predictions.is_exchangeable:
+        n_kernels = 7 if is_number else 5
+    assert len(kernels) == n_kernels
     dropped = cj.default_kernels(predictions[where])
     inside = jax.jit(lambda p, where: cj.default_kernels(p, where=where))(predictions, where)
     for others in (dropped, inside):

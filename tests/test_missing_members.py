@@ -206,3 +206,17 @@ def test_ensembles_without_missing_members_have_no_mask(tmp_path):
     x, y = SAMPLES["numbers"], TARGETS["numbers"]
     table, draws = as_csv(tmp_path / "x.csv", x, np.ones_like(WHERE), y)
     assert cj.read_data(table, target="y", draws=draws).predictions.where is None
+
+
+@pytest.mark.parametrize("method", ["shift_scale", "conformal"])
+def test_a_map_takes_the_levels_of_each_row(method):
+    """A map of rows with missing members is near that of all members, and keeps what is missing."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(0.5, 0.7, (400, 30)).astype("float32"), rng.normal(size=400).astype("float32")
+    where = rng.random(x.shape) < 0.8
+    some = cj.Empirical(np.where(where, x, np.nan), where=where)
+    found = cj.fit_recalibrator(some, y, method=method)(some)
+    if method == "shift_scale":
+        np.testing.assert_array_equal(found.where, where)
+    u = np.asarray(cj.pit(KEY, found, jnp.asarray(y)))
+    assert abs(u.mean() - 0.5) < 0.03 and abs(u.std() - 12**-0.5) < 0.03

@@ -20,6 +20,8 @@ def everywhere(p, q):
 ALL = jax.tree_util.Partial(everywhere)
 COSINES = cj.PITKernel(ALL).unit_feature()
 SCORES = cj.PITKernel(ALL, np.ones(4), "normal scores").unit_feature()
+MOMENTS = cj.PITKernel(ALL, features="standard scores").unit_feature()
+STANDARD = cj.PITKernel(ALL, np.ones(4), "standard scores").unit_feature()
 FIRST = cj.PITKernel(ALL, np.ones(1), "normal scores").unit_feature()
 
 
@@ -141,7 +143,7 @@ def test_the_mean_feature_of_a_density_is_0(name, float64):
 
 def test_each_member_of_a_set_of_samples_is_the_target_once(float64):
     values = np.array([[0.3, 1.0, 1.0, -2.0, 5.0], [1.0, 1.0, 1.0, 1.0, 2.0]])
-    for feature in (COSINES, SCORES):
+    for feature in (COSINES, SCORES, STANDARD):
         total = 0.0
         for i in range(5):
             rest = np.delete(values, i, axis=1)
@@ -152,6 +154,33 @@ def test_each_member_of_a_set_of_samples_is_the_target_once(float64):
                 ]
             )
         np.testing.assert_allclose(total, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e30, 1e-30])
+def test_standard_scores_are_those_of_all_that_may_be_the_target(unit):
+    """In single precision: also of nearly equal values, two values, and of equal ones."""
+    rng = np.random.default_rng(0)
+    pools = [
+        rng.normal(size=(3, 6)),
+        1e6 + rng.integers(3, size=(3, 6)) / 16,
+        np.eye(2),
+        [[0.1] * 4],
+    ]
+    for pool in pools:
+        pool = np.asarray(unit * np.asarray(pool), np.float32)
+        exact = pool.astype(np.float64)
+        deviation = exact.std(axis=1, keepdims=True)
+        z = (exact - exact.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+        squares = (z**2 - np.mean(z**2, axis=1, keepdims=True)) / np.sqrt(2)
+        for i in range(pool.shape[1]):
+            rest = rng.permuted(np.delete(pool, i, axis=1), axis=1)
+            found = MOMENTS.of_rows(cj.Empirical(jnp.asarray(rest)), jnp.asarray(pool[:, i]))
+            expected = np.stack([z[:, i], squares[:, i]], axis=1)
+            np.testing.assert_allclose(found, expected, atol=2e-6)
+            missing = np.insert(rest, [0, 1], np.nan, axis=1)
+            members = cj.Empirical(jnp.asarray(missing), where=jnp.asarray(~np.isnan(missing)))
+            of_members = MOMENTS.of_rows(members, jnp.asarray(pool[:, i]))
+            np.testing.assert_allclose(of_members, expected, atol=2e-6)
 
 
 def test_quantiles_know_the_levels_on_both_sides():

@@ -19,6 +19,7 @@ def everywhere(p, q):
 ALL = jax.tree_util.Partial(everywhere)
 COSINES = cj.VectorPITKernel(ALL)
 SCORES = cj.VectorPITKernel(ALL, np.ones(4), "normal scores")
+STANDARD = cj.VectorPITKernel(ALL, features="standard scores")
 MOMENTS = cj.VectorPITKernel(ALL, features="normal scores")
 
 
@@ -55,7 +56,7 @@ def test_each_vector_of_a_pool_is_the_target_once(float64):
     pool = np.random.default_rng(0).normal(size=(2, 6, 3))
     pool[1, 2:4] = pool[1, 0]  # ties
     pool[1, 4, 1] = pool[1, 5, 1]
-    for kernel in (COSINES, SCORES):
+    for kernel in (COSINES, SCORES, STANDARD):
         feature = kernel.unit_feature()
         found = [
             feature.of_rows(

@@ -27,8 +27,8 @@ _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # Another third less, but loops over pairs of rows take up to seven times as long.  From 0.11 on jax
 # does not know the option.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
-# With more numbers than this in its arguments, a program takes as long to run as to compile, and
-# all optimisations are worth some hundredths of that.
+# With more numbers than this in its arguments, and more rows than `_FEW`, a program takes as long
+# to run as to compile, and all optimisations are worth some hundredths of that.
 _MANY_NUMBERS = 2**18
 
 
@@ -51,8 +51,9 @@ def quick_jit(
 ) -> Callable[..., T]:
     """`jax.jit`, which on a CPU compiles in less time, unless it is called inside of another jit.
 
-    `simple_loops` is for what is done in milliseconds, whatever machine code it has, `optimised`
-    for what loops call: it is traced in less time, where programs are kept, and compiled as always.
+    `simple_loops` is for what is done in milliseconds, whatever machine code it has, or as fast
+    with any; `optimised` for what loops call: it is traced in less time, where programs are kept,
+    and compiled as always.
     `static` are options of `jax.jit` that say which arguments are static.
     """
     wanted = [] if optimised else [_FEWER_PASSES]
@@ -74,13 +75,18 @@ def quick_jit(
         if is_plain or is_traced((args, kwargs, jax.device_put(0.0))):
             return plain(*args, **kwargs)
         leaves = jax.tree.leaves((args, kwargs))
-        has_options = on_cpu() and sum(map(np.size, leaves)) <= _MANY_NUMBERS
+        has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or max(map(_n_rows, leaves)) <= _FEW
+        has_options = on_cpu() and has_few
         options = tuple(filter(_is_known, wanted)) if has_options else ()
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         platforms = {device.platform for x in arrays for device in x.devices()}
         return compiled(options, platforms <= {jax.default_backend()})(*args, **kwargs)
 
     return run
+
+
+def _n_rows(x: Any) -> int:
+    return next(iter(np.shape(x)), 0)
 
 
 @functools.cache

@@ -55,14 +55,14 @@ def _cut_of(x: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) and any(sharding.spec) else None
 
 
-def on_devices(core: Callable[..., T]) -> Callable[..., T]:
+def on_devices(core: Callable[..., T], simple_loops: bool = False) -> Callable[..., T]:
     """Decorator: compiles ``core(axis, shared, rows, *options)`` and runs it on all devices.
 
     The decorated function has the arguments ``(shared, rows, *options)``.  The first axis of all
     leaves of `rows` is cut among the devices.  `shared` is the same on all devices, and the result
-    of `core` must be the same too.  Options are hashable.
+    of `core` must be the same too.  Options are hashable.  `simple_loops` is that of `quick_jit`.
     """
-    return _on_devices(core, _whole, quick_jit)
+    return _on_devices(core, _whole, functools.partial(quick_jit, simple_loops=simple_loops))
 
 
 def optimised_on_devices(core: Callable[..., T]) -> Callable[..., T]:
@@ -242,9 +242,13 @@ def regularly_spaced(n_rows: jax.Array, size: int) -> jax.Array:
 
 
 def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
-    """The rows with a global `index`, on each device; the index counts n rows of each device."""
-    if axis is not None:
-        index = index - global_offset(n, axis)[0]
+    """The rows with a global `index`, on each device; the index counts n rows of each device.
+
+    No index is beyond the last row of all devices.
+    """
+    if axis is None:
+        return jax.tree.map(lambda x: rows_of(x, index), rows)
+    index = index - global_offset(n, axis)[0]
     here = (index >= 0) & (index < n)
     index = jnp.clip(index, 0, jax.tree.leaves(rows)[0].shape[0] - 1)
 

@@ -352,7 +352,7 @@ def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
     """The rows in a new order, kept rows first, and the number of kept rows."""
     if where is None:
         return rows, jax.tree.leaves(rows)[0].shape[0]
-    order = jnp.argsort(~where, stable=True)
+    _, order = lax.sort((~where, jnp.arange(where.size, dtype=jnp.int32)), num_keys=1)
     return jax.tree.map(lambda x: rows_of(x, order), rows), jnp.sum(where, dtype=jnp.int32)
 
 

@@ -299,6 +299,24 @@ class Distribution(ABC):
         return ()
 
     @property
+    def is_exchangeable(self) -> bool:
+        """Whether the target might be any of the values of `exchangeable_pool`: of samples."""
+        return False
+
+    def standard_scores(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """z = (y - mean) / deviation, of which any value of `exchangeable_pool` has its own.
+
+        Returns:
+            z of the targets ``[n]`` or ``[n, d]``, z of all values of the pool ``[n, S, …]`` with
+            the mean 0 and the variance 1, or 0 if these are equal, and their probabilities
+            ``[n, S]``.
+        """
+        raise TypeError(
+            "standard scores are defined for samples (Empirical), got "
+            f"{type(self).__name__} predictions; normal scores are defined for all."
+        )
+
+    @property
     def has_unit_box(self) -> bool:
         """Whether a `PITKernel` sees vectors, by their `unit_box`."""
         return False

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying
 
@@ -25,12 +26,17 @@ def eigh_of_kernel(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan), vectors
 
 
-def x_where(condition: jax.Array, x: jax.Array, other: float) -> jax.Array:
-    """x where the condition, of its shape, holds, else a number.
+def x_where(condition: ArrayLike, x: ArrayLike, other: ArrayLike) -> jax.Array:
+    """x where the condition holds, else another: arrays, or an array and a number.
 
-    `jnp.where` is a program of its own in each place, and four operations; this is two.
+    `jnp.where` is a program of its own in each place, and four operations; this is one or two.
     """
-    return lax.select(condition, x, lax.full_like(x, other))
+    dtype = jnp.result_type(x, other)
+    shape = np.broadcast_shapes(*map(np.shape, (condition, x, other)))
+    both = (
+        a.astype(dtype) if isinstance(a, jax.Array) else np.asarray(a, dtype) for a in (x, other)
+    )
+    return lax.select(*(jnp.broadcast_to(a, shape) for a in (condition, *both)))
 
 
 def diagonal_of(matrix: jax.Array) -> jax.Array:

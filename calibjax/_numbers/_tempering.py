@@ -13,11 +13,11 @@ from calibjax._numbers._arithmetic import quotient, x_where
 def tempered_probabilities(probs: jax.Array, valid: jax.Array, temperature: jax.Array) -> jax.Array:
     """probs^(1 / T), normalised over the last axis; NaN in rows that are not valid."""
     # Ones replace invalid rows before the power: NaN would spread to the gradient in T.
-    probs = jnp.where(valid[..., None], probs.astype(temperature.dtype), 1.0)
+    probs = x_where(valid[..., None], probs.astype(temperature.dtype), 1.0)
     # The exponential of a logit below `least` is 0, but the derivative of the logit may overflow.
     least = math.log(jnp.finfo(probs.dtype).smallest_subnormal) - 1
     powers = jax.nn.softmax(_tempered_logits(probs, temperature, least), axis=-1)
-    return jnp.where(valid[..., None], powers, jnp.nan)
+    return x_where(valid[..., None], powers, jnp.nan)
 
 
 def tempered_label_log_prob(
@@ -28,9 +28,11 @@ def tempered_label_log_prob(
     It is computed from logits: the logarithm of a tempered probability is finite where the
     probability itself underflows to 0.
     """
-    log_probs = jax.nn.log_softmax(_tempered_logits(probs, temperature))
-    of_labels = log_probs.at[jnp.arange(targets.size), targets]
-    return of_labels.get(mode="clip", wrap_negative_indices=False)
+    logits = _tempered_logits(probs, temperature)
+    of_labels = logits.at[jnp.arange(targets.size), targets]
+    # The largest logit is 0, so that no sum overflows or underflows.
+    log_sums = jnp.log(jnp.sum(jnp.exp(logits), axis=-1))
+    return of_labels.get(mode="clip", wrap_negative_indices=False) - log_sums
 
 
 def _tempered_logits(

@@ -87,6 +87,11 @@ class TargetResidual(ABC):
     #: As of a Kernel.
     inner_functions: ClassVar[Mapping[str, str]] = {}
 
+    @property
+    def is_of_pit(self) -> bool:
+        """Whether all that it sees of a target is its PIT."""
+        return False
+
     def judged(self, a: Sample) -> Sample:
         """What is compared and judged of one sample, by default what it is."""
         return a
@@ -182,6 +187,10 @@ class PITResidual(TargetResidual):
     """phibar(y | p), the means of functions of U = F_p(y): its mean is 0."""
 
     feature: UnitFeature
+
+    @property
+    def is_of_pit(self) -> bool:
+        return self.feature.is_of_pit
 
     def judged(self, a: Sample) -> Sample:
         return judged(a)
@@ -314,7 +323,7 @@ class SumOfTerms:
     @property
     def is_of_pit(self) -> bool:
         """Whether all that it sees of a target is its PIT."""
-        return all(isinstance(term.residual, PITResidual) for term in self.terms)
+        return all(term.residual.is_of_pit for term in self.terms)
 
 
 @struct

@@ -8,7 +8,7 @@ from calibjax.distributions import _normal_expectations, _univariate_expectation
 from calibjax.distributions._categorical import LEAST_OF_CLASS, Bernoulli, Categorical, Ordinal
 from calibjax.distributions._conversion import as_predictions, is_foreign
 from calibjax.distributions._counts import Counts
-from calibjax.distributions._empirical import Empirical
+from calibjax.distributions._empirical import Empirical, half_mean_difference
 from calibjax.distributions._normal import Normal
 from calibjax.distributions._quantiles import Quantiles
 from calibjax.distributions._recalibrated import Recalibrated

@@ -1,6 +1,7 @@
 """Predictions given by samples: ensemble forecasts, Monte Carlo dropout, any other draws."""
 
 import dataclasses
+import functools
 from typing import Self
 
 import jax
@@ -30,6 +31,7 @@ from calibjax._numbers import (
     interval,
     probability_vectors,
     root_mean_square,
+    safe_sqrt,
     with_levels,
 )
 from calibjax.expectations import sums_over_atoms
@@ -369,15 +371,22 @@ class Empirical(Distribution):
         return _Pool(_sorted(pool, exists), where=in_order), targets
 
     @property
+    def is_exchangeable(self) -> bool:
+        return self.weights is None
+
+    @property
     def has_unit_box(self) -> bool:
         """Only of samples without weights the target is exchangeable for one of them."""
-        return self._has_vectors() and self.weights is None
+        return self._has_vectors() and self.is_exchangeable
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The ranks of the coordinates among those of the samples, which the target is among."""
         p, targets = widened(self.exchangeable_pool(targets))
         boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None], p.exists())
         return jax.tree.map(lambda x: x[:, 0], boxes)
+
+    def standard_scores(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return jax.vmap(_standard_scores)(*widened(self.exchangeable_pool(targets)))
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         if not self.split:
@@ -410,6 +419,13 @@ class _Pool(Empirical):
 
     def exchangeable_pool(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         return self, targets
+
+    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """By a search, as the values are in order; comparisons with all of many take long."""
+        self._check_numbers("cdf")
+        p, targets = widened((self, targets))
+        of_row = functools.partial(_ranks_in, is_pool=True)
+        return jax.vmap(of_row)(p.samples, targets, p._relative_weights() > 0)[:2]
 
     def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None]:
         samples, exists = widened(self.samples), self.exists()
@@ -450,14 +466,35 @@ def _ranks_among(
 
     Only samples that exist count, ``[S]``.
     """
+    return jax.vmap(lambda x, y: _ranks_in(x, y, exists), 1, 1)(samples, points)
 
-    def of_coordinate(samples: jax.Array, points: jax.Array) -> UnitInterval:
-        ordered = jnp.sort(samples if exists is None else jnp.where(exists, samples, jnp.inf))
-        size = ordered.size if exists is None else jnp.sum(exists, dtype=ordered.dtype)
-        ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
-        return interval(*(x.astype(ordered.dtype) / size for x in ends))
 
-    return jax.vmap(of_coordinate, 1, 1)(samples, points)
+def _ranks_in(
+    samples: jax.Array, points: jax.Array, exists: jax.Array | None, is_pool: bool = False
+) -> UnitInterval:
+    """The same among samples ``[S]`` for points of any shape; those of a pool are in order."""
+    samples = samples if exists is None else jnp.where(exists, samples, jnp.inf)
+    ordered = samples if is_pool else jnp.sort(samples)
+    size = ordered.size if exists is None else jnp.sum(exists, dtype=ordered.dtype)
+    ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
+    return interval(*(x.astype(ordered.dtype) / size for x in ends))
+
+
+def _standard_scores(p: Empirical, y: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """z of y, and of the samples ``[S, …]`` of *one* prediction with their probabilities.
+
+    Differences to the first sample, in units of the largest, keep the digits of samples that are
+    nearly equal, and are 0 if they are equal.
+    """
+    probabilities, x, y = p.probabilities(), p.samples - p.samples[:1], y - p.samples[0]
+    largest = jnp.max(jnp.abs(x), axis=0)
+    unit = jnp.where(largest > 0, largest, 1.0)
+    x, y = x / unit[None], y / unit
+    mean = jnp.tensordot(probabilities, x, axes=1)
+    x, y = x - mean[None], y - mean
+    deviation = safe_sqrt(jnp.tensordot(probabilities, jnp.square(x), axes=1))
+    safe = jnp.where(largest > 0, deviation, 1.0)
+    return y / safe, x / safe[None], probabilities
 
 
 def _sorted(samples: jax.Array, exists: jax.Array | None = None) -> jax.Array:

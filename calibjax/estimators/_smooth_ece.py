@@ -30,7 +30,7 @@ from jax.typing import ArrayLike
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import rows_of
 from calibjax._data import Data, Distribution, clean, padded
-from calibjax._numbers import absolute
+from calibjax._numbers import absolute, x_where
 from calibjax.estimators._top_label import binary_as_data
 
 _BISECTIONS = 10
@@ -107,7 +107,7 @@ def _smooth_ece(data: Data) -> jax.Array:
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))
     error = smooth_error((forecasts, residuals, weights), _sums)
     # Weights of invalid data are NaN.
-    return jnp.where(jnp.sum(weights) > 0, error, jnp.nan)
+    return x_where(jnp.sum(weights) > 0, error, jnp.nan)
 
 
 #: Forecasts, residuals and weights, ``[n]`` each.
@@ -170,7 +170,8 @@ def _sums_over_nodes(rows: _Rows, cells: jax.Array, sums: _Sums) -> jax.Array:
     values = jnp.stack([residuals, weights], axis=1)
     shares = jnp.concatenate([(1 - right)[:, None] * values, right[:, None] * values], axis=1)
     of_cells = sums(shares, cell)
-    return of_cells[:, :2] + jnp.pad(of_cells[:-1, 2:], ((1, 0), (0, 0)))
+    zero = jnp.zeros((), of_cells.dtype)
+    return of_cells[:, :2] + lax.pad(of_cells[:, 2:], zero, ((1, -1, 0), (0, 0, 0)))
 
 
 def quick_sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
@@ -219,7 +220,7 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     cell, right = _cell_and_share(position, cells)
     right = right[:, None]
     values = (1 - right) * rows_of(smoothed, cell) + right * rows_of(smoothed, cell + 1)
-    values = jnp.where((number < points)[:, None], values, 0.0)
+    values = x_where((number < points)[:, None], values, 0.0)
     least = points.astype(dtype) * (_LEAST_DENSITY * np.sqrt(2 * np.pi)) * bandwidth
     return jnp.sum(absolute(values[:, 0])) / (jnp.sum(values[:, 1]) + least)
 
@@ -227,8 +228,13 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
 def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """The sums over the kernel at each position of x ``[k, l]`` where it fits in."""
     # A circular convolution goes wrong only where it wraps around, in what is left out.
-    transforms = jnp.fft.rfft(x, _LENGTH) * jnp.fft.rfft(kernel, _LENGTH)[None]
-    return jnp.fft.irfft(transforms, _LENGTH)[:, kernel.size - 1 : x.shape[1]]
+    zero, behind = jnp.zeros((), x.dtype), _LENGTH - np.array([x.shape[1], kernel.size])
+    x_of, kernel_of = (
+        lax.fft(lax.pad(y, zero, ((0, 0, 0), (0, k, 0))), lax.FftType.RFFT, (_LENGTH,))
+        for y, k in zip((x, kernel[None]), behind, strict=True)
+    )
+    product = lax.fft(x_of * kernel_of, lax.FftType.IRFFT, (_LENGTH,))
+    return product[:, kernel.size - 1 : x.shape[1]]
 
 
 def _cell_and_share(position: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -19,6 +19,7 @@ from calibjax._data import (
     parameters,
     valid_rows,
 )
+from calibjax._numbers import x_where
 from calibjax.distributions import Bernoulli
 
 
@@ -175,7 +176,7 @@ def _hits_of_labels(
     valid = valid_rows(predictions)
     chosen = jnp.take_along_axis(probs, labels[:, None], axis=1)[:, 0]
     # `clip` would halve the gradient at exactly 1, which a saturated softmax reaches.
-    chosen = jnp.where(chosen > 1, 1.0, chosen)
+    chosen = x_where(chosen > 1, 1.0, chosen)
     is_hit = (targets.astype(jnp.int32) == labels.astype(jnp.int32)).astype(jnp.int32)
-    confidences = Bernoulli(jnp.where(valid, chosen, -1.0))
-    return {"predictions": confidences, "targets": jnp.where(supported, is_hit, -1)}
+    confidences = Bernoulli(x_where(valid, chosen, -1.0))
+    return {"predictions": confidences, "targets": x_where(supported, is_hit, -1)}

@@ -36,7 +36,7 @@ from calibjax.scores import pit
 # A direction is the error, and not beside it, if without it so much of the SKCE is gone.
 _MAIN_ERROR = 0.5
 # Of two directions, a shift is named unless a temperature explains so much more.
-_AS_GOOD = 0.1
+_AS_GOOD = 0.2
 # So many cells of equally many rows for each class, by its probability; and for numbers, so many
 # bins of the location, and of the spread.
 _CELLS, _BINS = 10, 5

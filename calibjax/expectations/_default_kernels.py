@@ -1,6 +1,8 @@
 """The default kernels of each family: one, and one for each kind and scale of error."""
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -267,12 +269,18 @@ def default_kernels(
     location or, among those of one location, by their spread, both as in `default_kernel`; or it is
     wide, and sees errors of the same sign everywhere.
 
+    For samples (`Empirical`) without weights there are seven, because ranks among few are coarse.
+    With the standard score z = (y - mean) / deviation in the set of the samples and the target, the
+    kernels of location have 0.5 times that of z, too, and those of the spread 1.5 times that of
+    (z^2 - 1) / sqrt(2).  The seventh is the sum of all, and of those that see the shape.
+
     For vectors there are six, each f at 1/4 and 4.  d is the Euclidean distance of the scores of
     `default_kernel`, so that no unit of a coordinate matters.  For normal vectors, and for samples
     (`Empirical`) without weights, they are `VectorPITKernel`: the normal scores z_j of the numbers
     U_1, …, U_d see a wrong location; (z_j^2 - 1) / sqrt(2) and the products z_j z_l see wrong
     spreads and a wrong dependence; and cosines of U_j and the third and fourth polynomial of
-    Hermite in z_j see a wrong shape.  For other families f is made of waves of the standardised
+    Hermite in z_j see a wrong shape.  Of samples standard scores are added, as for numbers, and the
+    sum of all makes five.  For other families f is made of waves of the standardised
     target u = (y - location) / spread, slow ones, which see a wrong location, or fast ones, which
     see a wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where the family has no
     `log_prob`.  Unnormalized predictions with a sampler have two more, the SteinKernels at 1/4 and
@@ -312,7 +320,7 @@ def default_kernels_of(data: Data) -> list[Kernel]:
     if data.predictions.is_ordered:
         kinds = _NEAR_IN_LOCATION, _NEAR_IN_SPREAD, _NEAR_AND_FAR
         of_predictions = rank_score_kernels([(data.predictions, data.where)], *kinds)
-        return _kernels_of_pit(of_predictions, PITKernel)
+        return _kernels_of_pit(of_predictions, PITKernel, data.predictions.is_exchangeable)
     return _kernels_of_standardised_targets(data)
 
 
@@ -354,19 +362,32 @@ _NEAR_IN_LOCATION, _NEAR_IN_SPREAD = ((1.0, 0.0), 0.3), ((0.0, 1.0), 0.3)
 _NEAR_AND_FAR = ((1.0, 0.5), 4.0)
 # Weights of normal scores and of cosines.
 _OF_LOCATION, _OF_SPREAD = np.array([1.0], np.float32), np.array([0.0, 1.0], np.float32)
+# Of standard scores: with more weight for the location, skewed and heavy tails cost power.
+_OF_LOCATION_IN_POOL = np.array([0.5], np.float32)
+_OF_SPREAD_IN_POOL = np.array([0.0, 1.5], np.float32)
 _OF_SHAPE = np.array([0.0, 0.0, 1.0, 1.0], np.float32)
 _OF_CELLS = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0], np.float32)
 
 
 def _kernels_of_pit(
-    of_predictions: list[DistanceKernel], on_pairs: type[PITKernel]
+    of_predictions: list[DistanceKernel], on_pairs: type[PITKernel], is_exchangeable: bool
 ) -> list[Kernel]:
-    """Of each kernel on predictions those that see a wrong location, spread, and shape."""
+    """Of each kernel on predictions those that see a wrong location, spread, and shape.
+
+    Of samples location and spread are seen in units of the pool, too, and the shape by the sum of
+    all kernels: fewer members leave more power to each, and ranks of few samples have little shape.
+    """
     kernels: list[Kernel] = []
+    of_shape: list[Kernel] = []
+    both = (_OF_LOCATION, _OF_LOCATION_IN_POOL), (_OF_SPREAD, _OF_SPREAD_IN_POOL)
     for k in of_predictions:
-        kernels += [on_pairs(k, w, "normal scores") for w in (_OF_LOCATION, _OF_SPREAD)]
-        kernels.append(on_pairs(k, _OF_SHAPE, "normal scores") + on_pairs(k, _OF_CELLS))
-    return kernels
+        for weights, in_pool in both:
+            of_ranks = on_pairs(k, weights, "normal scores")
+            of_pool = on_pairs(k, in_pool, "standard scores")
+            kernels.append(of_ranks + of_pool if is_exchangeable else of_ranks)
+        shape = on_pairs(k, _OF_SHAPE, "normal scores") + on_pairs(k, _OF_CELLS)
+        (of_shape if is_exchangeable else kernels).append(shape)
+    return [*kernels, functools.reduce(operator.add, kernels + of_shape)] if of_shape else kernels
 
 
 def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
@@ -376,7 +397,7 @@ def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
         distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, data, (_MIDDLE, _WIDE))
     if predictions.has_unit_box:
-        return _kernels_of_pit(of_predictions, VectorPITKernel)
+        return _kernels_of_pit(of_predictions, VectorPITKernel, predictions.is_exchangeable)
     features = (
         StandardisedFourierFeatures(_LOCATION),
         StandardisedFourierFeatures(_SHAPE),

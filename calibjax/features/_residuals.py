@@ -22,7 +22,7 @@ from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, batch_of_one, struct, type_name
 from calibjax._data import Distribution
-from calibjax._numbers import UnitInterval, dot, eigh_of_kernel
+from calibjax._numbers import UnitInterval, dot, eigh_of_kernel, x_where
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
@@ -88,7 +88,7 @@ class DrawnPIT(NamedTuple):
             drawn = of_points(*self.drawn)
         if self.hidden is not None:
             of_hidden = of_intervals(self.hidden.interval)[:, None]
-            drawn = jnp.where(self.hidden.contains[..., None], of_hidden, drawn)
+            drawn = x_where(self.hidden.contains[..., None], of_hidden, drawn)
         return jnp.concatenate([observed, drawn], axis=1)
 
 
@@ -176,7 +176,7 @@ class LabelFeature:
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
             probabilities = p.label_probabilities()
             # A feature such as log p(y) may be infinite at labels that never occur.
-            possible = jnp.where(probabilities[:, None] > 0, table, 0.0)
+            possible = x_where(probabilities[:, None] > 0, table, 0.0)
             return _difference(table[labels], dot(probabilities, possible))
 
         return jax.vmap(residuals_of_row)(predictions, targets)
@@ -246,7 +246,7 @@ def _difference(values: jax.Array, mean: jax.Array) -> jax.Array:
     """f - E f for values ``[D, M]``, and 0 where it is below its rounding error."""
     residuals = values - mean[None]
     rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.abs(values)
-    return jnp.where(jnp.abs(residuals) <= rounding, 0.0, residuals)
+    return x_where(jnp.abs(residuals) <= rounding, 0.0, residuals)
 
 
 def _sums_of_many_classes(

@@ -82,8 +82,11 @@ def table_of_arrays(**arrays: Any) -> Table:
 
 def _columns_of_frame(frame: Any) -> dict[str, Any]:
     """The columns of a frame of any library, and the levels of an index that have names."""
-    import narwhals as nw
-
+    try:
+        import narwhals as nw
+    except ModuleNotFoundError:
+        words = "data: a frame needs narwhals: pip install 'calibjax[frames]'"
+        raise ModuleNotFoundError(words, name="narwhals") from None
     try:
         names = nw.from_native(frame, eager_only=True).columns
     except TypeError:

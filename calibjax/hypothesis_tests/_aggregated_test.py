@@ -1,6 +1,7 @@
 """The exact tests: with default choices, and with several kernels."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -23,6 +24,7 @@ from calibjax._data import (
     known_point,
     padded,
 )
+from calibjax._numbers import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels_of, judging_kernels
 from calibjax.features import residual_feature, residual_sums
@@ -291,7 +293,7 @@ def _test_of_kernels(
     )
 
 
-@on_devices
+@functools.partial(on_devices, simple_loops=True)
 def _aggregated_skce_test(
     axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, sampler: NullSampler
 ) -> CalibrationTestResult:
@@ -302,7 +304,7 @@ def _aggregated_skce_test(
     n, of_squares, n_rows = all_sum(jnp.stack([jnp.sum(x, where=counted) for x in sums]), axis)
     values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis, sampler)
     # All weights are NaN if a row is invalid, and so are all numbers.
-    values = jnp.where(n_rows >= 2, values, jnp.nan)
+    values = x_where(n_rows >= 2, values, jnp.nan)
     found, observed = aggregate(values, terms.families), values[:, 0]
     # The diagonals of the model's draws have the mean of their sums, in which pairs cancel.
     expected = jnp.mean(values[:, 1:], axis=1)
@@ -310,7 +312,7 @@ def _aggregated_skce_test(
     biased = unit * observed
     if sampler.redraws:
         estimates = (observed - diagonals) / (jnp.square(n) - of_squares)
-        excess = jnp.maximum(diagonals / jnp.where(expected == 0, 1.0, expected), 1.0)
+        excess = jnp.maximum(diagonals / x_where(expected == 0, 1.0, expected), 1.0)
     else:
         # Under H0 the pairs of rows that depend on each other have a mean that is not 0.  The data
         # sets vary as the observed data do.

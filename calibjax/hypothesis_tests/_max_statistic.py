@@ -42,7 +42,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.struct import indexed, struct
+from calibjax._base.struct import indexed, rows_of, struct
+from calibjax._numbers import x_where
 from calibjax.resampling import (
     counted_pvalue,
     normal_quantile,
@@ -138,7 +139,7 @@ class SimultaneousErrors:
     def of(self, kernel: jax.Array) -> "SimultaneousErrors":
         """The thresholds of one kernel."""
         parts = self.own, self.of_family, self.rounding, self.factor
-        return SimultaneousErrors(self.draws[0], *indexed(parts, kernel))
+        return SimultaneousErrors(self.draws[0], *jax.tree.map(lambda x: rows_of(x, kernel), parts))
 
 
 def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
@@ -154,13 +155,13 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
     deviation = jnp.sqrt(jnp.mean(jnp.square(values - mean), axis=1, keepdims=True))
     # A kernel whose numbers differ by little more than rounding errors says nothing.
     constant = deviation <= 2 * rounding
-    safe = jnp.where(constant, 1.0, deviation)
-    standardised = jnp.where(constant, 0.0, values - mean) / safe
-    own = Scale(mean, jnp.where(constant, 0.0, deviation), _skewness(standardised))
+    safe = x_where(constant, 1.0, deviation)
+    standardised = x_where(constant, 0.0, values - mean) / safe
+    own = Scale(mean, x_where(constant, 0.0, deviation), _skewness(standardised))
 
     def score(x: jax.Array) -> jax.Array:
         # If all kernels say nothing, all draws are equal.
-        return jnp.where(constant, jnp.where(jnp.all(constant), 0.0, -jnp.inf), own.score(x))
+        return x_where(constant, jnp.where(jnp.all(constant), 0.0, -jnp.inf), own.score(x))
 
     scores = score(standardised)
     # Data that are equal up to rounding have a z not less than this for the same kernel.
@@ -191,7 +192,7 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
 
 def _skewness(standardised: jax.Array) -> jax.Array:
     skewness = jnp.mean(standardised**3, axis=1, keepdims=True)
-    return jnp.clip(skewness, _LEAST_SKEWNESS, _LARGEST_SKEWNESS)
+    return jnp.minimum(jnp.maximum(skewness, _LEAST_SKEWNESS), _LARGEST_SKEWNESS)
 
 
 def _scale_of_families(scores: jax.Array, families: tuple[int, ...]) -> Scale:
@@ -202,14 +203,14 @@ def _scale_of_families(scores: jax.Array, families: tuple[int, ...]) -> Scale:
     numbers = np.array(families, np.int32)
     largest = jax.ops.segment_max(scores, numbers, int(numbers.max()) + 1)
     # Where all kernels of a family say nothing, all are -infinity.
-    largest = jnp.where(jnp.isneginf(largest), 0.0, largest)
+    largest = x_where(jnp.isneginf(largest), 0.0, largest)
     mean = jnp.mean(largest, axis=1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(largest - mean), axis=1, keepdims=True))
-    deviation = jnp.where(deviation > 0, deviation, 1.0)
+    deviation = x_where(deviation > 0, deviation, 1.0)
     skewness = _skewness((largest - mean) / deviation)
     return Scale(mean[numbers], deviation[numbers], skewness[numbers])
 
 
 def _in_family(scale: Scale, z: jax.Array) -> jax.Array:
     transformed = scale.score((z - scale.mean) / scale.deviation)
-    return jnp.where(jnp.isneginf(z), -jnp.inf, transformed)
+    return x_where(jnp.isneginf(z), -jnp.inf, transformed)

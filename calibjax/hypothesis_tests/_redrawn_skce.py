@@ -34,7 +34,7 @@ from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, global
 from calibjax._base.struct import PyTree, indexed, is_traced, static, struct
 from calibjax._data import Between, Data, in_dtype, kept_first
 from calibjax._numbers import dot
-from calibjax.discrepancy import JointResidual, PITResidual, SumOfTerms, TargetResidual
+from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
 from calibjax.expectations import prediction_coordinates
 from calibjax.features import (
     Arguments,
@@ -196,11 +196,12 @@ def with_columns(
 ) -> KernelTerms:
     """The terms of more kernels: those of columns, each with the feature of each judging kernel.
 
-    The judging kernels are among those that `terms` are of.
+    The judging kernels are among those that `terms` are of.  Of several features of one, such as
+    ranks and standard scores of samples, the first one counts.
     """
     families, groups = [0] * terms.n_kernels, []
     for kernel in judging:
-        (term,) = kernel.terms
+        term, *_ = kernel.terms
         source = _index(terms.sources, term.residual)
         groups.append(ColumnGroup(columns, len(families), len(terms.bases), source))
         families += columns.families
@@ -297,7 +298,7 @@ def redrawn_skce(
         bases.append(column_features(kernels_of_columns, columns, data.weights, axis))
 
     by_pit = data.predictions.is_ordered
-    by_pit &= all(isinstance(source, PITResidual) for source in terms.sources)
+    by_pit &= all(source.is_of_pit for source in terms.sources)
     multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
     sets = sampler.data_sets(draw_key, multiplier_key, data, numbers, axis, by_pit)
     one = indexed(data.samples, 0)
@@ -555,8 +556,8 @@ def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
             found = jnp.zeros(n_kernels, g.dtype)
             for start, end in itertools.pairwise(ends):
                 products = dot(g[start:end], g[:end].T)
-                twice = jnp.where(jnp.arange(end) < start, 2 * products, products)
-                found += jnp.sum(matrices[:, start:end, :end] * twice, axis=(1, 2))
+                twice = jnp.where((jnp.arange(end) < start)[None], 2 * products, products)
+                found += jnp.sum(matrices[:, start:end, :end] * twice[None], axis=(1, 2))
             return found
 
         return lax.map(of_set, jnp.arange(sums.shape[1], dtype=jnp.int32)).T

@@ -328,7 +328,7 @@ def temperature_of_errors(
     row = regularly_spaced(n_all, size)
     chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
     # A number beyond the last row chooses no row; a copy of the first row, of weight 0, fills it.
-    chosen = jax.tree.map(lambda x: jnp.where(_along(row < n_all, x), x, x[:1]), chosen)
+    chosen = jax.tree.map(lambda x: x_where(_along(row < n_all, x), x, x[:1]), chosen)
     excess = jnp.asarray(np.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES), dtype)
     weights = lax.stop_gradient(weights)
     n, squares = jnp.sum(weights), jnp.sum(jnp.square(weights))
@@ -337,7 +337,7 @@ def temperature_of_errors(
     levels = jnp.stack([estimate, *interval]).astype(dtype)
     found = 1 + _excess_that_shows(levels, shown, excess)
     # All weights are NaN if a row is invalid; nothing is known of fewer than two rows.
-    found = jnp.where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
+    found = x_where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
     ratio = None
     if chosen.target_kind == "real":
         ratio = deviation_ratio(Data.unchecked(chosen, where=weights > 0), found[0])
@@ -376,8 +376,8 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
 def deviation_ratio(data: Data, temperature: jax.Array) -> jax.Array:
     """The median of spread(p) / spread(temper(p, T)) over all kept rows and coordinates."""
     predictions, is_finite = data.predictions, jnp.isfinite(temperature)
-    tempered = predictions.tempered(jnp.where(is_finite, temperature, 1.0))
+    tempered = predictions.tempered(x_where(is_finite, temperature, 1.0))
     ratios = predictions.spread() / tempered.spread()
     kept = jnp.ones(len(predictions), bool) if data.where is None else data.where
-    ratio = jnp.nanmedian(jnp.where(_along(kept, ratios), ratios, jnp.nan))
-    return jnp.where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))
+    ratio = jnp.nanmedian(x_where(_along(kept, ratios), ratios, jnp.nan))
+    return x_where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))

@@ -103,7 +103,7 @@ from calibjax._data import (
     padded,
 )
 from calibjax._loops import row_at
-from calibjax._numbers import diagonal_of, dot
+from calibjax._numbers import diagonal_of, dot, x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
@@ -155,7 +155,7 @@ class NormInterval:
     def __call__(self, level: jax.Array) -> ConfidenceInterval:
         low, high = norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))
         if self.null is not None:
-            low = jnp.where(self.biased <= self.null.quantile(level), 0.0, low)
+            low = x_where(self.biased <= self.null.quantile(level), 0.0, low)
         return ConfidenceInterval(low, high)
 
 
@@ -163,8 +163,8 @@ def norm_interval(biased: jax.Array, squared_radius: jax.Array) -> ConfidenceInt
     """[max(0, |w_n| - r)^2, (|w_n| + r)^2] from |w_n|^2 and r^2."""
     norm, radius = (jnp.sqrt(jnp.maximum(x, 0.0)) for x in (biased, squared_radius))
     # A number that is larger by rounding alone is not above 0.
-    low = jnp.where(biased > squared_radius, jnp.square(norm - radius), 0.0)
-    low = jnp.where(jnp.isnan(norm + radius), jnp.nan, low)
+    low = x_where(biased > squared_radius, jnp.square(norm - radius), 0.0)
+    low = x_where(jnp.isnan(norm + radius), jnp.nan, low)
     return ConfidenceInterval(low, jnp.square(norm + radius))
 
 
@@ -273,10 +273,10 @@ def largest_variance(
     their first `n_kept` rows count on this device, and `n_rows` on all devices.
     """
     size = min(_MATRIX_ROWS, data.n * axis_size(axis))
-    count = jnp.clip(n_rows, 1, size)
+    count = jnp.minimum(jnp.maximum(n_rows, 1), size)
     is_row = jnp.arange(size, dtype=jnp.int32) < count
     # What does not count is a valid row too: of one that is 0, h may be NaN.
-    index = jnp.where(is_row, evenly_spaced(n_rows, count, size), 0)
+    index = x_where(is_row, evenly_spaced(n_rows, count, size), 0)
     samples = rows_at(data.samples, n_kept, index, axis)
     weights, count = is_row.astype(data.weights.dtype), count.astype(data.weights.dtype)
     rows = prepared(kernel, samples, None)
@@ -295,7 +295,7 @@ def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
 
     def normalised(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
         norm = jnp.sqrt(jnp.sum(jnp.square(vector)))
-        return vector / jnp.where(norm == 0, 1.0, norm), norm
+        return vector / x_where(norm == 0, 1.0, norm), norm
 
     def step(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         return normalised(dot(matrix, state[0]))
@@ -320,7 +320,7 @@ def variance_under_model(
         batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
         targets = draw_targets(key, batch, rows, jnp.int32(0))[0].astype(data.targets.dtype)
         values = jax.vmap(lambda y: h_with_itself(kernel, (prediction, y)))(targets)
-        return jnp.mean(values), jnp.var(values)
+        return _mean_and_variance(values)
 
     moments = lax.map(mean_and_variance, (data.predictions, numbers), batch_size=_ROWS)
     squares = jnp.square(data.weights)
@@ -329,13 +329,18 @@ def variance_under_model(
     return mean / n, jnp.sqrt(variance) / n
 
 
+def _mean_and_variance(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    mean = jnp.mean(x)
+    return mean, jnp.mean(jnp.square(x - mean))
+
+
 def missing_variance(expected: jax.Array, chance: jax.Array, observed: jax.Array) -> jax.Array:
     """By how much data vary less than the model expects, as far as events are rare.
 
     `chance` is the standard error of the observed variance under the model.
     """
-    missing = jnp.clip(expected - observed, 0.0, _CHANCE * chance)
-    events = jnp.square(expected / jnp.where(chance == 0, 1.0, chance))
+    missing = jnp.minimum(jnp.maximum(expected - observed, 0.0), _CHANCE * chance)
+    events = jnp.square(expected / x_where(chance == 0, 1.0, chance))
     return missing * _FEW / jnp.maximum(events, _FEW)
 
 
@@ -442,8 +447,8 @@ def skce_and_interval(
         h, data, sums = h_and_dependent_sums(axis, (key, kernel), data, n_resamples)
         unbiased, biased = sums.estimate, sums.biased
         errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
-        variance = jnp.var(sums.errors)
-        largest = jnp.minimum(jnp.mean(sums.errors), jnp.sqrt(variance / 2))
+        mean, variance = _mean_and_variance(sums.errors)
+        largest = jnp.minimum(mean, jnp.sqrt(variance / 2))
         squares = all_sum(jnp.sum(jnp.square(data.weights)), axis)
         n, observed = jnp.square(h.count()) / squares, h.trace() / squares - unbiased
     else:
@@ -452,7 +457,8 @@ def skce_and_interval(
         draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
         n, unbiased = h.count(), h.unbiased(row_sums)
         biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
-        errors, variance = resampled_errors(draws, n, biased, unbiased), jnp.var(draws)
+        errors = resampled_errors(draws, n, biased, unbiased)
+        variance = _mean_and_variance(draws)[1]
         _, n_rows = global_offset(n_kept, axis)
         largest = largest_variance(h.kernel, data, n_kept, n_rows, axis) / n
         observed = n * (biased - unbiased)
@@ -468,7 +474,7 @@ def skce_and_interval(
     squared_radius = jnp.maximum(errors.quantile(level), jnp.square(z) * missing)
     low, high = norm_interval(biased, squared_radius)
     if null is not None:
-        low = jnp.where(biased <= null.quantile(level), 0.0, low)
+        low = x_where(biased <= null.quantile(level), 0.0, low)
     variance = variance + 2 * jnp.square(missing)
     interval = ConfidenceInterval(low, high)
     return unbiased, with_score_end(interval, unbiased, largest + missing, variance, z)

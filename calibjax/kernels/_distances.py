@@ -31,6 +31,7 @@ from calibjax._numbers import (
     power_of_two,
     safe_sqrt,
     valid_or_nan,
+    x_where,
 )
 from calibjax.kernels._base import KernelLike, check_final, hold_functions, pairwise, vmap_pairs
 
@@ -224,7 +225,7 @@ def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
     largest = []
     for x, y in zip(xs, ys, strict=True):
         size = jnp.abs(x - y)
-        largest.append(jnp.max(jnp.where(jnp.isfinite(size), size, 0.0), initial=0.0))
+        largest.append(jnp.max(x_where(jnp.isfinite(size), size, 0.0), initial=0.0))
     return functools.reduce(jnp.maximum, largest)
 
 

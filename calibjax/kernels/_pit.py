@@ -28,6 +28,14 @@ polynomials He_1 = z, He_2 = z^2 - 1, …, which have mean 0 and variance 1 for 
 derivative of f(z) He_{k-1}(z), with the normal density f, is -f(z) He_k(z), so that
 
     int_a^b He_k(z(u)) du = f(z_a) He_{k-1}(z_a) - f(z_b) He_{k-1}(z_b).
+
+**Standard scores.**  Of few samples the rank of a target is coarse.  If the target is as good as
+one of S samples, any of all S + 1 values may be the target, and every function of a value and of
+their set, less its mean over the set, has the mean 0: He_k(z) with
+
+    z = (y - mean) / deviation,    |z| <= sqrt(S),
+
+of the set.  z and z^2 - 1 have the mean 0 as they are.
 """
 
 import math
@@ -142,11 +150,13 @@ def _normalised(values: list[jax.Array], orders: Orders) -> jax.Array:
 
 _OF_INTERVALS = {"cosines": mean_cosines, "normal scores": mean_hermite}
 _OF_POINTS = {"cosines": cosines, "normal scores": hermite}
+_STANDARD = "standard scores"
 # 1 / (pi k)^2 for k = 1 … 16: what is left of Cramér and von Mises' sum of 1/6 is 4 %.  Of normal
 # scores, location and spread.
 _USUAL_WEIGHTS = {
     "cosines": tuple(1 / (math.pi * k) ** 2 for k in range(1, 17)),
     "normal scores": (1.0, 1.0),
+    _STANDARD: (1.0, 1.0),
 }
 
 
@@ -185,7 +195,10 @@ class PITKernel(Kernel):
             He_k(z) / sqrt(k!) of the normal score z of u: z sees the location, and
             (z^2 - 1) / sqrt(2) sees the spread best, but they grow with the tail: where the
             probability of the target and all beyond it is at most 2^-100 = 8e-31, |z| is 11.5 and
-            has the derivative 0, and nowhere it is above 11.6: no row outweighs a batch.
+            has the derivative 0, and nowhere it is above 11.6: no row outweighs a batch.  Of
+            samples also "standard scores", He_k(z) / sqrt(k!) of z = (y - mean) / deviation of the
+            S samples and the target, less the mean over all of them: few samples show more in their
+            own units than by ranks, and not only monotone changes of the targets matter.
 
     Raises:
         TypeError: at its use, predictions of vectors or without a cdf.
@@ -218,7 +231,7 @@ class PITKernel(Kernel):
 
     def _complete(self) -> None:
         super()._complete()
-        check_choice("features", self.features, tuple(_OF_POINTS))
+        check_choice("features", self.features, tuple(_USUAL_WEIGHTS))
         if self.weights is not None and (np.ndim(self.weights) != 1 or np.size(self.weights) == 0):
             raise ValueError(
                 "weights of PITKernel must be a vector of at least one number, got shape "
@@ -246,7 +259,13 @@ class PITKernel(Kernel):
             weights = on_host(weights)
             orders = [k for k in orders if weights[k - 1] != 0] or [1]
             weights = weights[np.array(orders) - 1]
-        return UnitFeature(weights, self.features, tuple(orders))
+        kind = self._kinds[self.features == _STANDARD]
+        return kind(weights, self.features, tuple(orders))
+
+    @property
+    def _kinds(self) -> tuple[type["UnitFeature"], type["UnitFeature"]]:
+        """The classes of features of the unit line, and of standard scores."""
+        return UnitFeature, StandardFeature
 
 
 @struct
@@ -262,6 +281,9 @@ class UnitFeature:
     weights: jax.Array | np.ndarray
     features: str = static()
     orders: tuple[int, ...] = static()
+
+    #: Whether the PIT of a target is all that counts.
+    is_of_pit = True
 
     def __call__(self, p: Distribution, y: PyTree) -> jax.Array:
         """The feature of one prediction and one target, ``[K]``."""
@@ -292,6 +314,39 @@ class UnitFeature:
     def valid_weights(self) -> jax.Array:
         """The weights ``[K]``, NaN where they are invalid."""
         return valid_or_nan(NONNEGATIVE, self.weights, "weights of PITKernel")
+
+
+@struct
+class StandardFeature(UnitFeature):
+    """sqrt(a_k) He_k(z) / sqrt(k!) of standard scores, less the mean over all that have one.
+
+    Of vectors there are those of d coordinates, and sqrt(a_2) times the products of two z.
+    """
+
+    is_of_pit = False
+
+    def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
+        """The features of n rows, ``[n, M]``."""
+        z, of_pool, probabilities = predictions.standard_scores(targets)
+        n, n_samples = probabilities.shape
+        values = self._of_coordinates(of_pool.reshape(n, n_samples, -1))
+        mean = jnp.sum(probabilities[..., None] * values, axis=1)
+        return self._of_coordinates(z.reshape(n, -1)) - mean
+
+    def _of_coordinates(self, z: jax.Array) -> jax.Array:
+        """The functions of z ``[…, d]``, ``[…, M]``."""
+        weights = self.valid_weights()
+        values = _scaled(weights, _hermite(z, self.orders)).reshape(*z.shape[:-1], -1)
+        if 2 not in self.orders or z.shape[-1] == 1:
+            return values
+        of_products = jnp.sqrt(weights[self.orders.index(2)].astype(z.dtype))
+        return jnp.concatenate([values, of_products * _products(z)], axis=-1)
+
+
+def _products(x: jax.Array) -> jax.Array:
+    """Each coordinate ``[…, d]`` times each later one, behind the axes of x."""
+    of_one, of_other = np.triu_indices(x.shape[-1], 1)
+    return x[..., of_one] * x[..., of_other]
 
 
 def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
@@ -388,9 +443,9 @@ class VectorPITKernel(PITKernel):
         """Not known: it depends on the number of coordinates."""
         return Kernel.upper_bound(self)
 
-    def unit_feature(self) -> "VectorFeatures":
-        of_numbers = super().unit_feature()
-        return VectorFeatures(of_numbers.weights, of_numbers.features, of_numbers.orders)
+    @property
+    def _kinds(self) -> tuple[type[UnitFeature], type[UnitFeature]]:
+        return VectorFeatures, StandardFeature
 
 
 @struct
@@ -419,6 +474,4 @@ class VectorFeatures(UnitFeature):
 
     def _products(self, box: UnitInterval) -> jax.Array:
         """phi_1 of each coordinate times phi_1 of each later one, behind the axes of the box."""
-        first = self.unscaled(box, (1,))[..., 0]
-        of_one, of_other = np.triu_indices(first.shape[-1], 1)
-        return first[..., of_one] * first[..., of_other]
+        return _products(self.unscaled(box, (1,))[..., 0])

@@ -65,26 +65,26 @@ class DistanceKernel(Kernel):
     inner_functions = {"distance": "a distance"}
 
     def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
-        norm = self.distance
+        norm, scale = self.distance, self.scalar_lengthscale()
         if not isinstance(norm, NormDistance):
-            return self._from_distance(kernel_value(norm, p, q), self.scalar_lengthscale())
+            return self._from_distance(kernel_value(norm, p, q), scale)
         both = norm.coordinates_of_pair(p, q)
         if both is None:
-            return self._from_square(norm.squared(p, q))
-        unit = self._unit(both)
-        return self._from_square(norm.squared_norm(*in_units(unit, both)), unit)
+            return self._from_square(norm.squared(p, q), scale)
+        unit = _unit(scale, both)
+        return self._from_square(norm.squared_norm(*in_units(unit, both)), scale, unit)
 
     def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
-        norm = self.distance
+        norm, scale = self.distance, self.scalar_lengthscale()
         # The square of a norm is smooth at 0, where the norm is not.
         if not isinstance(norm, NormDistance):
-            return self._from_distance(pairwise(norm, ps, qs), self.scalar_lengthscale())
+            return self._from_distance(pairwise(norm, ps, qs), scale)
         both = norm.coordinates_of_batches(ps, qs)
         if both is None:
-            return self._from_square(norm.pairwise_squared(ps, qs))
-        unit = self._unit(both)
-        return self._from_square(norm.tile(*in_units(unit, both)), unit)
+            return self._from_square(norm.pairwise_squared(ps, qs), scale)
+        unit = _unit(scale, both)
+        return self._from_square(norm.tile(*in_units(unit, both)), scale, unit)
 
     def upper_bound(self) -> float:
         """1."""
@@ -106,13 +106,10 @@ class DistanceKernel(Kernel):
             )
         return valid_or_nan(POSITIVE, self.lengthscale, "lengthscale of DistanceKernel")
 
-    def _unit(self, both: tuple[Coordinates, Coordinates]) -> jax.Array:
-        """What coordinates are divided by before they are squared: a power of 2 near l."""
-        return power_of_two(self.scalar_lengthscale().astype(both[0][0].dtype))
-
-    def _from_square(self, squared: jax.Array, unit: jax.Array | None = None) -> jax.Array:
+    def _from_square(
+        self, squared: jax.Array, scale: jax.Array, unit: jax.Array | None = None
+    ) -> jax.Array:
         """The kernel, from the squared distance in units of `unit`."""
-        scale = self.scalar_lengthscale()
         if unit is None:
             scale, unit = _squarable(scale), jnp.ones((), squared.dtype)
         if self.exponent == 2:
@@ -128,6 +125,11 @@ class DistanceKernel(Kernel):
         at_zero = ratio == 0
         power = jnp.where(at_zero, jnp.finfo(ratio.dtype).tiny, ratio) ** self.exponent
         return _exp_of_minus(jnp.where(at_zero, 0.0, power))
+
+
+def _unit(scale: jax.Array, both: tuple[Coordinates, Coordinates]) -> jax.Array:
+    """What coordinates are divided by before they are squared: a power of 2 near l."""
+    return power_of_two(scale.astype(both[0][0].dtype))
 
 
 def embedded_rows(kernel: KernelLike, predictions: Distribution) -> PyTree:

@@ -10,7 +10,7 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_of, all_sum, as_varying
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data import Data, in_dtype
-from calibjax._numbers import compensated_add, dot, pairs_weight
+from calibjax._numbers import compensated_add, dot, pairs_weight, x_where
 from calibjax._pairwise import Tile, Trees, cut, pad, ring, ring_sum, tile_sizes, tile_values
 from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.kernels import is_symmetric, users_functions
@@ -253,7 +253,7 @@ class TiledH(DiscrepancyMatrix):
     def off_diagonal(self, left: Rows, right: Rows, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
         values = tile_values(self.tile, self.kernel, left[0], right[0])
-        return jnp.where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
+        return x_where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
 
 
 def in_tiles(
@@ -280,7 +280,7 @@ def poisoned_unless_symmetric(kernel: SumOfTerms, data: Data) -> Data:
     for term in kernel.terms:
         if users_functions(term):
             symmetric = is_symmetric(term, *data.samples)
-            data = data.replace(weights=jnp.where(symmetric, data.weights, jnp.nan))
+            data = data.replace(weights=x_where(symmetric, data.weights, jnp.nan))
     return data
 
 
@@ -317,7 +317,7 @@ def related_sums(h: TiledH, data: Data) -> tuple[jax.Array, jax.Array]:
         is_pair = ~(jnp.eye(h.tile_rows, dtype=bool) & same) & related(left_units, right_units)
 
         def total(values: jax.Array) -> jax.Array:
-            return dot(left[1], dot(jnp.where(is_pair, values, 0.0), right[1]))
+            return dot(left[1], dot(x_where(is_pair, values, 0.0), right[1]))
 
         sums = jnp.stack([total(values), total(jnp.ones_like(values))])
         return 2 * factor * sums, ([], [], [])

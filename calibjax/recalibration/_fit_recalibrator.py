@@ -21,10 +21,16 @@ from calibjax._data import (
     as_data,
     padded,
 )
-from calibjax.distributions import Counts
+from calibjax.distributions import Counts, Empirical
 from calibjax.recalibration._cross_validation import counted, in_words, mixture_weights, parts_of
 from calibjax.recalibration._fit_groups import FittedGroups, fit_groups, fit_pit_map_groups
 from calibjax.recalibration._label_curves import fit_beta, fit_isotonic, fit_spline, fit_venn_abers
+from calibjax.recalibration._member_by_member import (
+    MemberRows,
+    fit_members,
+    one_after_another,
+    parts_of_members,
+)
 from calibjax.recalibration._pit_map import (
     ConditionalPITMap,
     PITMap,
@@ -241,8 +247,9 @@ def fit_numbers(
     whole = padded(data)
     _check_complete(whole, kept)
     names, columns = read_covariates(covariates, data.n, kept)
+    of_members = isinstance(predictions, Empirical) and (is_conditional or method == "shift_scale")
     part = None
-    if is_conditional or groups is not None:
+    if is_conditional or of_members or groups is not None:
         part = parts_of(data, kept, in_order, _N_PARTS)
     of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
@@ -258,20 +265,31 @@ def fit_numbers(
         fitted = fit_conformal(data, levels, kept)
     else:
         n = int(kept.sum())
-        # Neighbours in the order of the rows may be alike.
-        by_rows = np.arange(n) * min(_N_PARTS, n) // n
-        rows = _pit_map_rows(whole, method, kept, counts, by_rows if part is None else part)
+        if part is None:
+            # Neighbours in the order of the rows may be alike.
+            part = np.arange(n) * min(_N_PARTS, n) // n
+        if of_members:
+            known = (_known(x, kept) for x in (*parts_of_members(whole.predictions), whole.targets))
+            members = fit_members(MemberRows(*(*known, counts, part)), method)
+            for step in members[1].steps:
+                whole = whole.replace(predictions=step(whole.predictions))
+            method = "nothing" if method == "shift_scale" else method
+        rows = _pit_map_rows(whole, method, kept, counts, part)
         if rows.distances is not None:
             is_hidden = isinstance(targets, Between)
             score = "CRPS with censored targets filled in" if is_hidden else "CRPS"
-        if is_conditional:
+        # Of members it makes spreads alike, which CRPS likes and ranks do not.
+        if is_conditional and not (of_members and method == "auto" and columns is None):
             features = _known(median_and_spread(whole.predictions), kept)
             if columns is not None:
                 features = np.concatenate([features, columns[kept]], axis=1)
             rows = rows._replace(features=features)
-        method, fitted, losses = fit_pit_map(method, rows)
+        found = fit_pit_map(method, rows, of_members)
+        if of_members:
+            found = one_after_another(members, found, groups is not None)
+        method, fitted, losses = found
         if groups is not None:
-            (line,) = fitted.steps
+            line = fitted.steps[-1]
             g = _values(line, whole.predictions, _filled(columns, whole.n))
             g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
             g = np.maximum(g, np.finfo(np.float32).tiny)
@@ -448,7 +466,8 @@ def fit_recalibrator(
     F^{-1}(u), and samples likewise, into F^{-1}(G^{-1}(u)):
 
     ==================  ============================================================================
-    ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0: of normal predictions shift and scale
+    ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0: of normal predictions shift and scale; of
+                        samples see below
     ``"pit_beta"``      logit G(u) = c + a log u - b log(1 - u), with a and b at least 0.05
     ``"pit_spline"``    logit G(u) a natural cubic spline of logit u with 8 knots, with a penalty as
                         for "spline"
@@ -476,6 +495,16 @@ def fit_recalibrator(
     the log score, less that of the forecast as it is, with the levels as ends of cells; and of
     `Between` targets the log score of their interval.  The weights of a mixture have the least such
     score.  The next season may still be unlike all parts of those before.
+
+    "shift_scale" of samples maps members m of a row, with their mean M and the mean difference D of
+    two of them, to a + b M + (c + d / D) (m - M), which keeps their order (member-by-member
+    postprocessing, a form of ensemble model output statistics).  It has the least CRPS of the
+    ensemble.  b, d and the shift are fitted only if this predicts held-out parts better by more
+    than two standard errors, and d only if the targets show that narrow ensembles are narrower than
+    they should be.  "auto" and "conditional" take this map first, if it is better by a standard
+    error than none, and look for maps of the unit interval after it.  Equal members stay equal.
+    Without covariates "conditional" is no candidate of "auto" for samples: it makes the spreads of
+    rows alike, which lowers the CRPS and takes ranks from being even.
 
     "conditional" corrects local errors of bias and spread.  With `covariates` s has their normal
     scores, too, if that lowers the score of held-out parts.  The number of rows c that G stands
@@ -554,10 +583,12 @@ def fit_recalibrator(
     Kull, Silva Filho and Flach, Beta calibration, AISTATS 2017; Zadrozny and Elkan, Transforming
     classifier scores into accurate multiclass probability estimates, KDD 2002 (isotonic); Kuleshov,
     Fenner and Ermon, Accurate uncertainties for deep learning using calibrated regression, ICML
-    2018 (numbers); Vovk et al., Nonparametric predictive distributions based on conformal
-    prediction, COPA 2017 (conformal); Vovk, Petej and Fedorova, Large-scale probabilistic
-    predictors with and without guarantees of validity, NeurIPS 2015 (venn_abers); Hébert-Johnson,
-    Kim, Reingold and Rothblum, Multicalibration: calibration for the (computationally-identifiable)
+    2018 (numbers); Van Schaeybroeck and Vannitsem, Ensemble post-processing using member-by-member
+    approaches, Quarterly Journal of the Royal Meteorological Society 2015 (shift_scale); Vovk et
+    al., Nonparametric predictive distributions based on conformal prediction, COPA 2017
+    (conformal); Vovk, Petej and Fedorova, Large-scale probabilistic predictors with and without
+    guarantees of validity, NeurIPS 2015 (venn_abers); Hébert-Johnson, Kim, Reingold and Rothblum,
+    Multicalibration: calibration for the (computationally-identifiable)
     masses, ICML 2018 (groups).
     """
     data = data_outside_jit("fit_recalibrator", predictions, targets, rows, covariates)

@@ -114,7 +114,7 @@ def moved(
     z, values = known_quantiles(predictions)
     values = interpolated(z, values, inverse(z))
     if rounding:
-        values = values + outwards(z, rounding)[None] * jnp.abs(values)
+        values = values + outwards(jnp.broadcast_to(z, values.shape), rounding) * jnp.abs(values)
     return predictions.with_quantiles(values)
 
 
@@ -125,7 +125,7 @@ def outwards(z: jax.Array, size: float) -> jax.Array:
 
 @jax.jit
 def known_quantiles(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
-    """Normal scores of levels ``[L]``, and the quantiles there ``[n, L]``."""
+    """Normal scores of levels ``[L]``, or ``[n, L]``, and the quantiles there ``[n, L]``."""
     levels, values = predictions.known_quantiles()
     return ndtri(levels), values
 
@@ -327,8 +327,11 @@ def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.A
 
 
 def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lines through values ``[n, K]`` at scores z ``[K]``, that go on beyond the outer ones."""
-    row, last = np.arange(len(y)), values.shape[1] - 2
+    """Lines through values ``[n, K]`` at scores z ``[K]``, that go on beyond the outer ones.
+
+    Of samples, some of which may be missing, the scores are those of each row, ``[n, K]``.
+    """
+    row, last, z = np.arange(len(y)), values.shape[1] - 2, np.broadcast_to(z, values.shape)
 
     def at_piece(before: np.ndarray, of_jump: float) -> np.ndarray:
         piece = np.clip(np.sum(before, axis=1) - 1, 0, last)
@@ -337,7 +340,8 @@ def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarr
         with np.errstate(divide="ignore", invalid="ignore"):
             share = (y - start) / (end - start)
         share = np.where(np.isnan(share), of_jump, share)
-        return z[piece] + share * (z[piece + 1] - z[piece])
+        low, high = z[row, piece], z[row, piece + 1]
+        return low + share * (high - low)
 
     return at_piece(values < y[:, None], 0.0), at_piece(values <= y[:, None], 1.0)
 
@@ -500,7 +504,7 @@ def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
 
 
 # Parts of fewer rows have hardly a target in the tails.
-_LEAST_ROWS = 20
+LEAST_ROWS = 20
 # With fewer rows next to none are alike.
 _LEAST_CONDITIONAL = 100
 # How many rows the map of all forecasts may stand for, and widths of what is alike.
@@ -522,18 +526,21 @@ class _Mixture(NamedTuple):
     losses: dict[str, float]
 
 
-def fit_pit_map(method: str, rows: PITMapRows) -> tuple[str, Fitted, dict[str, float]]:
+def fit_pit_map(
+    method: str, rows: PITMapRows, of_members: bool = False
+) -> tuple[str, Fitted, dict[str, float]]:
     """The method that was chosen, its map, and the losses of the candidates on held-out rows.
 
     Args:
         method: "auto", "conditional", "nothing" or one of `PIT_MAP_FITS`.
         rows: what fits them.
+        of_members: whether these have been shifted and scaled in their own units.
     """
     n, chooses = len(rows.weights), method in ("auto", "conditional")
-    if not chooses or n < _LEAST_ROWS:
+    if not chooses or n < LEAST_ROWS:
         name = "nothing" if chooses else method
         return name, _for_all(name, fit_of(name, rows), rows), {}
-    mixture = _mixture(rows)
+    mixture = _mixture(rows, of_members)
     found, losses = None, mixture.losses
     if rows.features is not None and n >= _LEAST_CONDITIONAL:
         found, loss = _conditional(rows, mixture, is_sure=method == "auto")
@@ -555,12 +562,12 @@ def _for_all(name: str, line: FittedPITMap, rows: PITMapRows) -> Fitted:
     return Fitted((PITMap(g, tuple(rows.levels.tolist())),), line.converged, line.words)
 
 
-def _mixture(rows: PITMapRows) -> _Mixture:
+def _mixture(rows: PITMapRows, of_members: bool) -> _Mixture:
     """The mixture of candidates with the least loss in parts that did not fit them.
 
     It is "nothing" unless the mixture is better by more than a standard error.
     """
-    names = ("nothing", *PIT_MAP_FITS)
+    names = ("nothing", *(x for x in PIT_MAP_FITS if not (of_members and x == "shift_scale")))
     parts = [rows.part == k for k in range(rows.part.max() + 1)]
     curves = []
     for inside in parts:

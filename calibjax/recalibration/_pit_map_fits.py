@@ -25,7 +25,7 @@ with G linear in each cell: nothing that another map says of the hidden part is 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from calibjax.recalibration._penalised_regression import (
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
 LEVELS = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
 # Maps stay increasing, and inside of (0, 1), in float32 too.
-_LEAST_SLOPE, _LEAST = 0.05, 1e-5
+LEAST_SLOPE, _LEAST = 0.05, 1e-5
 _MOST_KNOTS = 8
 
 
@@ -67,7 +67,7 @@ def fit_shift_scale(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedP
         moved = x[0] + x[1] * z
         return -float(np.mean(shares * log_ndtr(moved) + (1 - shares) * log_ndtr(-moved)))
 
-    x, converged = _least(loss, np.array([0.0, 1.0]), [(None, None), (_LEAST_SLOPE, None)])
+    x, converged = least(loss, np.array([0.0, 1.0]), [(None, None), (LEAST_SLOPE, None)])
     words = f"shift {-x[0] / x[1]:+.2g} and scale {1 / x[1]:.3g}, in normal scores"
     return FittedPITMap(ndtr(x[0] + x[1] * z), converged, words)
 
@@ -82,8 +82,8 @@ def fit_pit_beta(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITM
         logits = features @ x
         return -float(np.mean(shares * log_expit(logits) + (1 - shares) * log_expit(-logits)))
 
-    bounds = [(None, None), (_LEAST_SLOPE, None), (_LEAST_SLOPE, None)]
-    x, converged = _least(loss, np.array([0.0, 1.0, 1.0]), bounds)
+    bounds = [(None, None), (LEAST_SLOPE, None), (LEAST_SLOPE, None)]
+    x, converged = least(loss, np.array([0.0, 1.0, 1.0]), bounds)
     words = f"logit G(u) = {x[0]:.2g} {x[1]:+.2g} log u - {x[2]:.2g} log(1 - u)"
     return FittedPITMap(expit(features @ x), converged, words)
 
@@ -138,12 +138,14 @@ def fit_pit_spline(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPI
     return best._replace(probabilities=np.maximum.accumulate(best.probabilities))
 
 
-def _least(
-    loss: Callable[[np.ndarray], float], start: np.ndarray, bounds: list
+def least(
+    loss: Callable[[np.ndarray], Any], start: np.ndarray, bounds: list, has_slope: bool = False
 ) -> tuple[np.ndarray, bool]:
+    """Where a loss is least, and whether the search found it; a loss may come with its slope."""
     from scipy.optimize import minimize
 
-    found = minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-13})
+    options = {"ftol": 1e-13}
+    found = minimize(loss, start, jac=has_slope, method="L-BFGS-B", bounds=bounds, options=options)
     # Where a share is 0 or 1 at all levels, ever larger numbers are better.
     return found.x, bool(found.success and np.all(np.abs(found.x) < 50))
 

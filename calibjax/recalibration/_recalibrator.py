@@ -29,6 +29,7 @@ from calibjax.recalibration._label_curves import (
     SplineCurve,
     VennAbersCurve,
 )
+from calibjax.recalibration._member_by_member import MemberByMember
 from calibjax.recalibration._pit_map import (
     ConditionalPITMap,
     ConformalPITMap,
@@ -50,7 +51,7 @@ from calibjax.recalibration._probability_maps import (
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax.Recalibrator", "version": 4}
 _OF_LABELS = Average, BetaCurve, Floor, IsotonicCurve, MixedWithUniform, Scaling, SplineCurve
-_OF_NUMBERS = ConditionalPITMap, ConformalPITMap, PITMap
+_OF_NUMBERS = ConditionalPITMap, ConformalPITMap, MemberByMember, PITMap
 _STEPS: dict[str, type] = {
     x.__name__: x for x in (*_OF_LABELS, VennAbersCurve, *_OF_NUMBERS, GroupCurve)
 }
@@ -242,8 +243,10 @@ def _recalibrated_numbers(
     of_groups: GroupCurve | None = None,
     segments: np.ndarray | None = None,
 ) -> Distribution:
-    (line,) = steps
-    if isinstance(line, ConformalPITMap):
+    *before, line = steps
+    for step in before:
+        predictions = step(predictions)
+    if isinstance(line, (ConformalPITMap, MemberByMember)):
         return line(predictions)
     if of_groups is None or segments is None:
         return line(predictions, covariates)

@@ -7,15 +7,16 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_array
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered
-from calibjax._base.struct import bind, is_array, widest_dtype
+from calibjax._base.struct import bind, is_array, rows_of, widest_dtype
 from calibjax._data import Data, Distribution, Targets, as_data, clean, padded, tempering_refused
-from calibjax._numbers import POSITIVE, exact_sum, valid_or_nan
+from calibjax._numbers import POSITIVE, exact_sum, valid_or_nan, x_where
 
 Family = TypeVar("Family", bound=Distribution)
 # Temperatures are 100^u with u in [-1, 1].  The grid contains both ends and T = 1 in the middle.
@@ -192,10 +193,10 @@ def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> 
             raise ValueError(f"objective must return a scalar, got shape {list(value.shape)}.")
         return value.astype(dtype)
 
-    power = _minimise(loss, jnp.linspace(-1, 1, _GRID_POINTS, dtype=dtype))
+    power = _minimise(loss, jnp.asarray(np.linspace(-1, 1, _GRID_POINTS), dtype))
     # All weights are NaN if a row is invalid, and then the comparison is false.
     enough = jnp.sum(data.weights > 0) >= 2
-    return lax.stop_gradient(jnp.where(enough, _LARGEST**power, jnp.nan))
+    return lax.stop_gradient(x_where(enough, _LARGEST**power, jnp.nan))
 
 
 def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> jax.Array:
@@ -206,32 +207,34 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
     """
     values = lax.map(function, grid)
     undefined = jnp.isnan(values)
-    values = jnp.where(undefined, jnp.inf, values)
+    values = x_where(undefined, jnp.inf, values)
     constant = jnp.all(values == values[0])
-    best = jnp.where(constant, len(grid) // 2, jnp.argmin(values))
-    around = jnp.clip(best + jnp.array([-1, 0, 1]), 0, len(grid) - 1)
+    best = x_where(constant, len(grid) // 2, jnp.argmin(values))
+    ends = jnp.maximum(best - 1, 0), best, jnp.minimum(best + 1, len(grid) - 1)
 
     def narrow(_, state):
         low, middle, high, least = state
         upwards = high - middle > middle - low
-        new = middle + _GOLDEN * (jnp.where(upwards, high, low) - middle)
+        new = middle + _GOLDEN * (x_where(upwards, high, low) - middle)
         value = function(new)
         better = value < least
         # The worse of the two inner points becomes a bound, and the better one is the new middle.
-        bound = jnp.where(better, middle, new)
-        low = jnp.where(better == upwards, bound, low)
-        high = jnp.where(better == upwards, high, bound)
-        return low, jnp.where(better, new, middle), high, jnp.where(better, value, least)
+        bound = x_where(better, middle, new)
+        low = x_where(better == upwards, bound, low)
+        high = x_where(better == upwards, high, bound)
+        return low, x_where(better, new, middle), high, x_where(better, value, least)
 
     # After these steps the bracket is so narrow that rounding of the values decides.
     n_steps = 43 if grid.dtype == jnp.float64 else 23
-    _, middle, _, _ = lax.fori_loop(0, n_steps, narrow, (*grid[around], values[best]))
-    return jnp.where(jnp.all(undefined), jnp.nan, middle)
+    _, middle, _, _ = lax.fori_loop(
+        0, n_steps, narrow, (*(rows_of(grid, i) for i in ends), rows_of(values, best))
+    )
+    return x_where(jnp.all(undefined), jnp.nan, middle)
 
 
 def _negative_log_likelihood(data: Data, counted: jax.Array, temperature: jax.Array) -> jax.Array:
     """The mean over rows that are counted; 0 if there is no such row."""
     log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
-    total = exact_sum(jnp.where(counted, data.weights * log_prob, 0.0))
+    total = exact_sum(x_where(counted, data.weights * log_prob, 0.0))
     weight = jnp.sum(data.weights, where=counted)
-    return -total / jnp.where(weight > 0, weight, 1.0)
+    return -total / x_where(weight > 0, weight, 1.0)

@@ -71,7 +71,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data import Data
-from calibjax._numbers import dot
+from calibjax._numbers import dot, x_where
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
 from calibjax.resampling._draws import DRAWS_PER_GROUP, row_numbers
 from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes_of_draws
@@ -181,18 +181,30 @@ def centred_counts(
         def add_draws(counts, part):
             numbers = part * n_keys + jnp.arange(n_keys, dtype=jnp.int32)
             keys = jax.vmap(jax.random.fold_in, (None, 0))(resample_key, numbers)
-            shape = (_DRAWS_PER_KEY,)
-            drawn = jax.vmap(lambda k: jax.random.randint(k, shape, 0, n_all, jnp.int32))(keys)
+            drawn = jax.vmap(lambda k: _random_rows(k, n_all))(keys)
             offset = jnp.arange(_DRAWS_PER_KEY, dtype=jnp.int32)
             position = numbers[:, None] * _DRAWS_PER_KEY + offset[None, :]
             row = drawn - first
             is_here = (position < n_all) & (row >= 0) & (row < n_kept)
             # A row is drawn once on average, and practically never more than 127 times.
-            return counts.at[jnp.where(is_here, row, n)].add(jnp.int8(1), mode="drop"), None
+            return counts.at[x_where(is_here, row, n)].add(jnp.int8(1), mode="drop"), None
 
         return lax.scan(add_draws, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
 
     return _mapped(counts_of_resample, numbers, n)
+
+
+def _random_rows(key: jax.Array, n: jax.Array) -> jax.Array:
+    """``jax.random.randint(key, (_DRAWS_PER_KEY,), 0, n)`` for n > 0, in a third of the operations.
+
+    A number of 64 bits, of which `key` makes two halves, modulo n.
+    """
+    shape, n = (_DRAWS_PER_KEY,), jnp.maximum(n, 1).astype(jnp.uint32)
+    high, low = (jax.random.bits(k, shape, jnp.uint32) for k in jax.random.split(key))
+    of_high = lax.rem(jnp.uint32(2**16), n)
+    of_high, n_each = lax.rem(of_high * of_high, n), lax.broadcast(n, shape)
+    sums = lax.rem(high, n_each) * of_high + lax.rem(low, n_each)
+    return lax.rem(sums, n_each).astype(jnp.int32)
 
 
 def _products_with_columns(excess: jax.Array, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -297,13 +309,13 @@ def dependent_sums(
     off_diagonal = all_sum(jnp.sum(weights * row_sums), axis)
     total, unit = off_diagonal + trace, 1 / jnp.square(count)
     unrelated = 1 - unit * (n_pairs + squares)
-    unrelated = jnp.where(unrelated > _ROUNDING * jnp.finfo(weights.dtype).eps, unrelated, jnp.nan)
+    unrelated = x_where(unrelated > _ROUNDING * jnp.finfo(weights.dtype).eps, unrelated, jnp.nan)
     means = totals / count
     errors = unit * (quadratic - 2 * means * linear + jnp.square(means) * total)
     linear = unit * (linear - means * total)
     null = unit * quadratic
     if isinstance(eta, TimeMultipliers):
-        null = errors = jnp.where(jnp.isnan(unrelated), jnp.nan, errors)
+        null = errors = x_where(jnp.isnan(unrelated), jnp.nan, errors)
     else:
         errors, linear = errors / unrelated, linear / jnp.sqrt(unrelated)
         # Normal multipliers have sizes already.

@@ -16,6 +16,7 @@ from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import Axis, as_varying, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data import Distribution
+from calibjax._numbers import x_where
 
 #: The number of draws that share one key.
 DRAWS_PER_GROUP = 100
@@ -105,14 +106,17 @@ def _threefry(key: jax.Array, count: jax.Array) -> jax.Array:
 
     Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
     """
-    keys = key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA)
+    left, right = key[0], key[1]
+    keys = left, right, left ^ right ^ jnp.uint32(0x1BD11BDA)
+
+    def round_of(words, left):
+        x, y = words[0] + words[1], words[1]
+        return (x, x ^ ((y << left) | (y >> (32 - left)))), None
 
     def four_rounds(state, of_step):
         x, y, (first, second, third) = state
         rotations, number = of_step
-        for left in rotations:
-            x = x + y
-            y = x ^ ((y << left) | (y >> (32 - left)))
+        (x, y), _ = lax.scan(round_of, (x, y), rotations, unroll=4)
         return (x + second, y + (third + number), (second, third, first)), None
 
     start = jnp.broadcast_to(keys[0], count.shape), count + keys[1], keys
@@ -143,7 +147,7 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
         # The same label without sorting: the rarer one, of equal ones 0, comes first.
         rarer = (probabilities[1] < probabilities[0]).astype(jnp.int32)
         is_rarer = uniform * jnp.sum(probabilities) < jnp.min(probabilities)
-        return jnp.where(is_rarer, rarer, 1 - rarer)
+        return x_where(is_rarer, rarer, 1 - rarer)
     order = _increasing_order(probabilities)
     sums = increasing_sums(rows_of(probabilities, order))
     # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.
@@ -169,7 +173,7 @@ def _increasing_order(probabilities: jax.Array) -> jax.Array:
     """
     m = probabilities.size
     if m <= _FEW_LABELS:
-        return jnp.argsort(probabilities).astype(jnp.int32)
+        return lax.sort((probabilities, jnp.arange(m, dtype=jnp.int32)), num_keys=1)[1]
     kind = jnp.uint64 if probabilities.dtype == jnp.float64 else jnp.uint32
     of_label = kind(2 ** (m - 1).bit_length() - 1)
     bits = lax.bitcast_convert_type(probabilities, kind)
@@ -181,4 +185,4 @@ def increasing_sums(probabilities: jax.Array) -> jax.Array:
     """The sums up to each label, ``[m]``; they never decrease, nor increase by a probability 0."""
     # Rounding makes parallel sums fall, or rise where the probability is 0.
     sums = jnp.cumsum(probabilities)
-    return lax.cummax(jnp.where(probabilities > 0, sums, 0.0))
+    return lax.cummax(x_where(probabilities > 0, sums, 0.0))

@@ -25,7 +25,7 @@ def checked_level(confidence_level: ArrayLike, dtype: DTypeLike) -> Level:
             raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
         return given.astype(dtype)
     level = jnp.asarray(confidence_level, dtype)
-    return jnp.where((level > 0) & (level < 1), level, jnp.nan)
+    return x_where((level > 0) & (level < 1), level, jnp.nan)
 
 
 def one_level(confidence_level: ArrayLike, dtype: DTypeLike) -> Level:
@@ -41,7 +41,7 @@ def check_resamples(confidence_level: ArrayLike, n_resamples: int) -> tuple[Any,
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level, reached = one_level(confidence_level, jnp.float32), n_resamples / (n_resamples + 1)
     if is_traced(level):
-        level = jnp.where(level <= reached, level, jnp.nan)
+        level = x_where(level <= reached, level, jnp.nan)
     elif np.asarray(confidence_level) > reached:
         raise ValueError(
             f"confidence_level must be at most {n_resamples} / {n_resamples + 1} with "
@@ -123,12 +123,12 @@ def upper_quantile(draws: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.A
     # 0.95 of 1000 draws is the draw 950 in spite of rounding.
     rounding = 8 * jnp.finfo(draws.dtype).eps
     rank = jnp.ceil((level - rounding) * (n_draws + 1))
-    index = jnp.clip(jnp.nan_to_num(rank), 1, n_draws).astype(jnp.int32) - 1
+    index = jnp.minimum(x_where(rank >= 1, rank, 1.0), n_draws).astype(jnp.int32) - 1
     index = jnp.broadcast_to(index, shape)[..., None]
     found = jnp.take_along_axis(ordered, index, axis=-1)[..., 0]
     reached = jnp.asarray(n_draws / (n_draws + 1), draws.dtype)
     beyond = normal_quantile(level) / normal_quantile(reached)
-    return jnp.where(jnp.isnan(level), jnp.nan, found), beyond
+    return x_where(jnp.isnan(level), jnp.nan, found), beyond
 
 
 def critical_value(distances: jax.Array, level: jax.Array) -> jax.Array:
@@ -163,4 +163,4 @@ def normal_scores(x: jax.Array, skewness: jax.Array, least_ratio: float = -math.
     shift = jnp.maximum(g * x / 2, least_ratio - 1)
     root = jnp.cbrt(1 + shift)
     # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
-    return jnp.where(is_skew, 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6, x)
+    return x_where(is_skew, 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6, x)

@@ -203,6 +203,8 @@ def _interval(estimate: float, low: float, high: float) -> str:
 def kernel_in_words(kernel: KernelLike) -> str:
     """What a default kernel judges, and among which predictions; else what `describe` says."""
     part = kernel.left if isinstance(kernel, Sum) else kernel
+    if isinstance(part, Sum):
+        return "location, spread and shape together"
     if not isinstance(part, (TensorProduct, FeatureKernel, PITKernel, VectorPITKernel)):
         return describe(kernel)
     among = part.prediction_kernel

@@ -1,0 +1,147 @@
+"""Do the words of a verdict name what is wrong?
+
+Models are wrong in a way that is known, and `evaluate` says in which way they are wrong.  It may
+name the truth, something that is not true, or nothing.
+
+    python -m benchmarks.words             # writes WORDS.md
+    python -m benchmarks.words --sets 20   # fewer data sets
+
+A direction is named if it stands first in the verdict; of a model that is wrong in one segment, and
+right elsewhere, the segment must be named.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, ndtri
+
+import calibjax as cj
+from benchmarks.harness import ROOT
+
+N, LEVELS, MEMBERS = 600, (0.1, 0.25, 0.5, 0.75, 0.9), 20
+Rng = np.random.Generator
+#: Predictions and targets of a data set, and what `evaluate` is told beside them.
+DataSet = tuple[Any, np.ndarray, Mapping[str, Any]]
+
+
+def events(rng: Rng, shift: float = 0.0, slope: float = 1.0, middle: float = 0.0) -> DataSet:
+    logits = rng.normal(middle, 1.5 if middle == 0 else 0.7, N if middle == 0 else 10 * N)
+    truth = expit(middle + slope * (logits - middle) + shift)
+    return cj.Bernoulli(expit(logits)), (rng.random(logits.size) < truth).astype(int), {}
+
+
+def classes(rng: Rng, shift: float = 0.0, slope: float = 1.0) -> DataSet:
+    logits = rng.normal(0, 1.5, (N, 4))
+    truth = slope * logits + shift * (np.arange(4) == 2)
+    targets = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+    powers = np.exp(logits)
+    return cj.Categorical(powers / powers.sum(axis=1, keepdims=True)), targets, {}
+
+
+def _numbers(rng: Rng, shift: float, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    means, spreads = rng.normal(0, 3, N), np.exp(rng.normal(0, 0.5, N))
+    return means, spreads, means + spreads * (shift + factor * rng.normal(size=N))
+
+
+def normal(rng: Rng, shift: float = 0.0, factor: float = 1.0) -> DataSet:
+    means, spreads, targets = _numbers(rng, shift, factor)
+    return cj.Normal(means, spreads), targets, {}
+
+
+def quantiles(rng: Rng, shift: float = 0.0, factor: float = 1.0) -> DataSet:
+    means, spreads, targets = _numbers(rng, shift, factor)
+    values = means[:, None] + spreads[:, None] * ndtri(np.array(LEVELS))
+    return cj.Quantiles(values, LEVELS), targets, {}
+
+
+def ensemble(rng: Rng, shift: float = 0.0, factor: float = 1.0) -> DataSet:
+    means, spreads, targets = _numbers(rng, shift, factor)
+    members = means[:, None] + spreads[:, None] * rng.normal(size=(N, MEMBERS))
+    return cj.Empirical(members), targets, {}
+
+
+def in_segment(rng: Rng) -> DataSet:
+    region = rng.integers(5, size=N)
+    logits = rng.normal(0, 1.5, N)
+    happened = rng.random(N) < expit(logits + 1.2 * (region == 2))
+    return (
+        cj.Bernoulli(expit(logits)),
+        happened.astype(int),
+        {"groups": {"region": np.array(list("abcde"))[region]}},
+    )
+
+
+#: What is wrong, in the words of the verdict; None of a calibrated model.
+CASES: dict[str, tuple[Callable[[Rng], DataSet], str | None]] = {
+    "events, calibrated": (events, None),
+    "events, logits .5 higher": (lambda rng: events(rng, shift=0.5), "too low"),
+    "events, logits .5 lower": (lambda rng: events(rng, shift=-0.5), "too high"),
+    "events, logits times .6": (lambda rng: events(rng, slope=0.6), "over-confident"),
+    "events, logits times 1.6": (lambda rng: events(rng, slope=1.6), "under-confident"),
+    "rare events, calibrated": (lambda rng: events(rng, middle=-4.0), None),
+    "rare events, 1.5 times as many": (lambda rng: events(rng, 0.42, middle=-4.0), "too low"),
+    "rare events, .6 times as many": (lambda rng: events(rng, -0.55, middle=-4.0), "too high"),
+    "four classes, calibrated": (classes, None),
+    "four classes, one .8 higher": (lambda rng: classes(rng, 0.8), "too low for class 2"),
+    "four classes, logits times .6": (lambda rng: classes(rng, slope=0.6), "over-confident"),
+    "one of five regions, logits 1.2 higher": (in_segment, "wrong most clearly for c"),
+}
+for _name, _draw in {"normal": normal, "quantiles": quantiles, "ensemble": ensemble}.items():
+    CASES |= {
+        f"{_name}, calibrated": (_draw, None),
+        f"{_name}, .3 deviations higher": (lambda rng, f=_draw: f(rng, shift=0.3), "too low"),
+        f"{_name}, .3 deviations lower": (lambda rng, f=_draw: f(rng, shift=-0.3), "too high"),
+        f"{_name}, spread 1.4": (lambda rng, f=_draw: f(rng, factor=1.4), "too narrow"),
+        f"{_name}, spread .7": (lambda rng, f=_draw: f(rng, factor=0.7), "too wide"),
+    }
+
+
+def said(data_set: DataSet, truth: str | None) -> str:
+    """Whether the verdict names the truth, something that is not true, or nothing."""
+    predictions, targets, options = data_set
+    found = cj.evaluate(predictions, targets, **options)
+    names = [x.name for x in found.directions]
+    if truth is not None and truth.startswith("wrong most"):
+        segments = found.segments.rejected(found.level)
+        if not segments:
+            return "nothing"
+        return (
+            "the truth"
+            if segments[0].name == truth.removeprefix("wrong most clearly for ")
+            else "what is false"
+        )
+    if not names:
+        return "nothing"
+    return "the truth" if names[0] == truth else "what is false"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--sets", type=int, default=200)
+    n_sets = parser.parse_args().sets
+    columns = "the truth", "what is false", "nothing"
+    lines = [
+        "# What verdicts name",
+        "",
+        f"Of {n_sets} data sets of {N} rows (rare events: {10 * N}) the share whose verdict names, "
+        "as the first direction or segment, what is wrong, something else, or nothing. Made by "
+        "`python -m benchmarks.words`.",
+        "",
+        "| what is wrong | " + " | ".join(columns) + " |",
+        "|---|---|---|---|",
+    ]
+    for name, (draw, truth) in CASES.items():
+        rngs = np.random.default_rng(0).spawn(n_sets)
+        counts = Counter(said(draw(rng), truth) for rng in rngs)
+        lines.append(
+            f"| {name} | " + " | ".join(f"{counts[x] / n_sets:.2f}" for x in columns) + " |"
+        )
+        print(lines[-1], flush=True)
+    (ROOT / "benchmarks" / "WORDS.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

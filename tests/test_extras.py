@@ -1,0 +1,61 @@
+"""What needs an extra says which one, in one sentence."""
+
+import importlib
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import calibjax as cj
+
+SAID = "pip install 'calibjax[{}]'"
+
+# What is missing, the room that needs it, and the extra that brings it.
+ROOMS = [
+    ("matplotlib", "calibjax.plot", "plot"),
+    ("sklearn", "calibjax.sklearn", "sklearn"),
+    ("polars", "calibjax.hub", "cli"),
+    ("polars", "calibjax.frames.files", "frames"),
+]
+
+
+@pytest.fixture
+def without(monkeypatch):
+    def hide(missing, *rooms):
+        monkeypatch.setitem(sys.modules, missing, None)
+        for room in rooms:
+            monkeypatch.delitem(sys.modules, room, raising=False)
+
+    return hide
+
+
+@pytest.mark.parametrize(("missing", "room", "extra"), ROOMS)
+def test_rooms(missing, room, extra, without):
+    without(missing, room)
+    with pytest.raises(ModuleNotFoundError) as error:
+        importlib.import_module(room)
+    assert str(error.value).endswith(SAID.format(extra))
+
+
+def test_calls(without, tmp_path):
+    polars = pytest.importorskip("polars")
+    path, frame = tmp_path / "a.csv", polars.DataFrame({"p": [0.1, 0.9], "y": [0, 1]})
+    frame.write_csv(path)
+    without("polars", "calibjax.frames.files")
+    with pytest.raises(ModuleNotFoundError) as error:
+        cj.evaluate(path, prob="p", target="y")
+    assert str(error.value) == "files need polars: " + SAID.format("frames")
+    without("narwhals")
+    with pytest.raises(ModuleNotFoundError) as error:
+        cj.evaluate(frame, prob="p", target="y")
+    assert str(error.value) == "data: a frame needs narwhals: " + SAID.format("frames")
+
+
+def test_arrays_need_no_extra(without):
+    for missing in ("matplotlib", "sklearn", "polars", "narwhals", "xarray", "jinja2", "optax"):
+        without(missing)
+    predictions, targets = cj.Bernoulli(np.linspace(0.1, 0.9, 20)), np.arange(20) % 2
+    loss = jax.jit(lambda p: cj.skce(cj.default_kernel(p), p, targets))
+    assert np.isfinite(loss(predictions))
+    assert cj.Data(predictions, targets).n == 20
