@@ -382,6 +382,9 @@ def test_what_a_verdict_says(case):
         (0.0, 0.02, "predicted 0.0% on average, observed 2.0%"),
         (0.02, 0.0, "predicted 2.0% on average, observed 0.0%"),
         (0.5, 0.5, "predicted 50.0% on average, observed 50.0%"),
+        (3e-8, 0.005, "predicted 3e-06% on average, observed 0.50%, 1.7e+05 times as many"),
+        (0.04, 4e-5, "predicted 4.0% on average, observed 0.004%, 0.001 times as many"),
+        (0.04, 0.0405, "predicted 4.000% on average, observed 4.050%"),
     ],
 )
 def test_shares_have_the_digits_that_tell_them_apart(predicted, observed, words):

@@ -75,6 +75,14 @@ def test_shares_of_events_by_the_times_of_a_curve():
     np.testing.assert_allclose(
         ends, np.stack([1 - survival ** np.exp(s * half) for s in (1, -1)], axis=1), rtol=1e-5
     )
+    # Rows were seen until 6: of later times nothing is known, but if nobody is left there.
+    later = dataclasses.replace(curves, times=jnp.tile(jnp.array([6.0, 7.0]), (6, 1)))
+    assert list(shares_by_times(as_data(later, targets, intervals=True), 0.95)) == [6.0]
+    seen_at_last = cj.Between.right_censored(seen, observed | (seen == 6))
+    found = shares_by_times(as_data(later, seen_at_last, intervals=True), 0.95)
+    assert [share for _, share, _ in found.values()] == [1, 1]
+    after = dataclasses.replace(curves, times=later.times + 1)
+    assert not shares_by_times(as_data(after, targets, intervals=True), 0.95)
     measure = Measure(0.375, (0.1, 0.5), (0.6, 0.6))
     assert time_in_words({"events by 4": measure}) == (
         "events by 4: predicted 60.0% on average, observed 37.5% (Kaplan-Meier)"

@@ -14,10 +14,13 @@ def shares_in_words(predicted: float, observed: float, mean: str = " on average"
     """Both shares of events, with as many digits as tell them apart, and the ratio of rare ones."""
     gap = 100 * abs(observed - predicted)
     digits = min(max(1 - math.floor(math.log10(gap)), 1), 6) if gap > 0 else 1
-    said = f"predicted {predicted:.{digits}%}{mean}, observed {observed:.{digits}%}"
-    if not 0 < predicted < _RARE or observed == 0:
-        return said
-    return f"{said}, {observed / predicted:.2g} times as many"
+    p, y = (
+        f"{100 * x:.1g}%" if 0 < x < 0.5 * 10 ** -(digits + 2) else f"{x:.{digits}%}"
+        for x in (predicted, observed)
+    )
+    said = f"predicted {p}{mean}, observed {y}"
+    ratio = f"{observed / predicted:.2g}" if 0 < predicted < _RARE and observed > 0 else "1"
+    return said if ratio == "1" else f"{said}, {ratio} times as many"
 
 
 def class_name(classes: Sequence[Any] | None, label: int) -> str:

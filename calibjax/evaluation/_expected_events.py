@@ -74,10 +74,13 @@ def shares_by_times(
     is_seen = low == high
     if np.any(grid != grid[0]) or not (is_seen | np.isposinf(high)).all() or not is_seen.any():
         return {}
-    times = grid[0][grid[0] > 0]
-    times = times[np.unique(np.linspace(0, times.size - 1, _MOST_TIMES).round().astype(int))]
     observed = ecdf(CensoredData(low[is_seen], right=low[~is_seen])).sf
-    with warnings.catch_warnings():  # There is no interval where nobody or everybody is left.
+    # If somebody is left at the last time that was seen, nothing is known of later ones.
+    last = low.max() if observed.probabilities[-1] > 0 else np.inf
+    times = grid[0][(grid[0] > 0) & (grid[0] <= last)]
+    if times.size > _MOST_TIMES:
+        times = times[np.linspace(0, times.size - 1, _MOST_TIMES).round().astype(int)]
+    with warnings.catch_warnings():  # Where nobody or everybody is left ends are NaN or equal.
         warnings.simplefilter("ignore", RuntimeWarning)
         ends = observed.confidence_interval(confidence_level, method="log-log")
     return {

@@ -180,7 +180,8 @@ def _of_intervals(rows: _Rows) -> dict[str, Measure]:
     low, high = rows.kept(*pit_interval(rows.data))
     found = _log_score(rows) | {MEAN_PIT: rows.mean((low + high) / 2, 0.0, 1.0, 0.5)}
     for time, (predicted, observed, ends) in shares_by_times(rows.data, rows.level).items():
-        interval = None if np.isnan(ends).any() else ends
+        # There is no interval where nobody or everybody is left.
+        interval = ends if ends[0] < ends[1] else None
         found[f"{EVENTS} by {time:.4g}"] = Measure(observed, interval, (predicted, predicted))
     events = expected_events(rows.data)
     if events is None:
