@@ -12,6 +12,7 @@ import pytest
 
 import calibjax as cj
 from calibjax._base import exported
+from calibjax._base.compile import quick_jit
 from calibjax.intervals import Estimate
 
 
@@ -97,6 +98,16 @@ def test_a_bad_file_is_made_anew(folder, damage):
 def test_a_folder_that_cannot_be_written(folder):
     folder.parent.write_text("a file")
     assert is_traced(PREDICTIONS, 3.0) and is_traced(PREDICTIONS, 3.0)
+
+
+def test_results_are_bound_to_no_device(folder):
+    """Those of kept programs are, and go into no program with arrays on several."""
+    setting = "jax_disable_most_optimizations"
+    before = jax.config.values[setting]
+    jax.config.update(setting, False)
+    _, found = quick_jit(scaled)(PREDICTIONS, jnp.array(3.0))
+    jax.config.update(setting, before)
+    assert not found[0].committed and not folder.exists()
 
 
 class OfUser(cj.Normal):

@@ -19,8 +19,8 @@ from marks import slow
 from messages import check_message
 
 import calibjax as cj
-from calibjax._base.sharding import on_devices
-from calibjax._data import Data
+from calibjax._base.sharding import on_devices, rows_at
+from calibjax._data import Data, fill_masked
 from calibjax._pairwise import ring, tile_sizes
 from calibjax.operators._blocks import whole_blocks
 from tests import one_of_two_processes
@@ -88,6 +88,21 @@ def test_a_device_of_which_no_row_is_kept(float64):
     with jax.set_mesh(mesh):
         found = jax.jit(loss)(*place(rows, mesh), where=place(where, mesh))
     assert_equal(found, loss(*rows, where=where))
+
+
+def test_rows_of_booleans(mesh):
+    """As of an ensemble with missing members: a sum over devices makes integers of them."""
+
+    @on_devices
+    def chosen(axis, index, rows):
+        members, where = rows
+        return rows_at(fill_masked(members, where, axis), members.shape[0], index, axis)
+
+    members, where = jnp.arange(2 * N).reshape(N, 2) % 3 > 0, jnp.arange(N) >= 3
+    with jax.set_mesh(mesh):
+        found = chosen(jnp.array([0, 5, N - 1]), place((members, where), mesh))
+    assert found.dtype == bool
+    np.testing.assert_array_equal(found, members[jnp.array([3, 5, N - 1])])
 
 
 @pytest.mark.parametrize("block_size", slow({2, 6, 13, 30, N - 1}, [2, 5, 6, 7, 13, 30, N - 1, N]))

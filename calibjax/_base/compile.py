@@ -80,7 +80,10 @@ def quick_jit(
         options = tuple(filter(_is_known, wanted)) if has_options else ()
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         platforms = {device.platform for x in arrays for device in x.devices()}
-        return compiled(options, platforms <= {jax.default_backend()})(*args, **kwargs)
+        # Results of a kept program are bound to its device, and arrays on several would not go with
+        # them into one program.
+        is_kept = jax.device_count() == 1 and platforms <= {jax.default_backend()}
+        return compiled(options, is_kept)(*args, **kwargs)
 
     return run
 

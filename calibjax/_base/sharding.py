@@ -252,11 +252,15 @@ def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
     here = (index >= 0) & (index < n)
     index = jnp.clip(index, 0, jax.tree.leaves(rows)[0].shape[0] - 1)
 
-    def rows_on_this_device(x):
+    def rows_on_all_devices(x):
         chosen = rows_of(x, index)
-        return jnp.where(here.reshape(-1, *(1,) * (x.ndim - 1)), chosen, jnp.zeros_like(chosen))
+        here_only = jnp.where(
+            here.reshape(-1, *(1,) * (x.ndim - 1)), chosen, jnp.zeros_like(chosen)
+        )
+        # A sum of booleans is an integer.
+        return all_sum(here_only, axis).astype(x.dtype)
 
-    return all_sum(jax.tree.map(rows_on_this_device, rows), axis)
+    return jax.tree.map(rows_on_all_devices, rows)
 
 
 def rows_from_here(x: jax.Array, n_rows: int, axis: Axis) -> jax.Array:

@@ -340,7 +340,8 @@ def fill_masked(rows: T, where: jax.Array, axis: Axis = None) -> T:
     def fill(x: jax.Array) -> jax.Array:
         row = lax.stop_gradient(row_at(x, first))
         if axis is not None:
-            row = all_sum(lax.select(is_here, row, jnp.zeros_like(row)), axis)
+            # A sum of booleans is an integer.
+            row = all_sum(lax.select(is_here, row, jnp.zeros_like(row)), axis).astype(x.dtype)
         row = lax.select(is_any, row, jnp.ones_like(row))
         mask = lax.broadcast_in_dim(where, x.shape, (0,))
         return lax.select(mask, x, lax.broadcast(row, x.shape[:1]))
