@@ -113,6 +113,14 @@ def test_nothing_is_said():
     assert best_of(2) == "spline" and best_of(1000) == "svs"
 
 
+def test_members_of_many_rows_have_their_own_map():
+    levels = np.array([-0.5, 0, 0.5], np.float32)
+    forms = cj.Empirical, lambda x: cj.Quantiles(x, (0.25, 0.5, 0.75))
+    for form, expected in zip(forms, ("auto", "pit_spline"), strict=True):
+        data = Data.unchecked(form(np.tile(levels, (2001, 1))), np.zeros(2001, np.float32))
+        assert _recalibration_check.best_method(data) == expected
+
+
 def test_many_numbers(monkeypatch):
     """Fits to many probabilities take too long for a verdict."""
     monkeypatch.setattr(_recalibration_check, "_MOST_NUMBERS", N * M - 1)

@@ -25,7 +25,7 @@ LEAST_ROWS = 200
 _MOST_NUMBERS, _FEW_DRAWS = 2**18, 199
 # The best single methods; a matrix of more classes has too many numbers.
 _OF_TWO, _OF_MANY, _OF_VERY_MANY, _MANY = "spline", "sms", "svs", 200
-# Of numbers; among more rows than this, a map that looks for alike ones takes seconds.
+# Of numbers; among more rows of quantiles, a map that looks for alike ones takes seconds.
 _OF_NUMBERS, _OF_MANY_NUMBERS, _MANY_ROWS = "auto", "pit_spline", 2000
 _FOLDS = 5
 _SCORES = {"log": "log loss", "crps": "CRPS"}
@@ -85,7 +85,9 @@ def best_method(data: Data) -> str | None:
         p.weights is not None or p.target_shape != "n" or p.samples.shape[1] < 2
     ):
         return None
-    if isinstance(p, (Empirical, Quantiles)):
+    if isinstance(p, Empirical):
+        return _OF_NUMBERS
+    if isinstance(p, Quantiles):
         return _OF_NUMBERS if data.n <= _MANY_ROWS else _OF_MANY_NUMBERS
     return None
 

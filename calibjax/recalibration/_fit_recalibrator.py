@@ -500,11 +500,11 @@ def fit_recalibrator(
     two of them, to a + b M + (c + d / D) (m - M), which keeps their order (member-by-member
     postprocessing, a form of ensemble model output statistics).  It has the least CRPS of the
     ensemble.  b, d and the shift are fitted only if this predicts held-out parts better by more
-    than two standard errors, and d only if the targets show that narrow ensembles are narrower than
-    they should be.  "auto" and "conditional" take this map first, if it is better by a standard
-    error than none, and look for maps of the unit interval after it.  Equal members stay equal.
-    Without covariates "conditional" is no candidate of "auto" for samples: it makes the spreads of
-    rows alike, which lowers the CRPS and takes ranks from being even.
+    than two standard errors, and d only if the targets show by three that narrow ensembles are
+    narrower than they should be.  "auto" and "conditional" take this map first, if it is better by
+    a standard error than none, and look for maps of the unit interval after it.  Equal members stay
+    equal.  Without covariates "conditional" is no candidate of "auto" for samples: it makes the
+    spreads of rows alike, which lowers the CRPS and takes ranks from being even.
 
     "conditional" corrects local errors of bias and spread.  With `covariates` s has their normal
     scores, too, if that lowers the score of held-out parts.  The number of rows c that G stands
