@@ -148,6 +148,7 @@ def cases():
         "two members": (members[:, :2], targets),
         "dry": (dry, np.where(dry[:, 0] == 0, 0, targets)),
         "far from 0": (1e5 + members, 1e5 + targets),
+        "farther": (1e6 + members, 1e6 + targets),
         "scales": (scales * members, scales[:, 0] * targets),
         "small": (1e-30 * members, 1e-30 * targets),
         "one row": (members[:1], targets[:1]),
@@ -177,6 +178,11 @@ def test_map_of_members_is_a_function_of_jax():
     expected = mean + 0.5 - 0.1 * (mean - 0.1) + (1.2 + 0.3 / spread) * (members[0] - mean)
     np.testing.assert_allclose(moved[0], expected, rtol=1e-5)
     np.testing.assert_allclose(moved[1], 2 + 0.5 - 0.19, rtol=1e-6)
+    # Nearly equal members have no spread that is taken for noise in one place and not in another.
+    for shift in 1e6, 1e8:
+        _, deviations, _, inverse, half = parts_of_members(cj.Empirical(members + shift))
+        assert ((np.ptp(deviations, axis=1) > 0) == (half > 0)).all()
+        assert ((inverse > 0) == (half > 0)).all() and (half[0] > 0) == (shift == 1e6)
     slopes = jax.grad(lambda x: line(cj.Empirical(x)).samples.sum())(members)
     np.testing.assert_allclose(slopes, 0.9, rtol=1e-5)
 

@@ -82,8 +82,8 @@ def parts_of_members(predictions: Any) -> tuple[jax.Array, ...]:
     """Means M ``[n]``, m - M and shares of members ``[n, S]``, 1 / D and E|m - m'| / 2 ``[n]``.
 
     A member that is missing has no share.  D is the mean difference of two members, and E|m - m'|
-    that of draws, which may be the same one.  Both 1 / D and this are 0 where members are equal up
-    to rounding.
+    that of draws, which may be the same one.  Where members are equal up to rounding, 1 / D, this
+    and m - M are 0.
     """
     p = widened(predictions)
     shares = jax.vmap(lambda one: one.probabilities())(p)
@@ -92,10 +92,11 @@ def parts_of_members(predictions: Any) -> tuple[jax.Array, ...]:
     of_gaps = jnp.sum(shares * (p.samples - first), axis=1, keepdims=True)
     deviations = p.samples - first - of_gaps
     half = jax.vmap(half_mean_difference)(shares, deviations)
-    rounding = 8 * jnp.finfo(half.dtype).eps * jnp.max(jnp.abs(p.samples), axis=1)
-    half = jnp.where(half > rounding, half, 0.0)
-    rest = 1 - jnp.sum(jnp.square(shares), axis=1)
-    inverse = jnp.where(half > 0, rest / jnp.where(half > 0, 2 * half, 1.0), 0.0)
+    rounding = 2 * jnp.finfo(half.dtype).eps * jnp.max(jnp.abs(p.samples), axis=1)
+    is_known, rest = half > rounding, 1 - jnp.sum(jnp.square(shares), axis=1)
+    # All three: a spread without a penalty would make the fitted scale as small as it may be.
+    half, deviations = jnp.where(is_known, half, 0.0), jnp.where(is_known[:, None], deviations, 0.0)
+    inverse = jnp.where(is_known, rest / jnp.where(is_known, 2 * half, 1.0), 0.0)
     return (first + of_gaps)[:, 0], deviations, shares, inverse, half
 
 
@@ -227,7 +228,8 @@ def _fit(rows: MemberRows, free: tuple[int, ...]) -> tuple[MemberByMember, bool]
 def _in_words(rows: MemberRows, line: MemberByMember) -> str:
     """By how much members are spread around their mean, all in all, and where the mean goes."""
     counts = rows.weights * rows.half
-    times = counts @ line.moved(rows.mean, rows.inverse)[1] / (counts.sum() or 1.0)
+    factor = line.moved(rows.mean, rows.inverse)[1]
+    times = counts @ factor / counts.sum() if counts.any() else line.scale
     words = f"members are spread {times:.3g} times around their mean"
     if line.inflation > 0:
         words += f" (mean difference d becomes {line.scale:.2g} d + {line.inflation:.2g})"
