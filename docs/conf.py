@@ -141,6 +141,7 @@ def include_readmes():
         "DEPENDENCE",
         "RECALIBRATION",
         "SEGMENTS",
+        "WORDS",
         "COVARIATES",
         "COMPARISON",
         "MONITOR",

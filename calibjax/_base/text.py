@@ -26,7 +26,7 @@ def shares_in_words(predicted: float, observed: float, mean: str = " on average"
 def class_name(classes: Sequence[Any] | None, label: int) -> str:
     """The name of a class in quotes, or its number if classes have no names."""
     name = label if classes is None else classes[label]
-    return repr(cut(name)) if isinstance(name, str) else f"class {name}"
+    return repr(cut(str(name))) if isinstance(name, str) else f"class {name}"
 
 
 def cut(name: str) -> str:
