@@ -97,7 +97,7 @@ BAD = {
         "targets must be labels in 0 … 3; row 0 is 4": lambda: skce(
             family("ensemble"), jnp.full(N, 4), WHITE
         ),
-        "samples must be finite; row 1 is": lambda: skce(
+        r"samples must be finite, or say .* where=~isnan\(samples\); row 1 is": lambda: skce(
             cj.Empirical(at(ones(5), (1, 3), jnp.nan)), ones()
         ),
         r"samples must have shape \[n, s\], got shape \[6\]": lambda: skce(
