@@ -9,6 +9,7 @@ the data up to the size of a bucket, so that 900 and 1000 rows are one shape.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,8 +28,8 @@ _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # Another third less, but loops over pairs of rows take up to seven times as long.  From 0.11 on jax
 # does not know the option.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
-# With more numbers than this in its arguments, and more rows than `_FEW`, a program takes as long
-# to run as to compile, and all optimisations are worth some hundredths of that.
+# With more numbers than this in its arguments, and more rows than `FEW_ROWS`, a program takes as
+# long to run as to compile, and all optimisations are worth some hundredths of that.
 _MANY_NUMBERS = 2**18
 
 
@@ -45,20 +46,18 @@ def on_cpu() -> bool:
 def quick_jit(
     function: Callable[..., T],
     *,
-    simple_loops: bool = False,
+    simple_loops: bool | int = False,
     optimised: bool = False,
     **static: Any,
 ) -> Callable[..., T]:
     """`jax.jit`, which on a CPU compiles in less time, unless it is called inside of another jit.
 
     `simple_loops` is for what is done in milliseconds, whatever machine code it has, or as fast
-    with any; `optimised` for what loops call: it is traced in less time, where programs are kept,
-    and compiled as always.
+    with any; a number is the most rows of which this is so.  `optimised` is for what loops call: it
+    is traced in less time, where programs are kept, and compiled as always.
     `static` are options of `jax.jit` that say which arguments are static.
     """
-    wanted = [] if optimised else [_FEWER_PASSES]
-    wanted += [_SIMPLE_LOOPS] if simple_loops else []
-
+    most_simple = math.inf if simple_loops is True else simple_loops or -1
     plain = jax.jit(function, **static)
 
     @functools.cache
@@ -75,7 +74,10 @@ def quick_jit(
         if is_plain or is_traced((args, kwargs, jax.device_put(0.0))):
             return plain(*args, **kwargs)
         leaves = jax.tree.leaves((args, kwargs))
-        has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or max(map(_n_rows, leaves)) <= _FEW
+        n_rows = max(map(_n_rows, leaves))
+        has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or n_rows <= FEW_ROWS
+        wanted = [] if optimised else [_FEWER_PASSES]
+        wanted += [_SIMPLE_LOOPS] if n_rows <= most_simple else []
         has_options = on_cpu() and has_few
         options = tuple(filter(_is_known, wanted)) if has_options else ()
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
@@ -105,7 +107,7 @@ def _is_known(option: Option) -> bool:
 #: With more rows a pass over them takes as long as compilation, and a quarter more rows would show.
 LARGEST_BUCKET = 2**14
 # With fewer, all pairs take less time than a program takes to compile.
-_FEW = 2**10
+FEW_ROWS = 2**10
 
 
 def bucket(n: int) -> int:
@@ -116,7 +118,7 @@ def bucket(n: int) -> int:
     """
     if n > LARGEST_BUCKET:
         return n
-    step = 2 ** max((n - 1).bit_length() - (2 if n <= _FEW else 3), 0)
+    step = 2 ** max((n - 1).bit_length() - (2 if n <= FEW_ROWS else 3), 0)
     return max(-(-n // step) * step, 4)
 
 

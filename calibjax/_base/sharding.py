@@ -55,7 +55,7 @@ def _cut_of(x: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) and any(sharding.spec) else None
 
 
-def on_devices(core: Callable[..., T], simple_loops: bool = False) -> Callable[..., T]:
+def on_devices(core: Callable[..., T], simple_loops: bool | int = False) -> Callable[..., T]:
     """Decorator: compiles ``core(axis, shared, rows, *options)`` and runs it on all devices.
 
     The decorated function has the arguments ``(shared, rows, *options)``.  The first axis of all

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.check import check_integer, check_key
+from calibjax._base.compile import FEW_ROWS
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import as_pytree, indexed, widest_dtype
 from calibjax._data import (
@@ -293,7 +294,7 @@ def _test_of_kernels(
     )
 
 
-@functools.partial(on_devices, simple_loops=True)
+@functools.partial(on_devices, simple_loops=FEW_ROWS)
 def _aggregated_skce_test(
     axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, sampler: NullSampler
 ) -> CalibrationTestResult:
