@@ -227,7 +227,7 @@ def test_the_verdict_says_which_way(name):
     if name == "events":
         happened = rng.random(N) < special.expit(LOGITS)
         found = cj.evaluate(special.expit(LOGITS - 1), happened)
-        assert "): too low (predicted" in found.verdict
+        assert "\nToo low (predicted" in found.verdict
         assert found.to_dict()["directions"][0]["name"] == "too low"
         assert "over-confident" not in found.verdict
     elif name == "quantiles":
@@ -240,7 +240,7 @@ def test_the_verdict_says_which_way(name):
 
 
 def says_too_narrow(verdict):
-    return "): too narrow (" in verdict and "of the targets lie in intervals of 90 %)" in verdict
+    return "\nToo narrow (" in verdict and "of the targets lie in intervals of 90 %)" in verdict
 
 
 @pytest.mark.parametrize(("classes", "event"), [(None, "the event"), (["no", "yes"], "'yes'")])

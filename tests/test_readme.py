@@ -27,11 +27,11 @@ def test_readme_code_runs(capsys):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         for block in blocks:
             exec(compile(block, str(README), "exec"), namespace)
-    verdict, error, pvalue, tempered = capsys.readouterr().out.splitlines()
-    assert verdict.startswith(
-        "Not calibrated (p = 0.001, 1000 rows): over-confident (the most likely"
-    )
-    assert "logits were 1.4 times too large" in verdict
+    *verdict, error, pvalue, tempered = capsys.readouterr().out.splitlines()
+    first, second, *_ = verdict
+    assert first == "Not calibrated (p = 0.001, 1000 rows)."
+    assert second.startswith("Over-confident (the most likely class: predicted")
+    assert "logits were 1.4 times too large" in second
     assert 0.005 < float(error) < 0.05 and abs(float(tempered)) < 0.1 * float(error)
     assert abs(float(pvalue) - 0.001) < 1e-6
     assert abs(float(namespace["temperature"]) - 4) < 0.5
