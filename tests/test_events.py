@@ -89,7 +89,7 @@ def test_an_evaluation_keeps_them():
     found = cj.evaluate(p, y)
     assert len(found.impossible.rows) == 0 and "the event" in found.verdict
     exact = -np.log(np.where(y == 1, p, 1 - p)).mean()
-    assert found.measures["log score"].value == pytest.approx(exact, rel=1e-6)
+    assert found.measures["log loss"].value == pytest.approx(exact, rel=1e-6)
 
 
 def test_logits_far_from_zero():

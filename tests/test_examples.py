@@ -38,7 +38,7 @@ def test_a_newcomer_sees_a_sentence_and_a_picture_first(tmp_path):
     printed = output_of(EXAMPLES / "is_it_calibrated.py", *files, folder=tmp_path)
     verdicts = re.findall(r"^(Not calibrated|No sign) .*?p = ([\d.]+)", printed, flags=re.MULTILINE)
     assert len(verdicts) == 2 and float(verdicts[0][1]) == 0.001
-    assert "): over-confident (the most likely class: predicted" in " ".join(printed.split())
+    assert "). Over-confident (the most likely class: predicted" in " ".join(printed.split())
     assert "about as far off as if its logits were 1.6" in " ".join(printed.split())
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "report.html").read_text()
