@@ -39,7 +39,7 @@ class RecalibrationCheck:
 
     Args:
         method: the one of `fit_recalibrator`, or "temperature".
-        before: the mean score of all rows: of labels the log score in nats, of numbers the CRPS in
+        before: the mean score of all rows: of labels the log loss in nats, of numbers the CRPS in
             units of the targets.
         after: the same of `cross_fit`, in which each row has a map that did not see its fold.
         pvalue: the p-value of `calibration_test` after it.
@@ -81,19 +81,16 @@ def best_method(data: Data) -> str | None:
         return _OF_MANY if p.n_labels <= _MANY else _OF_VERY_MANY
     if isinstance(p, Normal):
         return "shift_scale"
-    if isinstance(p, Empirical) and (
-        p.weights is not None or p.target_shape != "n" or p.samples.shape[1] < 2
-    ):
-        return None
     if isinstance(p, Empirical):
-        return _OF_NUMBERS
+        has_maps = p.weights is None and p.target_shape == "n" and p.samples.shape[1] >= 2
+        return _OF_NUMBERS if has_maps else None
     if isinstance(p, Quantiles):
         return _OF_NUMBERS if data.n <= _MANY_ROWS else _OF_MANY_NUMBERS
     return None
 
 
 def recalibration_check(
-    key: jax.Array, data: Data, n_resamples: int, judge: Judge = lambda *_: ""
+    key: jax.Array, data: Data, n_resamples: int, judge: Judge | None = None
 ) -> RecalibrationCheck | None:
     """What the best method does to checked data; None of few or very many rows.
 
@@ -132,7 +129,7 @@ def recalibration_checks(
 
 
 def _check(
-    key: jax.Array, data: Data, method: str, n_resamples: int, judge: Judge = lambda *_: ""
+    key: jax.Array, data: Data, method: str, n_resamples: int, judge: Judge | None = None
 ) -> RecalibrationCheck:
     p = data.predictions
 
@@ -145,7 +142,7 @@ def _check(
     data = data.replace(predictions=recalibrated)
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
-    left = judge(data, pvalue)
+    left = "" if judge is None else judge(data, pvalue)
     return RecalibrationCheck(method, before, after, pvalue, _SCORES[score], left=left)
 
 
