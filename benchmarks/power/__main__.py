@@ -89,13 +89,18 @@ def run(setting: Setting, sizes: Sizes) -> dict[str, Any]:
                 column: float(np.mean(x)) for by_column in found for column, x in by_column.items()
             }
             show(f"{name}: {time.perf_counter() - start:.0f} s")
-        seconds = times(test_keys[0], data[0], tests, sizes, pool)
+        if setting.is_ensemble:
+            seconds = {}
+        else:
+            seconds = times(test_keys[0], data[0], tests, sizes, pool)
     return {
         "date": f"{date:%Y-%m-%d %H:%M} UTC",
         "minutes": (time.perf_counter() - start) / 60,
         "environment": harness.environment(),
         **{key: getattr(sizes, key) for key in ("n", "n_data_sets", "n_draws")},
-        "members": [*one_set_of_draws.member_names(predictions)],
+        "members": [
+            *([] if setting.is_ensemble else one_set_of_draws.member_names(predictions))
+        ],
         "rates": rates,
         "seconds": seconds,
     }

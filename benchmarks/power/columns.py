@@ -12,6 +12,9 @@ from jax import lax
 import calibjax as cj
 from benchmarks.power import one_set_of_draws, t_cal
 from benchmarks.power.settings import Setting
+from calibjax._data import Data
+from calibjax.expectations import default_prediction_kernels
+from calibjax.expectations._default_kernels import _kernels_of_pit
 
 LEVEL = 0.05
 
@@ -30,6 +33,33 @@ def previous_default(key, predictions, targets, n_draws):
 
 def aggregated(key, predictions, targets, n_draws):
     return cj.aggregated_skce_test(key, None, predictions, targets, n_resamples=n_draws).pvalue
+
+
+def ranks(key, predictions, targets, n_draws):
+    """The aggregated test with ranks among the members alone."""
+    kernels = _kernels_of_pit(*_of_pool(predictions, targets), False)
+    return cj.aggregated_skce_test(key, kernels, predictions, targets, n_resamples=n_draws).pvalue
+
+
+def pool_scores(key, predictions, targets, n_draws):
+    """The aggregated test with the target in units of the members and itself alone."""
+    of_predictions, on_pairs = _of_pool(predictions, targets)
+    kernels = [
+        on_pairs(kernel, weights, "standard scores")
+        for kernel in of_predictions
+        for weights in (jnp.array([1.0]), jnp.array([0.0, 1.0]))
+    ]
+    return cj.aggregated_skce_test(key, kernels, predictions, targets, n_resamples=n_draws).pvalue
+
+
+def _of_pool(predictions: Any, targets: jax.Array) -> tuple[list[Any], type[cj.PITKernel]]:
+    """The kernels on predictions of the aggregated test, and the kernels that it makes of them."""
+    pool, _ = predictions.exchangeable_pool(targets)
+    is_vector = pool.target_shape == "n d"
+    return (
+        default_prediction_kernels(Data.unchecked(pool)),
+        cj.VectorPITKernel if is_vector else cj.PITKernel,
+    )
 
 
 def distribution_free(key, predictions, targets, n_draws):
@@ -89,6 +119,8 @@ NAMES: dict[Test, str] = {
     previous_default: "previous default",
     aggregated: "aggregated",
     one_set_of_draws.pvalues: "all kernels",
+    ranks: "ranks",
+    pool_scores: "units of the pool",
     distribution_free: "distribution-free",
     block: "block",
     cme: "CME",
@@ -101,6 +133,8 @@ NAMES: dict[Test, str] = {
 
 def tests_of(setting: Setting, predictions: Any) -> list[Test]:
     """The tests that there are for a family and a setting."""
+    if setting.is_ensemble:
+        return [aggregated, *([ranks, pool_scores] if predictions.is_exchangeable else [])]
     tests = [
         *(previous_default, aggregated, one_set_of_draws.pvalues),
         *(distribution_free, block, cme),

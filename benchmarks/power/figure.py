@@ -29,6 +29,7 @@ def _rate(rates: Rates, series: str) -> float | None:
 
 
 def draw(results: Mapping[str, Any]) -> Figure:
+    results = {name: result for name, result in results.items() if result["members"]}
     n_rows = max(1, -(-len(results) // _COLUMNS))
     figure = Figure(figsize=(4.6 * _COLUMNS, 3.2 * n_rows + 0.5), layout="constrained")
     axes = figure.subplots(n_rows, _COLUMNS, squeeze=False).ravel()

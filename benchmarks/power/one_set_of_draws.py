@@ -35,6 +35,7 @@ _PLACES = tuple(
     for compared in ("by location", "by spread", "wide")
     for kind in ("location", "spread", "shape")
 )
+_PLACES_OF_SAMPLES = *(name for name in _PLACES if not name.startswith("shape")), "all"
 #: The column of `default_kernel` alone.
 DEFAULT = "default kernel"
 
@@ -42,7 +43,9 @@ DEFAULT = "default kernel"
 def member_names(predictions: Any) -> tuple[str, ...]:
     """A name for each of the `default_kernels`."""
     has_labels = isinstance(predictions, (cj.Bernoulli, cj.Categorical))
-    return _LABELS if has_labels else _PLACES
+    if has_labels:
+        return _LABELS
+    return _PLACES_OF_SAMPLES if predictions.is_exchangeable else _PLACES
 
 
 def largest_score(values: jax.Array) -> jax.Array:

@@ -44,6 +44,8 @@ sqrt(f (1 - f) / N): with 400 data sets 0.025 at f = 0.5 and 0.011 at f = 0.05, 
   blocks) and **CME** (one random location for each 100 rows, at most 10) take `default_kernel`;
   **ECE** is the `consistency_test` of the ECE of the confidences in 15 bins, where predictions stay
   and targets are redrawn.
+* **ranks** and **units of the pool** are the aggregated test with parts of its kernels of ensembles:
+  those of ranks among members, and those of the target in units of the members and itself.
 * **T-Cal** (Lee, Huang, Hassani and Dobriban, JMLR 2023), written anew: the adaptive test over
   dyadic numbers of bins, and the test with the number of bins that is best for the known smoothness
   of the bumps; 999 trials under H0 for each data set, where the authors take 3000."""
@@ -84,7 +86,7 @@ def page(results: Mapping[str, Any]) -> str:
     parts += ["![Power of the tests](figures/power.png)"]
     parts += [_section(name, result) for name, result in results.items()]
     parts += [_TIMES, _times(results), _DETAILS]
-    parts += [_details(name, result) for name, result in results.items()]
+    parts += [_details(name, result) for name, result in results.items() if result["members"]]
     return "\n\n".join(parts) + "\n"
 
 
@@ -98,7 +100,7 @@ def _summary(results: Mapping[str, Any]) -> str:
         _ratio(rates)
         for result in results.values()
         for name, rates in result["rates"].items()
-        if name != CALIBRATED
+        if name != CALIBRATED and result["members"]
     ]
     known = [ratio for ratio in ratios if ratio is not None]
     reached = sum(ratio >= GOAL for ratio in known)
@@ -116,6 +118,9 @@ def _section(name: str, result: Any) -> str:
     members = result["members"]
     rows = []
     for scenario, rates in result["rates"].items():
+        if not members:
+            rows.append({"": scenario} | {test: _number(rate) for test, rate in rates.items()})
+            continue
         grid, default = best(rates, GRID), best(rates, members)
         ratio = None if scenario == CALIBRATED else _ratio(rates)
         words = "" if ratio is None else f"{ratio:.2f}"
@@ -157,6 +162,8 @@ def _times(results: Mapping[str, Any]) -> str:
     for test in tests:
         row = {"": test}
         for name, result in results.items():
+            if not result["seconds"]:
+                continue
             seconds = result["seconds"].get(test)
             row[name] = "" if seconds is None else quantity(seconds, "s")
         rows.append(row)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.power.labels import BINARY, BUMPS, CLASSES, MORE_CLASSES
+from benchmarks.power.members import MEMBERS
 from benchmarks.power.numbers import (
     COUNTS,
     COUNTS_DECADES,
@@ -21,12 +22,15 @@ class Setting(NamedTuple):
 
     Args:
         is_t_cal: whether data sets are large, and the number of bins that T-Cal needs is known.
+        is_ensemble: whether what the aggregated test sees of ensembles is compared, and no other
+            test.
     """
 
     title: str
     n: int
     scenarios: Mapping[str, Scenario]
     is_t_cal: bool = False
+    is_ensemble: bool = False
 
 
 SETTINGS = {
@@ -42,4 +46,8 @@ SETTINGS = {
     "t_cal_2000": Setting("The bumps of T-Cal", 2000, BUMPS, is_t_cal=True),
     "t_cal_5000": Setting("The bumps of T-Cal", 5000, BUMPS, is_t_cal=True),
     "t_cal_10000": Setting("The bumps of T-Cal", 10_000, BUMPS, is_t_cal=True),
+    **{
+        name: Setting(title, 400, scenarios, is_ensemble=True)
+        for name, (title, scenarios) in MEMBERS.items()
+    },
 }
