@@ -98,9 +98,7 @@ def run(setting: Setting, sizes: Sizes) -> dict[str, Any]:
         "minutes": (time.perf_counter() - start) / 60,
         "environment": harness.environment(),
         **{key: getattr(sizes, key) for key in ("n", "n_data_sets", "n_draws")},
-        "members": [
-            *([] if setting.is_ensemble else one_set_of_draws.member_names(predictions))
-        ],
+        "members": [*([] if setting.is_ensemble else one_set_of_draws.member_names(predictions))],
         "rates": rates,
         "seconds": seconds,
     }

@@ -1,4 +1,4 @@
-"""Scenarios with ensembles, also of vectors and with missing members: right or wrong in a known way.
+"""Scenarios with ensembles, of numbers and of vectors: right or wrong in a known way.
 
 Members and targets of a row come from one law with a mean and a deviation of its own.  Errors are
 in units of this deviation.

@@ -44,7 +44,7 @@ sqrt(f (1 - f) / N): with 400 data sets 0.025 at f = 0.5 and 0.011 at f = 0.05, 
   blocks) and **CME** (one random location for each 100 rows, at most 10) take `default_kernel`;
   **ECE** is the `consistency_test` of the ECE of the confidences in 15 bins, where predictions stay
   and targets are redrawn.
-* **ranks** and **units of the pool** are the aggregated test with parts of its kernels of ensembles:
+* **ranks** and **units of the pool** are the aggregated test with parts of its kernels of members:
   those of ranks among members, and those of the target in units of the members and itself.
 * **T-Cal** (Lee, Huang, Hassani and Dobriban, JMLR 2023), written anew: the adaptive test over
   dyadic numbers of bins, and the test with the number of bins that is best for the known smoothness
