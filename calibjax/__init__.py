@@ -27,12 +27,21 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Names, and the modules that they are imported from when they are used: all of them at once take as
-# long as jax.  Rooms are names of the package itself.  Type checkers read the same file.
-_STUB = pkgutil.get_data(__name__, "__init__.pyi") or b""
-_NAMES = re.findall(r"^from (\S+) import \(?\s*(\w+) as", _STUB.decode(), re.M)
-_MODULE_OF = {name: module for module, name in _NAMES}
+# long as jax.  They are read where type checkers read them: the stub has the rooms, which are names
+# of the package itself, and `*` for what is listed in a room.
 
-__all__ = [name for module, name in _NAMES if module != __name__]
+
+def _text(file: str) -> str:
+    return (pkgutil.get_data(__name__, file) or b"").decode()
+
+
+_STUB = _text("__init__.pyi")
+_MODULE_OF = {name: module for module, name in re.findall(r"from (\S+) import (\w+) as", _STUB)}
+for _room in re.findall(r"from calibjax\.(\w+) import \*", _STUB):
+    _listed = _text(f"{_room}/__init__.py").partition("__all__ = [")[2].partition("]")[0]
+    _MODULE_OF |= dict.fromkeys(re.findall(r"\w+", _listed), f"{__name__}.{_room}")
+
+__all__ = [name for name, module in _MODULE_OF.items() if module != __name__]
 
 
 def __getattr__(name: str) -> Any:
@@ -49,4 +58,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+    return [*_MODULE_OF, "__version__"]

@@ -52,6 +52,14 @@ def test_calls(without, tmp_path):
     assert str(error.value) == "data: a frame needs narwhals: " + SAID.format("frames")
 
 
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_reports(missing, without):
+    without(missing, "calibjax.plot", "calibjax.evaluation._report")
+    with pytest.raises(ModuleNotFoundError) as error:
+        cj.Evaluation.to_html(None)
+    assert str(error.value).endswith(SAID.format("report")) and error.value.name == missing
+
+
 def test_arrays_need_no_extra(without):
     for missing in ("matplotlib", "sklearn", "polars", "narwhals", "xarray", "jinja2", "optax"):
         without(missing)

@@ -8,3 +8,10 @@ from calibjax.curves._reliability_curve import (
     corp_curve,
     reliability_curve,
 )
+
+__all__ = [
+    "CORPCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap", "WitnessMap",
+    "corp_curve", "coverage_curve", "pit_curve", "reliability_curve", "residual_map",
+    "witness_map",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -24,3 +24,10 @@ from calibjax.estimators._skce import (
 from calibjax.estimators._smooth_ece import smooth_ece
 from calibjax.estimators._top_label import binary_as_data, one_vs_rest, top_label
 from calibjax.estimators._ucme import h_and_locations, ucme, witness
+
+__all__ = [
+    "CalibrationBins", "MedianVarianceBinning", "RandomFeatureEstimate", "UniformBinning",
+    "calibration_bins", "contributions", "d_calibration", "ece", "h_matrix", "mce", "mmce",
+    "one_vs_rest", "random_feature_skce", "skce", "smooth_ece", "top_label", "ucme", "witness",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -7,3 +7,6 @@ from calibjax.evaluation._groups import GroupVerdicts
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._posterior import ParameterCheck, PosteriorCheck, check_posterior
 from calibjax.evaluation._serial_dependence import Column
+
+__all__ = ["Evaluation", "PosteriorCheck", "check_posterior", "evaluate"]
+__dir__ = __all__.copy

@@ -5,6 +5,7 @@ import functools
 import html
 import json
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -466,6 +467,10 @@ class Evaluation:
         Raises:
             ImportError: matplotlib or jinja2 is not installed; ``pip install 'calibjax[report]'``.
         """
+        for name in ("jinja2", "matplotlib"):
+            if find_spec(name) is None:
+                words = "to_html needs jinja2 and matplotlib: pip install 'calibjax[report]'"
+                raise ModuleNotFoundError(words, name=name)
         from calibjax.evaluation._report._page import page
 
         self._compute("curves", "contributions", "recalibrations")

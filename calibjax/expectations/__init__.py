@@ -47,3 +47,9 @@ from calibjax.expectations._finite_sums import (
     register_sums,
     sums_over_atoms,
 )
+
+__all__ = [
+    "MeanEmbeddingDistance", "default_kernel", "default_kernels", "inner_product",
+    "mean_embedding", "product_kernel",
+]  # fmt: skip
+__dir__ = __all__.copy

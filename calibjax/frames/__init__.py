@@ -16,3 +16,6 @@ from calibjax.frames._row_columns import (
     row_options_of_arrays,
 )
 from calibjax.frames._table import Table
+
+__all__ = ["read_data"]
+__dir__ = __all__.copy

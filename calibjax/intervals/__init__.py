@@ -34,3 +34,9 @@ from calibjax.intervals._skce_interval import (
     skce_and_interval,
     skce_confidence_interval,
 )
+
+__all__ = [
+    "CalibrationComparison", "EquivalentTemperature", "Estimate", "compare_calibration",
+    "compare_groups", "equivalent_temperature", "skce_confidence_interval",
+]  # fmt: skip
+__dir__ = __all__.copy

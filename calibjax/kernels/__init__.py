@@ -60,3 +60,11 @@ from calibjax.kernels._targets import (
     WhiteKernel,
     in_lengthscales,
 )
+
+__all__ = [
+    "Distance", "DistanceKernel", "EmbeddingDistance", "Euclidean", "FeatureKernel",
+    "FisherDistance", "GaussianKernel", "Kernel", "KernelizedFisherDistance", "LaplacianKernel",
+    "Matern32Kernel", "Matern52Kernel", "PITKernel", "SteinKernel", "TensorProduct",
+    "TotalVariation", "VectorPITKernel", "Wasserstein", "WhiteKernel", "median_heuristic",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -15,15 +15,14 @@ from importlib.util import find_spec
 if find_spec("matplotlib") is None:
     raise ModuleNotFoundError("calibjax.plot needs matplotlib: pip install 'calibjax[plot]'")
 
-from calibjax.plot._evidence import e_process as e_process
-from calibjax.plot._evidence import null_distribution as null_distribution
-from calibjax.plot._evidence import segments as segments
-from calibjax.plot._maps import residual_location as residual_location
-from calibjax.plot._maps import residual_spread as residual_spread
-from calibjax.plot._maps import witness as witness
-from calibjax.plot._pit import coverage as coverage
-from calibjax.plot._pit import pit as pit
-from calibjax.plot._pit import pit_difference as pit_difference
-from calibjax.plot._reliability import reliability as reliability
-from calibjax.plot._style import NotebookFigure as NotebookFigure
-from calibjax.plot._style import SettledLayout as SettledLayout
+from calibjax.plot._evidence import e_process, null_distribution, segments
+from calibjax.plot._maps import residual_location, residual_spread, witness
+from calibjax.plot._pit import coverage, pit, pit_difference
+from calibjax.plot._reliability import reliability
+from calibjax.plot._style import NotebookFigure, SettledLayout
+
+__all__ = [
+    "coverage", "e_process", "null_distribution", "pit", "pit_difference", "reliability",
+    "residual_location", "residual_spread", "segments", "witness",
+]  # fmt: skip
+__dir__ = __all__.copy

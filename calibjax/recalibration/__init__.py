@@ -11,3 +11,10 @@ from calibjax.recalibration._logistic_calibration import LogisticCalibration, lo
 from calibjax.recalibration._pit_map import as_normal
 from calibjax.recalibration._recalibrator import Recalibrator, content_of, load_recalibrator
 from calibjax.recalibration._temperature import fit_temperature, is_end_of_range, temper
+
+__all__ = [
+    "LogisticCalibration", "Recalibrator", "ScoreDecomposition", "cross_fit", "decompose_score",
+    "fit_recalibrator", "fit_temperature", "load_recalibrator", "logistic_calibration",
+    "temper",
+]  # fmt: skip
+__dir__ = __all__.copy

@@ -9,3 +9,6 @@ from calibjax.scores._pit import (
     pit_interval,
 )
 from calibjax.scores._scores import crps, log_score, numbers_as_data, score_rows
+
+__all__ = ["crps", "log_score", "pit", "pit_interval"]
+__dir__ = __all__.copy

@@ -9,3 +9,6 @@ from calibjax.segments._segment_test import (
     segments_tested,
 )
 from calibjax.segments._segments import Groups, read_columns
+
+__all__ = ["Segment", "SegmentTestResult", "segment_test"]
+__dir__ = __all__.copy

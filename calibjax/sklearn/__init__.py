@@ -11,8 +11,11 @@ if find_spec("sklearn") is None:
         "calibjax.sklearn needs scikit-learn: pip install 'calibjax[sklearn]'"
     )
 
-from calibjax.sklearn._estimators import RecalibratedClassifier as RecalibratedClassifier
-from calibjax.sklearn._estimators import RecalibratedRegressor as RecalibratedRegressor
-from calibjax.sklearn._metrics import ReliabilityDisplay as ReliabilityDisplay
-from calibjax.sklearn._metrics import calibration_pvalue_scorer as calibration_pvalue_scorer
-from calibjax.sklearn._metrics import skce_scorer as skce_scorer
+from calibjax.sklearn._estimators import RecalibratedClassifier, RecalibratedRegressor
+from calibjax.sklearn._metrics import ReliabilityDisplay, calibration_pvalue_scorer, skce_scorer
+
+__all__ = [
+    "RecalibratedClassifier", "RecalibratedRegressor", "ReliabilityDisplay",
+    "calibration_pvalue_scorer", "skce_scorer",
+]  # fmt: skip
+__dir__ = __all__.copy

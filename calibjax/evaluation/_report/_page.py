@@ -57,12 +57,8 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
         evaluation: what `evaluate` returns.
         by: the verdict of each group, for a table, or None.
     """
-    try:
-        import jinja2
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "to_html needs jinja2 and matplotlib: pip install 'calibjax[report]'"
-        ) from None
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("calibjax.evaluation._report", "."),
         autoescape=True,
