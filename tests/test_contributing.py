@@ -70,14 +70,6 @@ CHANGES = {
             "test_expectations.py::test_against_quadrature[empirical-rational_quadratic]",
         ],
     ),
-    "Add a distance": (
-        "distance",
-        [
-            "test_kernels.py::test_distances[hellinger-categorical]",
-            "test_kernels.py::test_distances[hellinger-bernoulli]",
-            "test_kernels.py::test_prediction_kernels_are_positive_definite[hellinger-categorical]",
-        ],
-    ),
     "Add a hypothesis test": (
         "hypothesis_test",
         ["test_hypothesis_tests.py::test_a_model_that_is_certain_and_right[cantelli]"],
