@@ -118,6 +118,18 @@ def test_blocks_are_the_mean_of_consecutive_estimates(block_size, unbiased, inpu
     np.testing.assert_allclose(value, np.mean(estimates), rtol=1e-13)
 
 
+def test_blocks_that_fill_their_chunks_in_part():
+    # 27 blocks of 100 rows are summed in two chunks, of which the last has one block too few.
+    p = np.random.default_rng(0).uniform(size=(27, 100))
+    y = np.random.default_rng(1).uniform(size=p.shape) < p
+    gaps = np.abs(p[:, :, None] - p[:, None, :])
+    h = 2 * np.exp(-gaps / 0.5) * ((y - p)[:, :, None] * (y - p)[:, None, :])
+    expected = np.mean(h[:, ~np.eye(100, dtype=bool)])
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.5), cj.WhiteKernel())
+    value = cj.skce(kernel, cj.Bernoulli(np.float32(p.ravel())), y.ravel(), block_size=100)
+    np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-7)
+
+
 @pytest.mark.parametrize("unbiased", [True, False])
 def test_one_block_of_n_is_no_block(unbiased, inputs):
     arguments, _ = inputs

@@ -52,7 +52,8 @@ def pad(rows_and_weights: tuple[T, jax.Array], n: int) -> tuple[T, jax.Array]:
         last = lax.slice_in_dim(x, x.shape[0] - 1, x.shape[0])
         return jnp.concatenate([x, jnp.broadcast_to(last, (extra, *x.shape[1:]))])
 
-    padded_weights = jnp.concatenate([weights, jnp.zeros(extra, weights.dtype)])
+    zeros = jnp.zeros((extra, *weights.shape[1:]), weights.dtype)
+    padded_weights = jnp.concatenate([weights, zeros])
     return jax.tree.map(with_last, rows), padded_weights
 
 
