@@ -59,29 +59,37 @@ def pytest_runtest_teardown(nextitem):
             jax.clear_caches()
 
 
-# What takes half a second or more on a machine of two cores, nearly all of it compilation, and is
-# not the one test of what it is about, and the longest examples of docstrings.  A test that comes
-# to take so long is put into this file.
+# What takes a seventh of a second or more on a machine of two cores, nearly all of it compilation,
+# unless no other fast test runs the lines of the library that it runs, and the longest examples of
+# docstrings: a line names a case, a test with all its cases, or a file.
 LONG = frozenset((Path(__file__).parent / "long.txt").read_text().splitlines())
 
 
-def name_in_the_list(item):
-    """Of a test its file and name; of a docstring its name, in whichever file of a room it is."""
+def pytest_ignore_collect(collection_path, config):
+    """Not even reads files of slow tests only, if none of those shall run."""
+    return config.option.markexpr == "not slow" and collection_path.name in LONG or None
+
+
+def names_in_the_list(item):
+    """Of a docstring its name, in whichever file of a room it is."""
     if isinstance(item, pytest.DoctestItem):
-        return ".".join(part for part in item.name.split(".") if not part.startswith("_"))
-    return item.nodeid.removeprefix("tests/")
+        return [".".join(part for part in item.name.split(".") if not part.startswith("_"))]
+    name = item.nodeid.removeprefix("tests/")
+    return [name, name.partition("[")[0], item.path.name]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Marks the tests of long.txt as slow, and the code of docstrings as examples."""
-    names = {name_in_the_list(item): item for item in items}
-    for name in LONG & names.keys():
-        names[name].add_marker("slow")
+    found = {path.name for path in Path(__file__).parent.glob("test_*.py")}
     for item in items:
+        names = LONG.intersection(names_in_the_list(item))
+        found |= names
+        if names:
+            item.add_marker("slow")
         if isinstance(item, pytest.DoctestItem):
             item.add_marker("example")
-    if config.args == config.getini("testpaths") and (gone := sorted(LONG - names.keys())):
+    if config.args == config.getini("testpaths") and (gone := sorted(LONG - found)):
         raise pytest.UsageError(f"tests/long.txt names tests that do not exist: {gone}")
 
 
