@@ -1,8 +1,8 @@
 """Programs that compile in less time.
 
-Compilation is most of the time of a first call on a CPU.  XLA takes options for each program, and
-the programs of functions that are not called in loops are compiled with these.  Within a user's jit
-there is one program, which is compiled as the user says.
+Compilation is most of the time of a first call.  XLA takes options for each program: on a CPU the
+programs of functions that are not called in loops are compiled with some, on a GPU all programs
+with one.  Within a user's jit there is one program, which is compiled as the user says.
 
 jax compiles a program for each shape.  Outside of jit, where rows are concrete, masked rows fill
 the data up to the size of a bucket, so that 900 and 1000 rows are one shape.
@@ -28,6 +28,9 @@ _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # Another third less, but loops over pairs of rows take up to seven times as long.  From 0.11 on jax
 # does not know the option.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
+# Most of a compilation on a GPU is a search among kernels of Triton that multiply matrices: 7 to 24
+# of 9 to 25 s on an H100 with four cores.  Products by a library are found at once, and are as fast here.
+_NO_SEARCH: Option = ("xla_gpu_enable_triton_gemm", False)
 # With more numbers than this in its arguments, and more rows than `FEW_ROWS`, a program takes as
 # long to run as to compile, and all optimisations are worth some hundredths of that.
 _MANY_NUMBERS = 2**18
@@ -50,7 +53,7 @@ def quick_jit(
     optimised: bool = False,
     **static: Any,
 ) -> Callable[..., T]:
-    """`jax.jit`, which on a CPU compiles in less time, unless it is called inside of another jit.
+    """`jax.jit`, which compiles in less time, unless it is called inside of another jit.
 
     `simple_loops` is for what is done in milliseconds, whatever machine code it has, or as fast
     with any; a number is the most rows of which this is so.  `optimised` is for what loops call: it
@@ -76,10 +79,11 @@ def quick_jit(
         leaves = jax.tree.leaves((args, kwargs))
         n_rows = max(map(_n_rows, leaves))
         has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or n_rows <= FEW_ROWS
-        wanted = [] if optimised else [_FEWER_PASSES]
-        wanted += [_SIMPLE_LOOPS] if n_rows <= most_simple else []
-        has_options = on_cpu() and has_few
-        options = tuple(filter(_is_known, wanted)) if has_options else ()
+        wanted = [] if on_cpu() else [_NO_SEARCH]
+        if on_cpu() and has_few:
+            wanted += [] if optimised else [_FEWER_PASSES]
+            wanted += [_SIMPLE_LOOPS] if n_rows <= most_simple else []
+        options = tuple(filter(_is_known, wanted))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         platforms = {device.platform for x in arrays for device in x.devices()}
         # Results of a kept program are bound to its device, and arrays on several would not go with
