@@ -52,6 +52,11 @@ CALLS = {
     ),
     "pit_curve": (functools.partial(cj.pit_curve, KEY, n_bins=3, **R), NUMBERS, OPTIONS),
     "coverage_curve": (functools.partial(cj.coverage_curve, KEY, n_levels=3, **R), NUMBERS, ROWS),
+    "spread_skill_curve": (
+        functools.partial(cj.spread_skill_curve, KEY, n_bins=3, **R),
+        (cj.Empirical(np.random.default_rng(0).normal(size=(N, 4))), NUMBERS[1]),
+        OPTIONS,
+    ),
     "witness_map": (
         functools.partial(cj.witness_map, KEY, n_bins=3, **R),
         (PREDICTIONS, EVENTS),

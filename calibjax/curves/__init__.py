@@ -8,10 +8,11 @@ from calibjax.curves._reliability_curve import (
     corp_curve,
     reliability_curve,
 )
+from calibjax.curves._spread_skill import SpreadSkillCurve, spread_skill_curve
 
 __all__ = [
-    "CORPCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap", "WitnessMap",
-    "corp_curve", "coverage_curve", "pit_curve", "reliability_curve", "residual_map",
-    "witness_map",
+    "CORPCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap",
+    "SpreadSkillCurve", "WitnessMap", "corp_curve", "coverage_curve", "pit_curve",
+    "reliability_curve", "residual_map", "spread_skill_curve", "witness_map",
 ]  # fmt: skip
 __dir__ = __all__.copy

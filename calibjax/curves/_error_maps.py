@@ -386,8 +386,8 @@ def _residual_map(
     predictions, targets = data.predictions.exchangeable_pool(data.targets)
     location, spread = predictions.location(), predictions.spread()
     kept = data.weights != 0
-    location_edges, location_bins = _quantile_bins(location, kept, n_bins)
-    spread_edges, spread_bins = _quantile_bins(spread, kept, n_bins)
+    location_edges, location_bins = quantile_bins(location, kept, n_bins)
+    spread_edges, spread_bins = quantile_bins(spread, kept, n_bins)
     cells = location_bins * n_bins + spread_bins
     is_in = (cells[:, None] == jnp.arange(n_bins**2, dtype=jnp.int32)[None]) & kept[:, None]
     count = jnp.sum(is_in, axis=0, dtype=jnp.int32)
@@ -429,7 +429,7 @@ def _residual_map(
     )
 
 
-def _quantile_bins(x: jax.Array, kept: jax.Array, n_bins: int) -> tuple[jax.Array, jax.Array]:
+def quantile_bins(x: jax.Array, kept: jax.Array, n_bins: int) -> tuple[jax.Array, jax.Array]:
     """The ends ``[n_bins + 1]`` of bins that hold equally many kept rows, and the bin of each row.
 
     Bins are closed on the right, and equal numbers are in one bin.

@@ -197,7 +197,14 @@ def _reliability_curve(
         alone = events.band(critical_value(distances.T, confidence_level))
         together = events.band(events.critical(redrawn, confidence_level))
     else:
-        sums = sums_in_bins(key, data, bins, n_bins, n_resamples, sampler)
+
+        def residuals(predictions: Distribution, targets: jax.Array) -> jax.Array:
+            probs = predictions.binary_probability()
+            return targets.astype(probs.dtype) - probs[:, None]
+
+        rows = rows.replace(targets=rows.targets.astype(jnp.int32))
+        variance = probs * (1 - probs)
+        sums = sums_in_bins(key, rows, bins, n_bins, n_resamples, sampler, residuals, variance)
         values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
         mean, frequency = bin_means(values, bins, sums.total, weights).T
         unit = 1 / jnp.where(sums.total > 0, sums.total, 1.0)

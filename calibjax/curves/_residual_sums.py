@@ -35,6 +35,7 @@ U, the mass less its mean h - l has the variance
     E int_0^min(a, U) s(u)^2 du / (1 - u).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -42,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import PyTree, is_traced, on_host, struct
-from calibjax._data import Between, Data, clean, unit_interval
+from calibjax._data import Between, Data, Distribution, clean, unit_interval
 from calibjax._numbers import dot
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import (
@@ -119,27 +120,28 @@ def sums_in_bins(
     n_bins: int,
     n_resamples: int,
     sampler: NullSampler,
+    residuals_of: Callable[[Distribution, jax.Array], jax.Array],
+    variance: jax.Array,
 ) -> ResidualSums:
-    """The sums of residuals of binary predictions in the bin ``[n]`` of each row.
+    """The sums of residuals in the bin ``[n]`` of each row of clean data.
 
-    Rows of the bin `n_bins` do not count.
+    Rows of the bin `n_bins` do not count.  Targets ``[n, D]`` have residuals ``[n, D]``, whose
+    variance under the model is ``[n]``.
     """
     draw_key, multiplier_key = jax.random.split(key)
-    data = clean(data)
-    data = data.replace(targets=data.targets.astype(jnp.int32))
-    weights, probs = data.weights, data.predictions.binary_probability()
+    weights = data.weights
     sets = sampler.data_sets(draw_key, multiplier_key, data, row_numbers(weights))
 
     def in_bins(bins: jax.Array, x: jax.Array) -> jax.Array:
         return jax.ops.segment_sum(x, bins, n_bins)
 
     def residuals(rows: SampledRows, groups: jax.Array) -> jax.Array:
-        probs = rows.predictions.binary_probability()
-        return (sets.targets(rows, groups).astype(probs.dtype) - probs[:, None])[..., None]
+        return residuals_of(rows.predictions, sets.targets(rows, groups))[..., None]
 
-    squared, w = jnp.square(data.targets.astype(probs.dtype) - probs), jnp.square(weights)
+    observed = residuals_of(data.predictions, data.targets[:, None])[:, 0]
+    squared, w = jnp.square(observed), jnp.square(weights)
     kept = (weights != 0).astype(weights.dtype)
-    columns = jnp.stack([weights, kept, w, w * squared, w * probs * (1 - probs)], axis=1)
+    columns = jnp.stack([weights, kept, w, w * squared, w * variance], axis=1)
     size, count, of_ones, of_observed, variance = in_bins(bins, columns).T
     least = of_ones / jnp.maximum(count, 1)
     deviation = jnp.where(count > 0, jnp.sqrt(jnp.maximum(variance, least)), 0.0)

@@ -36,6 +36,9 @@ def curves_of(
     elif data.predictions.target_shape == "n":
         found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)
         found["coverage"] = curves.coverage_curve(keys[1], data, n_levels=19, **options)
+        if data.predictions.is_exchangeable:
+            of_spread = jax.random.fold_in(key, len(keys))
+            found["spread_skill"] = curves.spread_skill_curve(of_spread, data, **options)
     return found
 
 

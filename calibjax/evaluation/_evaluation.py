@@ -378,8 +378,9 @@ class Evaluation:
         """What the pictures show, by name, each with arrays as fields.
 
         The names are "reliability", "corp" and "witness" for labels, with "pit" for Ordinal ones,
-        and "pit", "coverage" and "residuals" for numbers; they are the functions of calibjax that
-        made them.  There are none of targets that are not known exactly.
+        and "pit", "coverage" and "residuals" for numbers, with "spread_skill" for members of
+        ensembles; they are the functions of calibjax that made them.  There are none of targets
+        that are not known exactly.
         """
         if isinstance(self.targets, Between):
             return {}

@@ -1,11 +1,11 @@
-"""Pictures of the probability integral transform and of coverage."""
+"""Pictures of the probability integral transform, of coverage, and of spread against skill."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from calibjax.curves import CoverageCurve, PITCurve
+from calibjax.curves import CoverageCurve, PITCurve, SpreadSkillCurve
 from calibjax.plot import _style as style
 
 
@@ -146,6 +146,52 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def spread_skill(curve: SpreadSkillCurve, *, ax: Axes | None = None) -> Axes:
+    """The error of the ensemble mean against the spread of the members.
+
+    The curve has another colour where it leaves the band; axes are logarithmic where spreads differ
+    by more than a factor of ten.
+
+    Args:
+        curve: the result of `calibjax.spread_skill_curve`.
+        ax: axes of matplotlib to draw into; by default those of a new figure.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        TypeError: an argument of another type.
+        ValueError: the curve is NaN.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> law = cj.Normal(jnp.zeros(500), jnp.linspace(1.0, 2.0, 500))
+        >>> members, targets = law.sample(jax.random.key(0), (5,)).T, law.sample(jax.random.key(1))
+        >>> curve = cj.spread_skill_curve(jax.random.key(2), cj.Empirical(members), targets)
+        >>> ax = plot.spread_skill(curve)
+        >>> ax.get_ylabel()
+        'error of the ensemble mean'
+    """
+    _check(curve, SpreadSkillCurve)
+    ax = style.new_axes(ax)
+    known = np.flatnonzero(np.asarray(curve.count))
+    order = known[np.argsort(np.asarray(curve.spread)[known])]
+    fields = curve.spread, curve.error, curve.error_low, curve.error_high
+    spread, error, low, high = (np.asarray(x)[order] for x in fields)
+    ax.fill_between(spread, low, high, **style.BAND, label=_band_name(curve))
+    ax.plot(spread, spread, **style.IDEAL)
+    _line(ax, spread, error, (error < low) | (error > high), marker="o", markersize=2.5)
+    if 0 < 10 * spread[0] < spread[-1]:
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+    style.words(
+        ax, f"Spread and skill, {_rows(curve)}", "spread of members", "error of the ensemble mean"
+    )
+    style.legend(ax, loc="upper left")
+    return ax
+
+
 _BAND_BEFORE: style.Look = {**style.BAND, "color": style.GREY, "alpha": 0.35, "zorder": 4}
 _CORNER: style.Look = {"fontsize": style.NOTE, "color": style.GREY, "ha": "right", "va": "bottom"}
 
@@ -170,11 +216,11 @@ def _show(ax: Axes, bottom: float, top: float) -> None:
     ax.set_ylim(min([bottom, *(y[0] for y in others)]), max([top, *(y[1] for y in others)]))
 
 
-def _band_name(curve: PITCurve | CoverageCurve) -> str:
+def _band_name(curve: PITCurve | CoverageCurve | SpreadSkillCurve) -> str:
     return f"{100 * float(curve.confidence_level):.4g} % if calibrated"
 
 
-def _rows(curve: PITCurve) -> str:
+def _rows(curve: PITCurve | SpreadSkillCurve) -> str:
     return f"{round(float(np.sum(curve.count))):,} rows"
 
 

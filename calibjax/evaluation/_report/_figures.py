@@ -29,6 +29,7 @@ _CURVES: list[tuple[str, str, Callable[..., Any], str, str]] = [
     ("pit", "pit", plot.pit, "density", "density_"),
     ("ecdf", "pit", plot.pit_difference, "difference", "difference_"),
     ("coverage", "coverage", plot.coverage, "coverage", ""),
+    ("skill", "spread_skill", plot.spread_skill, "error", "error_"),
     ("witness", "witness", plot.witness, "", ""),
     ("location", "residuals", plot.residual_location, "", ""),
     ("spread", "residuals", plot.residual_spread, "", ""),
