@@ -1,12 +1,13 @@
-"""Penalty, label smoothing, temperature, and two of them: ``python -m benchmarks.remedies``.
+"""A penalty beside other losses, early stopping, temperatures: ``python -m benchmarks.remedies``.
 
     python -m benchmarks.remedies          # some minutes on two CPU cores; writes REMEDIES.md
     python -m benchmarks.remedies --quick  # few seeds and epochs, into build/benchmarks/
 
 The networks are those of `examples/train_digits.py`, trained until they know the training data by
-heart.  Each is judged as it is, and behind a temperature that is fitted to rows which neither
-trained nor judge it.  The data are scikit-learn's digits and simulated ones of ten classes, of
-which a fifth of the labels are noise.  It needs ``pip install -e '.[examples]'``.
+heart, or stopped at their best.  Each is judged as it is, and behind a temperature that is fitted
+to rows which neither trained nor judge it; the same rows say when to stop.  The data are
+scikit-learn's digits and simulated ones of ten classes, of which a fifth of the labels are noise.
+It needs ``pip install -e '.[examples]'``.
 """
 
 import argparse
@@ -28,21 +29,20 @@ sys.path.insert(0, str(ROOT / "examples"))
 import train_digits
 from _common import init_mlp, mean_and_error, mlp, over_grid, train
 
-PENALTIES = [0.0, 10.0, 30.0, 100.0]
-SMOOTHINGS = [0.05, 0.1, 0.2]
 N_TRAIN, N_FIT, N_JUDGE = 1000, 397, 400
 SHOWN = {"accuracy": 3, "NLL": 3, "1000 unbiased SKCE": 2}
 
 _TEXT = """\
-# Penalty, label smoothing, temperature
+# A penalty beside other losses, early stopping and temperatures
 
 Made by `python -m benchmarks.remedies`. The networks of `examples/train_digits.py` (one hidden
 layer of 128 units, 1000 rows, batches of 64, Adam at 0.003, {epochs} epochs) with a biased penalty
-of some weight, or with labels smoothed by some share, or with neither. Each is judged on {judge}
-held-out rows, as it is, and behind a temperature that is fitted to {fit} other rows: whoever has
-no temperature could have trained on these. Means over {seeds} seeds ± standard errors; each seed
-has its own data or split. Behind the first line of a table the numbers are changes of this line,
-paired over seeds."""
+of some weight, labels smoothed by some share, the focal loss, the MMCE times a weight, the Brier
+score in place of the log loss, or with none of these. "Stopped" is the best of 10, 20, … {epochs}
+epochs. Each is judged on {judge} held-out rows, as it is, and behind a temperature. The log loss of
+{fit} other rows chooses temperature and length: who needs neither could have trained on these.
+Means over {seeds} seeds ± standard errors; each seed has its own data or split. Behind the first
+line of a table the numbers are changes of this line, paired over seeds."""
 
 
 def simulated(key: jax.Array) -> Any:
@@ -85,8 +85,33 @@ def smoothed(params: Any, x: jax.Array, y: jax.Array, share: jax.Array) -> jax.A
     return optax.softmax_cross_entropy(mlp(params, x), labels).mean()
 
 
-def judged(params: Any, x: jax.Array, y: jax.Array) -> tuple[dict[str, jax.Array], ...]:
-    """The numbers of the rows that judge: as they are, and behind a temperature."""
+def focal(params: Any, x: jax.Array, y: jax.Array, gamma: jax.Array) -> jax.Array:
+    nll = optax.softmax_cross_entropy_with_integer_labels(mlp(params, x), y)
+    return jnp.mean((-jnp.expm1(-nll)) ** gamma * nll)
+
+
+def with_mmce(params: Any, x: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
+    predictions = cj.Categorical.from_logits(mlp(params, x))
+    return cj.log_score(predictions, y).mean() + weight * cj.mmce(predictions, y)
+
+
+def brier(params: Any, x: jax.Array, y: jax.Array, weight: jax.Array) -> jax.Array:
+    residuals = jax.nn.softmax(mlp(params, x)) - jax.nn.one_hot(y, train_digits.N_CLASSES)
+    return weight * jnp.mean(jnp.sum(residuals**2, axis=1))
+
+
+#: How each remedy is called, its loss, and its strengths; of the first loss 0 is no remedy.
+TRIALS: dict[str, tuple[Callable[..., jax.Array], list[float]]] = {
+    "penalty {:g}": (penalised, [0.0, 10.0, 30.0, 100.0]),
+    "smoothing {:g}": (smoothed, [0.05, 0.1, 0.2]),
+    "focal loss, exponent {:g}": (focal, [1.0, 2.0, 4.0]),
+    "MMCE {:g}": (with_mmce, [1.0, 4.0, 16.0]),
+    "Brier score": (brier, [1.0]),
+}
+
+
+def judged(params: Any, x: jax.Array, y: jax.Array) -> tuple[Any, ...]:
+    """The numbers of the rows that judge, as they are and behind a temperature; the other NLL."""
     predictions = cj.Categorical.from_logits(mlp(params, x))
     temperature = cj.fit_temperature(predictions[:N_FIT], y[:N_FIT])
     rest, targets = predictions[N_FIT:], y[N_FIT:]
@@ -96,7 +121,8 @@ def judged(params: Any, x: jax.Array, y: jax.Array) -> tuple[dict[str, jax.Array
         error = 1000 * cj.skce(train_digits.KERNEL, p, targets)
         return dict(zip(SHOWN, (hits.mean(), cj.log_score(p, targets).mean(), error), strict=True))
 
-    return numbers(rest), numbers(cj.temper(rest, temperature))
+    validation = cj.log_score(predictions[:N_FIT], y[:N_FIT]).mean()
+    return numbers(rest), numbers(cj.temper(rest, temperature)), validation
 
 
 def measure(
@@ -108,20 +134,32 @@ def measure(
     training, held_out = jax.tree.map(lambda *x: jnp.stack(x), *parts)
     sizes = training[0].shape[-1], 128, train_digits.N_CLASSES
     params = jax.vmap(lambda key: init_mlp(key, sizes))(keys[1])
-    found: dict[str, dict[str, np.ndarray]] = {}
     judge = over_grid(judged, (0, None, None), (0, 0, 0))
-    trials = ("penalty", penalised, PENALTIES), ("smoothing", smoothed, SMOOTHINGS)
-    for name, loss, strengths in trials:
+
+    def tried(loss: Callable[..., jax.Array], strengths: list[float], epochs: int) -> Any:
         trained = train(
             *(loss, optax.adam(3e-3), params, training, jnp.asarray(strengths), keys[2]),
             epochs=epochs,
             batch_size=64,
         )
-        for behind, values in zip(("", "temperature"), judge(trained, *held_out), strict=True):
-            for i, strength in enumerate(strengths):
-                words = [f"{name} {strength:g}" if strength else "", behind]
-                title = " and ".join(word for word in words if word) or "nothing"
-                found[title] = {key: np.asarray(x)[i] for key, x in values.items()}
+        return jax.tree.map(np.asarray, judge(trained, *held_out))
+
+    found: dict[str, dict[str, np.ndarray]] = {}
+
+    def keep(names: list[str], as_it_is: Any, tempered: Any) -> None:
+        for values, behind in ((as_it_is, ""), (tempered, "temperature")):
+            for i, name in enumerate(names):
+                title = " and ".join(filter(None, [name, behind])) or "nothing"
+                found[title] = {key: x[i] for key, x in values.items()}
+
+    for form, (loss, strengths) in TRIALS.items():
+        names = [form.format(strength) if strength else "" for strength in strengths]
+        keep(names, *tried(loss, strengths, epochs)[:2])
+    lengths = [tried(penalised, [0.0, 30.0], length) for length in range(10, epochs + 1, 10)]
+    *values, validation = jax.tree.map(lambda *x: np.stack(x), *lengths)
+    best = np.argmin(validation, axis=0)[None]
+    chosen = jax.tree.map(lambda x: np.take_along_axis(x, best, axis=0)[0], values)
+    keep(["stopped", "penalty 30 and stopped"], *chosen)
     return found
 
 
@@ -137,7 +175,7 @@ def row(name: str, values: Mapping[str, np.ndarray], plain: Mapping[str, np.ndar
 def best_pairs(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     """How the best single remedy and the best pair compare, on the same seeds."""
     singles = [name for name in found if " and " not in name]
-    pairs = [name for name in found if " and " in name]
+    pairs = [name for name in found if name.count(" and ") == 1]
     single, pair = (min(names, key=lambda x: found[x]["NLL"].mean()) for names in (singles, pairs))
     gains = found[single]["NLL"] - found[pair]["NLL"]
     mean, error = mean_and_error(gains)
