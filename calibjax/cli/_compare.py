@@ -50,10 +50,7 @@ def compare(
     data = data_of(first, clusters=cluster, times=time, horizon=horizon)
     with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
         result = compare_calibration(
-            jax.random.key(seed),
-            None,
-            data,
-            [other.predictions for other in others],
+            jax.random.key(seed), None, data, [other.predictions for other in others]
         )
         columns_beside = columns_of_rows(first, vars(columns))
         remarks = remarks_on_independence(keys_of(seed).neighbours, data, columns_beside)

@@ -18,11 +18,7 @@ _N_RESAMPLES = 999
 
 
 def held_out(
-    data: Data,
-    method: str,
-    beside: dict[str, Any],
-    lower: float | None,
-    seed: int,
+    data: Data, method: str, beside: dict[str, Any], lower: float | None, seed: int
 ) -> dict[str, Any] | None:
     """Scores and p-values before and after maps of other folds; None with fewer than three units.
 

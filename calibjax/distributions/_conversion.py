@@ -92,10 +92,7 @@ _CLOSED_FORMS: dict[str, tuple[Callable[..., Distribution], str]] = {
     "NegativeBinomialProbs": _NEGATIVE_BINOMIAL,
     "NegativeBinomialLogits": _NEGATIVE_BINOMIAL,
     "GammaPoisson": _NEGATIVE_BINOMIAL,
-    "MultivariateNormal": (
-        MultivariateNormalFullCovariance.from_scale_tril,
-        "mean:1 scale_tril:2",
-    ),
+    "MultivariateNormal": (MultivariateNormalFullCovariance.from_scale_tril, "mean:1 scale_tril:2"),
     "MultivariateNormalDiag": (MultivariateNormalDiag, "mean:1 stddev:1"),
     "MultivariateNormalFullCovariance": _COVARIANCE,
     "MultivariateNormalTri": _COVARIANCE,

@@ -8,13 +8,7 @@ import numpy as np
 
 from calibjax._data import different
 from calibjax.evaluation._serial_dependence import Column
-from calibjax.frames import (
-    Model,
-    as_floats,
-    cluster_numbers,
-    is_missing,
-    read_times,
-)
+from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
 
 # Columns that say how rows count, and for whom.
 _OF_ROWS = ("weights", "clusters", "times", "horizon", "groups", "censored")

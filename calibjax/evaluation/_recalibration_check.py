@@ -11,12 +11,7 @@ from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import has_temperature
-from calibjax.recalibration import (
-    fit_recalibrator,
-    fit_temperature,
-    held_out,
-    temper,
-)
+from calibjax.recalibration import fit_recalibrator, fit_temperature, held_out, temper
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
 LEAST_ROWS = 200

@@ -204,10 +204,7 @@ def _read_observed(path: Path) -> pl.DataFrame:
 
 
 def _forecasts(
-    rows: pl.DataFrame,
-    observed: pl.DataFrame,
-    ordered: Sequence[str] | None,
-    sort: bool,
+    rows: pl.DataFrame, observed: pl.DataFrame, ordered: Sequence[str] | None, sort: bool
 ) -> tuple[Data, list[str]]:
     """Those of one model, from its rows of one target and type of output; what is left out."""
     kind = rows["output_type"][0]

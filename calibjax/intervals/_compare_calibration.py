@@ -237,10 +237,7 @@ def compare(
 
 @functools.partial(quick_jit, static_argnums=(1, 2, 3))
 def _comparison(
-    found: Sequence[tuple[jax.Array, jax.Array]],
-    several: bool,
-    names: tuple[str, ...],
-    method: str,
+    found: Sequence[tuple[jax.Array, jax.Array]], several: bool, names: tuple[str, ...], method: str
 ) -> CalibrationComparison:
     """The comparison of the first of K + 1 estimates and their errors with the others."""
     dtype = widest_dtype(*jax.tree.leaves(found))

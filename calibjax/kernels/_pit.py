@@ -58,13 +58,7 @@ from calibjax._numbers import (
     sinc,
     valid_or_nan,
 )
-from calibjax.kernels._base import (
-    Kernel,
-    KernelLike,
-    Sample,
-    kernel_value,
-    upper_bound,
-)
+from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
 from calibjax.kernels._predictions import embedded_rows
 
 # An interval is narrow if it is less than this share of the tail beyond it.  Gauss' rule of two

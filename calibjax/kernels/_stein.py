@@ -32,12 +32,7 @@ from calibjax.kernels._base import (
     vmap_pairs,
 )
 from calibjax.kernels._predictions import embedded_rows
-from calibjax.kernels._targets import (
-    GaussianKernel,
-    LaplacianKernel,
-    WhiteKernel,
-    in_lengthscales,
-)
+from calibjax.kernels._targets import GaussianKernel, LaplacianKernel, WhiteKernel, in_lengthscales
 
 
 @struct

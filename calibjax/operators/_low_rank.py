@@ -53,11 +53,7 @@ class LowRankH(DiscrepancyMatrix):
             rows = self.psi(samples)
             squares = jnp.sum(jnp.square(rows), axis=1)
             vectors = vectors.astype(rows.dtype)
-            return [
-                dot(vectors.T, rows),
-                dot(jnp.square(vectors).T, squares),
-                dot(weights, rows),
-            ]
+            return [dot(vectors.T, rows), dot(jnp.square(vectors).T, squares), dot(weights, rows)]
 
         products_with_psi, diagonal_forms, total = self._sum_over_rows(products, vectors.T)
         forms = jnp.sum(jnp.square(products_with_psi), axis=1) - diagonal_forms

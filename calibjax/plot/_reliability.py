@@ -136,11 +136,7 @@ def _show(ax: Axes, *values: np.ndarray) -> tuple[float, float]:
 
 
 def _draw_below(
-    ax: Axes,
-    limits: tuple[float, float],
-    edges: np.ndarray,
-    counts: np.ndarray,
-    **options: Any,
+    ax: Axes, limits: tuple[float, float], edges: np.ndarray, counts: np.ndarray, **options: Any
 ) -> None:
     """The numbers of forecasts below the curve, and the legend, which would hide data elsewhere."""
     ax.tick_params(labelbottom=False)

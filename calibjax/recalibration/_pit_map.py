@@ -100,9 +100,7 @@ def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
 
 
 def moved(
-    predictions: Distribution,
-    inverse: Callable[[jax.Array], jax.Array],
-    rounding: float = 0.0,
+    predictions: Distribution, inverse: Callable[[jax.Array], jax.Array], rounding: float = 0.0
 ) -> Distribution:
     """Quantiles Q(G^{-1}(u)) at the levels u where Q is known, or samples in their order.
 

@@ -37,12 +37,7 @@ from calibjax._data import Between, Data, Distribution, unit_interval
 from calibjax._numbers import UnitInterval
 from calibjax._pairwise import in_chunks
 from calibjax.features import DrawnPIT, Hidden
-from calibjax.resampling._draws import (
-    DRAWS_PER_GROUP,
-    draw_groups,
-    draw_pits,
-    draw_targets,
-)
+from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, draw_pits, draw_targets
 from calibjax.resampling._multipliers import Multipliers, TimeMultipliers, multipliers
 from calibjax.scores import pit_between_levels
 

@@ -54,8 +54,7 @@ def pit_between_levels(key: jax.Array, data: Data) -> jax.Array:
     """
     rows = Data.unchecked(data.predictions, where=data.where)
     base, *kernels = map(
-        as_pytree,
-        (default_kernel(rows).prediction_kernel, *default_prediction_kernels(rows)),
+        as_pytree, (default_kernel(rows).prediction_kernel, *default_prediction_kernels(rows))
     )
     levels = data.predictions.pit_distribution().levels
     return _pit_between_levels((key, base, kernels), data, levels)
