@@ -1,5 +1,6 @@
 """Ensembles with missing members are the ensembles of those that exist."""
 
+import io
 import json
 
 import jax
@@ -220,3 +221,69 @@ def test_a_map_takes_the_levels_of_each_row(method):
         np.testing.assert_array_equal(found.where, where)
     u = np.asarray(cj.pit(KEY, found, jnp.asarray(y)))
     assert abs(u.mean() - 0.5) < 0.03 and abs(u.std() - 12**-0.5) < 0.03
+
+
+@pytest.mark.slow
+def test_a_monitor_takes_complete_batches_and_others(key):
+    rng = np.random.default_rng(5)
+    members, targets = rng.normal(size=(2, 40, S)).astype("float32"), rng.normal(size=(2, 40))
+    targets = jnp.asarray(targets.astype("float32"))
+    where = rng.random((40, S)) < 0.6
+    where[:, 1] = True
+    complete = cj.CalibrationMonitor.start(key, cj.Empirical(jnp.asarray(members[0])), n_features=4)
+    before = complete.update(cj.Empirical(jnp.asarray(members[0])), targets[0])
+    some = [
+        cj.Empirical(jnp.asarray(np.where(where, members[1], garbage)), where=jnp.asarray(where))
+        for garbage in (np.nan, 1e9)
+    ]
+    after = [before.update(p, targets[1]) for p in some]
+    assert float(after[0].log_e_value) == float(after[1].log_e_value) != float(before.log_e_value)
+    assert int(after[0].n_rows) == 80
+    # Whether the first batch was complete does not matter to a file, nor do masks of ones.
+    file = io.BytesIO()
+    after[0].save(file)
+    file.seek(0)
+    loaded = cj.CalibrationMonitor.start(key, some[0], n_features=4).load(file)
+    assert float(loaded.log_e_value) == float(after[0].log_e_value)
+    ones = cj.Empirical(jnp.asarray(members[0]), where=jnp.ones((40, S), bool))
+    again = complete.update(ones, targets[0])
+    np.testing.assert_allclose(again.log_e_value, before.log_e_value, rtol=1e-5)
+
+
+def test_the_event_of_a_set_of_members_and_target_has_its_share(float64):
+    """Given the set, any of its values is the target: the share of the set is the probability."""
+    t, bins = 0.2, {"n_bins": 3, "n_resamples": 99}
+    ensemble = cj.Empirical(jnp.asarray(np.where(WHERE, SAMPLES["numbers"], np.nan)), where=WHERE)
+    y = jnp.asarray(TARGETS["numbers"])
+    pool, _ = ensemble.exchangeable_pool(y)
+    probabilities = pool.survival(jnp.full(N, t))
+    for row in range(N):
+        values = np.append(SAMPLES["numbers"][row][WHERE[row]], TARGETS["numbers"][row])
+        np.testing.assert_allclose(probabilities[row], np.mean(values > t))
+    curve = cj.reliability_curve(KEY, cj.Bernoulli(probabilities), y > t, **bins)
+    assert int(jnp.sum(curve.count)) == N
+
+
+@pytest.mark.slow
+def test_how_often_events_of_calibrated_members_leave_the_band():
+    n_sets, n = 200, 300
+
+    @jax.jit
+    def leaves(keys, width):
+        def one(key):
+            centre, member, target, lost, test = jax.random.split(key, 5)
+            mean = jax.random.normal(centre, (n, 1))
+            members = mean + width * jax.random.normal(member, (n, S))
+            where = (jax.random.uniform(lost, (n, S)) < 0.7) | (jnp.arange(S)[None] < 1)
+            y = mean[:, 0] + jax.random.normal(target, (n,))
+            pool, _ = cj.Empirical(members, where=where).exchangeable_pool(y)
+            event = cj.Bernoulli(pool.survival(jnp.full(n, 0.5)))
+            curve = cj.reliability_curve(test, event, y > 0.5, n_bins=6, n_resamples=199)
+            low, high = curve.simultaneous_low, curve.simultaneous_high
+            return jnp.any((curve.frequency < low) | (curve.frequency > high))
+
+        return jax.lax.map(one, keys)
+
+    keys = jax.random.split(jax.random.key(8), n_sets)
+    shares = [float(jnp.mean(leaves(keys, width))) for width in (1.0, 0.4)]
+    assert shares[0] <= 0.05 + 2.5 * (0.05 * 0.95 / n_sets) ** 0.5 and shares[1] > 0.5

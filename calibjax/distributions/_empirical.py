@@ -193,6 +193,13 @@ class Empirical(Distribution):
     def with_batch_axes(self, n_axes: int) -> Self:
         return with_fields(self, _n_axes=jnp.ndim(self.samples) - n_axes)
 
+    def without_marks(self) -> Self:
+        """Members may be missing in other batches."""
+        if self.where is not None:
+            return self
+        exists = jnp.ones(jnp.shape(self.samples)[: self.n_batch_axes + 1], bool)
+        return with_fields(self, where=exists)
+
     def probabilities(self) -> jax.Array:
         """The probability of each sample of *one* prediction, ``[S]``."""
         if self.weights is not None:
