@@ -19,7 +19,6 @@ from jax import lax
 from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
-from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, batch_of_one, struct, type_name
 from calibjax._data import Distribution
 from calibjax._numbers import UnitInterval, dot, eigh_of_kernel, x_where
@@ -256,26 +255,15 @@ def _sums_of_many_classes(
     # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
     of_first = jnp.take_along_axis(probabilities, targets[:, :1], axis=1)[:, 0]
     norms = jnp.sum(jnp.square(probabilities), axis=1)
-    counts = _sums_by_label(weights, targets, probabilities.shape[1])
-    sums = counts - dot(weights.T, probabilities)[:, None]
-    return ResidualSums(sums, 1 - 2 * of_first + norms)
-
-
-def _sums_by_label(weights: jax.Array, targets: jax.Array, n_labels: int) -> jax.Array:
-    """sum_i w_a(p_i) e_{y_i} for labels ``[n, D]``, ``[F, D, m]``."""
+    expected, size = dot(weights.T, probabilities), probabilities.shape[1]
 
     def of_set(labels: jax.Array) -> jax.Array:
-        def add_row(sums: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            weights, label = row
-            added = lax.dynamic_slice_in_dim(sums, label, 1) + weights[None]
-            return lax.dynamic_update_slice_in_dim(sums, added, label, 0), None
-
-        zeros = jnp.zeros((n_labels, weights.shape[1]), weights.dtype)
-        return lax.scan(add_row, as_varying(zeros, (weights, labels)), (weights, labels))[0]
+        counts = jnp.zeros((size, weights.shape[1]), weights.dtype).at[labels].add(weights)
+        return counts.T - expected
 
     # On a CPU one data set at a time: its sums stay in a cache, those of all do not.
     sums = lax.map(of_set, targets.T) if on_cpu() else jax.vmap(of_set)(targets.T)
-    return sums.transpose(2, 0, 1)
+    return ResidualSums(sums.transpose(1, 0, 2), 1 - 2 * of_first + norms)
 
 
 # The number of frequencies of a kernel of numbers, and of a kernel of vectors.

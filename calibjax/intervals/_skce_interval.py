@@ -255,8 +255,8 @@ class DrawnErrors:
 _MATRIX_ROWS = 256
 # The number of steps of the power iteration.
 _STEPS = 32
-# The number of rows whose targets are drawn at a time.
-_ROWS = 2**12
+# The number of rows whose targets are drawn at a time, and of their parameters.
+_ROWS, _PARAMETERS = 2**12, 2**16
 # In standard errors of the observed variance.
 _CHANCE = 2.0
 # The number of rare events up to which data may not show how much they vary.
@@ -322,7 +322,9 @@ def variance_under_model(
         values = jax.vmap(lambda y: h_with_itself(kernel, (prediction, y)))(targets)
         return _mean_and_variance(values)
 
-    moments = lax.map(mean_and_variance, (data.predictions, numbers), batch_size=_ROWS)
+    n_parameters = sum(x.size for x in jax.tree.leaves(data.predictions)) // data.n
+    together = min(max(_PARAMETERS // max(n_parameters, 1), 1), _ROWS)
+    moments = lax.map(mean_and_variance, (data.predictions, numbers), batch_size=together)
     squares = jnp.square(data.weights)
     sums = squares * moments[0], jnp.square(squares) * moments[1], squares
     mean, variance, n = all_sum(tuple(map(jnp.sum, sums)), axis)

@@ -57,6 +57,8 @@ _TOGETHER = 10
 _ROWS = 2**12
 # How many numbers of a chunk of rows are in memory at a time.
 _NUMBERS = 2**20
+# Or one for so many sums, if there are more.
+_SUMS_OF_NUMBERS = 16
 
 
 def pooled(data: Data) -> Data:
@@ -343,9 +345,11 @@ def sum_over_rows(
     which fill the last chunk, must add nothing to them.
     """
     shapes = jax.eval_shape(function, indexed((rows, weights), slice(1)))
-    # Sums ``[F, …]`` over fewer rows than F would mostly move their result.
-    n_sums = jax.tree.leaves(shapes)[0].shape[0]
-    chunks = in_chunks(rows, weights, max(n_sums, _NUMBERS // per_row))
+    sums = jax.tree.leaves(shapes)
+    # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of far
+    # more numbers than a chunk has.
+    n_numbers = max(_NUMBERS, sum(x.size for x in sums) // _SUMS_OF_NUMBERS)
+    chunks = in_chunks(rows, weights, max(sums[0].shape[0], n_numbers // per_row))
 
     def step(totals: Sums, chunk: tuple[Rows, jax.Array]) -> tuple[Sums, None]:
         return jax.tree.map(jnp.add, totals, function(chunk)), None
