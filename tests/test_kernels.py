@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import operator
 
@@ -180,6 +181,33 @@ def test_tiles_of_distances_are_those_of_pairs(name, family, squared, dtype):
     eps = 20 * float(jnp.finfo(dtype).eps)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=eps, atol=eps)
+
+
+def test_gaussian_tiles_by_products_of_matrices():
+    # In value and gradient as in float64: equal rows, rows within 1e-4, and one that is too far
+    # for products where the lengthscale is small.
+    rng = np.random.default_rng(0)
+    probs = np.repeat(rng.dirichlet(np.ones(12), 8), 2, axis=0)
+    probs[8:] += 1e-4 * rng.normal(size=(8, 12))
+    points = np.concatenate([probs, np.eye(12)[:1]])
+    weights = rng.normal(size=(17, 17))
+
+    def found(points, lengthscale):
+        kernel = cj.DistanceKernel(cj.EmbeddingDistance(lambda p: p.loc), lengthscale, 2.0)
+        rows = cj.MultivariateNormalDiag(points, jnp.ones_like(points))
+        values = kernel.pairwise(rows, rows)
+        return jnp.sum(weights.astype(points.dtype) * values), values
+
+    gradient = jax.jit(jax.value_and_grad(found, has_aux=True))
+    for unit, lengthscale in itertools.product([1e-3, 1.0, 1e3], [0.6, 0.1]):
+        rows = (unit * points).astype("float32")
+        (_, values), slope = gradient(rows, np.float32(unit * lengthscale))
+        differences = (rows[:, None].astype(float) - rows[None]) / (unit * lengthscale)
+        exact = np.exp(-np.sum(differences**2, axis=-1))
+        np.testing.assert_allclose(values, exact, atol=5e-6)
+        both = (weights + weights.T) * exact
+        expected = -2 * np.einsum("ij,ijc->ic", both, differences)
+        np.testing.assert_allclose(unit * lengthscale * slope, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["normal", "diag", "categorical"])

@@ -87,22 +87,15 @@ def white_residual_tile(
 ) -> jax.Array:
     if ps.is_binary and qs.is_binary:
         return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
-    # Classes come first, so that both matrix products of the derivative work on whole rows.
-    r, s = jax.vmap(label_residual)(ps, ys).T, jax.vmap(label_residual)(qs, zs).T
-    if on_cpu() or r.shape[0] > _FEW_CLASSES:
-        return _matrix_product(r, s)
-    return _sum_of_outer_products(r, s)
+    r, s = jax.vmap(label_residual)(ps, ys), jax.vmap(label_residual)(qs, zs)
+    if on_cpu() or r.shape[1] > _FEW_CLASSES:
+        return dot(r, s.T)
+    return _sum_of_outer_products(r.T, s.T)
 
 
 # Up to this number of classes an accelerator sums outer products, which the compiler fuses into the
 # code that uses them: the tile is never in memory.
 _FEW_CLASSES = 32
-
-
-def _matrix_product(r: jax.Array, s: jax.Array) -> jax.Array:
-    """r^T s for factors ``[m, S]`` and ``[m, T]``."""
-    r, s = lax.optimization_barrier((r, s))
-    return lax.dot_general(r, s, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
 
 
 @jax.custom_jvp

@@ -15,6 +15,7 @@ from calibjax._base.check import check_shapes
 from calibjax._base.struct import PyTree, batch_of_one, is_array, struct, type_name, widest_dtype
 from calibjax._data import Distribution, families_with, wasserstein_refused
 from calibjax._loops import (
+    CoordinateSums,
     distance,
     slope_of_distance,
     slope_of_square,
@@ -206,12 +207,14 @@ class NormDistance(Distance):
         squares = (jnp.sum(jnp.square(x - y)) for x, y in zip(xs, ys, strict=True))
         return functools.reduce(jnp.add, squares)
 
-    def tile(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
-        """|x - y|^2 for all pairs of two batches, ``[S, T]``."""
+    def tile(
+        self, xs: Coordinates, ys: Coordinates, sums: CoordinateSums = sum_over_coordinates
+    ) -> jax.Array:
+        """|x - y|^2 for all pairs of two batches, ``[S, T]``; `sums` makes it of vectors."""
         if all(x.ndim == 1 for x in xs):
             return vmap_pairs(self.squared_norm)(xs, ys)
         vectors = (jnp.concatenate([x.reshape(len(x), -1) for x in batch], 1) for batch in (xs, ys))
-        return sum_over_coordinates(square, slope_of_square, *vectors)
+        return sums(square, slope_of_square, *vectors)
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
@@ -341,12 +344,9 @@ class Euclidean(NormDistance):
         differences, times = _label_differences(self, p, q)
         return times * jnp.sum(jnp.square(differences))
 
-    def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
-        _check_labels(self, ps, qs)
-        if ps.is_binary and qs.is_binary:
-            return vmap_pairs(self.squared)(ps, qs)
-        both = ps.label_probabilities(), qs.label_probabilities()
-        return sum_over_coordinates(square, slope_of_square, *both)
+    def coordinates(self, p: Distribution) -> Coordinates | None:
+        _check_labels(self, p)
+        return None if p.is_binary else (p.label_probabilities(),)
 
     def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
@@ -402,12 +402,14 @@ class EmbeddingDistance(NormDistance):
         squares = (jnp.sum(square_beyond_rounding(x, y)) for x, y in zip(xs, ys, strict=True))
         return functools.reduce(jnp.add, squares)
 
-    def tile(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
+    def tile(
+        self, xs: Coordinates, ys: Coordinates, sums: CoordinateSums = sum_over_coordinates
+    ) -> jax.Array:
         if all(x.ndim == 1 for x in xs):
             return vmap_pairs(self.squared_norm)(xs, ys)
         (x,), (y,) = xs, ys
         x, y = x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1)
-        return sum_over_coordinates(square_beyond_rounding, slope_of_square_beyond_rounding, x, y)
+        return sums(square_beyond_rounding, slope_of_square_beyond_rounding, x, y)
 
     def embedding(self, p: Distribution) -> jax.Array:
         """phi(p), a vector, of one prediction."""

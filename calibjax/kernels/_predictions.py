@@ -9,6 +9,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.struct import PyTree, is_traced, static, struct, widest_dtype
 from calibjax._data import Distribution
+from calibjax._loops import sum_of_squares_near_1, sum_over_coordinates
 from calibjax._numbers import (
     POSITIVE,
     Constraint,
@@ -84,7 +85,9 @@ class DistanceKernel(Kernel):
         if both is None:
             return self._from_square(norm.pairwise_squared(ps, qs), scale)
         unit = _unit(scale, both)
-        return self._from_square(norm.tile(*in_units(unit, both)), scale, unit)
+        # An exponential of the square does not need the digits of small distances; a root does.
+        sums = sum_of_squares_near_1 if self.exponent == 2 else sum_over_coordinates
+        return self._from_square(norm.tile(*in_units(unit, both), sums), scale, unit)
 
     def upper_bound(self) -> float:
         """1."""
