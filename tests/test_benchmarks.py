@@ -39,10 +39,9 @@ def folder(tmp_path_factory):
     return output
 
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc"),
-]
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="memory is read from /proc"
+)
 
 
 def test_quick_run_measures_every_row(folder):

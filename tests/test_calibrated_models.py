@@ -12,7 +12,6 @@ from tests.instances import CALIBRATED, N_CALIBRATED
 
 N_STREAMS, N_BATCHES, N_SETS = 200, 20, 400
 models = pytest.mark.parametrize("data", CALIBRATED.values(), ids=CALIBRATED)
-pytestmark = pytest.mark.slow
 
 
 def at_most(rate, level, n):

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import depending
-from marks import slow
 from messages import check_message
 from scipy import stats
 from test_between import KERNEL, by_hand, rows
@@ -94,7 +93,7 @@ def test_errors_have_the_mean_of_the_diagonal_blocks(float64):
     np.testing.assert_allclose(result.statistic, 9 * h.mean(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", slow({"times"}, ["clusters", "times"]))
+@pytest.mark.parametrize("name", ["clusters", "times"])
 def test_results_by_hand(name, float64):
     predictions, targets = rows(N)
     wrong = cj.Weibull(predictions.concentration, 3 * predictions.scale)
@@ -135,7 +134,7 @@ def test_results_by_hand(name, float64):
     assert "multipliers of" in compared.method
 
 
-@pytest.mark.parametrize("name", slow({"weights", "equal times"}, CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_masked_rows_and_jit(name, float64):
     predictions, targets = rows(N)
     where = np.arange(N) % 5 != 2
@@ -163,7 +162,6 @@ def test_masked_rows_and_jit(name, float64):
         assert np.isnan(jitted(predictions, bad, alone, where)).all()
 
 
-@pytest.mark.slow
 def test_predictions_of_labels_share_their_multipliers(float64):
     rng = np.random.default_rng(0)
     probs, clusters = rng.uniform(0.2, 0.8, 40), np.arange(40) // 2
@@ -255,7 +253,6 @@ COVERAGE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bias", [0.0, 0.3])
 @pytest.mark.parametrize("name", COVERAGE)
 def test_coverage(name, bias):
@@ -281,7 +278,6 @@ def test_coverage(name, bias):
         assert np.mean(low > 0) > 0.3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", COVERAGE)
 def test_levels(name):
     make, n_sets, level = COVERAGE[name][0], 300, 0.05

@@ -3,14 +3,11 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.scripts import output_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.mark.slow
 def test_the_normal_model_is_rejected_and_the_energy_based_one_is_better(tmp_path):
     printed = output_of(
         EXAMPLES / "energy_based.py", "--quick", "--figure", "figure.png", folder=tmp_path
@@ -23,7 +20,6 @@ def test_the_normal_model_is_rejected_and_the_energy_based_one_is_better(tmp_pat
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_prints_what_a_penalty_changes(tmp_path):
     printed = output_of(EXAMPLES / "energy_based_penalty.py", "--quick", folder=tmp_path)
     rows = re.findall(r"^weight +(\d+): .* median p (\S+), .* (-?[\d.]+)$", printed, re.MULTILINE)

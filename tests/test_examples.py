@@ -14,11 +14,9 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 @pytest.mark.parametrize(
     ("script", "options"),
     [
-        pytest.param("train_digits.py", [], marks=pytest.mark.slow),
-        pytest.param(
-            "train_digits.py", ["--block-size", "16", "--unbiased"], marks=pytest.mark.slow
-        ),
-        pytest.param("train_diabetes.py", [], marks=pytest.mark.slow),
+        pytest.param("train_digits.py", []),
+        pytest.param("train_digits.py", ["--block-size", "16", "--unbiased"]),
+        pytest.param("train_diabetes.py", []),
     ],
 )
 def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
@@ -32,7 +30,6 @@ def test_prints_a_table_and_saves_a_figure(script, options, tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 @pytest.mark.example
 @pytest.mark.parametrize("framework", ["optax", "nnx", "equinox"])
 def test_loops(framework, tmp_path):
@@ -42,7 +39,6 @@ def test_loops(framework, tmp_path):
     assert 0.56 < accuracy < 0.66 and 1.1 < loss < 1.3
 
 
-@pytest.mark.slow
 def test_a_newcomer_sees_a_sentence_and_a_picture_first(tmp_path):
     files = "--figure", "figure.png", "--report", "report.html", "--csv", "digits.csv"
     printed = output_of(EXAMPLES / "is_it_calibrated.py", *files, folder=tmp_path)
@@ -56,7 +52,6 @@ def test_a_newcomer_sees_a_sentence_and_a_picture_first(tmp_path):
     assert (tmp_path / "digits.csv").read_text() == (EXAMPLES / "digits.csv").read_text()
 
 
-@pytest.mark.slow
 def test_prints_what_a_temperature_changes(tmp_path):
     printed = output_of(EXAMPLES / "recalibrate.py", folder=tmp_path)
     tables = re.split(r"\n(?=\S.* held-out rows)", printed)[-2:]

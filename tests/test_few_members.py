@@ -23,7 +23,6 @@ def _pvalues(keys, width):
     return jax.lax.map(pvalue, keys)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("width", "least", "most"), [(1.0, 0.0, 0.05), (0.86, 0.8, 1.0)])
 def test_how_often_ten_members_are_rejected(width, least, most):
     keys = jax.random.split(jax.random.key(52), N_SETS)

@@ -107,7 +107,6 @@ def rejection_rates(family, test, n, targets_of, n_data_sets=N_DATA_SETS):
     return np.mean(np.asarray(pvalues)[:, None] <= [0.01, 0.05, 0.1], axis=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_calibrated_models_are_rejected_as_rarely_as_stated(family, test):
@@ -118,7 +117,6 @@ def test_calibrated_models_are_rejected_as_rarely_as_stated(family, test):
     assert rates[1] <= LEVEL + 4 * standard_error
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("test", [name for name in TESTS if "bound" not in name])
 def test_wrong_models_are_rejected(test):
     # Targets that come with the square of what is predicted; bounds need more data to see it.
@@ -131,7 +129,6 @@ def test_wrong_models_are_rejected(test):
     assert rates[1] > blind.get(test, 0.5)
 
 
-@pytest.mark.slow
 def test_the_convenience_keeps_its_level_at_few_rows():
     def pvalue(key):
         of_predictions, of_targets, of_test = jax.random.split(key, 3)

@@ -93,7 +93,6 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_stream_of_a_calibrated_model_rings_too_often(attack, key):
     stream, first_state = ATTACKS[attack]

@@ -54,7 +54,6 @@ def test_the_curve_of_coverage():
         cj.coverage_curve(KEY, cj.Bernoulli(jnp.full(3, 0.5)), jnp.array([0, 1, 1]))
 
 
-@pytest.mark.slow
 def test_masked_rows_do_not_count():
     where = jnp.arange(80) % 2 == 0
     targets = jnp.where(where, jnp.asarray(TARGETS), jnp.nan)

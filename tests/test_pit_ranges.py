@@ -117,7 +117,6 @@ def rates_outside(n, share, is_known, scale=1.0, n_data_sets=600):
     return np.mean(jax.jit(lambda keys: jax.lax.map(data_set, keys))(keys), axis=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n", "share"), [(50, 0.35), (400, 0.65), (400, 0.975)])
 def test_the_level_of_the_bands(n, share):
     error = np.sqrt(0.05 * 0.95 / 600)
@@ -126,7 +125,6 @@ def test_the_level_of_the_bands(n, share):
     assert (rates_outside(n, share, False) < 0.05 + 3 * error).all()
 
 
-@pytest.mark.slow
 def test_the_bands_see_a_wrong_scale():
     for is_known in True, False:
         assert rates_outside(400, 0.35, is_known, 1.3, 100)[1] > 0.8

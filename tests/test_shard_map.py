@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 from instances import sample
-from marks import slow
 
 import calibjax as cj
 
@@ -42,8 +41,8 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("block_size", slow({5}, [None, 5]))
-@pytest.mark.parametrize("name", slow(NAMES[1:], NAMES))
+@pytest.mark.parametrize("block_size", [None, 5])
+@pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name, block_size, float64):
     kernel, *batch = sample(name, N)
 
@@ -54,7 +53,6 @@ def test_values_and_gradients(name, block_size, float64):
     check(estimate, *batch)
 
 
-@pytest.mark.slow
 def test_what_else_sums_over_rows(key, float64):
     kernel, *batch = sample("categorical-tv-white", N)
 

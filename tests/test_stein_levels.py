@@ -86,7 +86,6 @@ def bootstrap(key, kernel, predictions, targets):
     return cj.asymptotic_skce_test(key, kernel, predictions, targets, n_resamples=199)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n", [60, 200])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_level_of_the_bootstrap(family, n):
@@ -106,7 +105,6 @@ def five(key, n):
     return cj.MultivariateNormalDiag(jax.random.normal(key, (n, 5)), jnp.ones((n, 5)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("family", "n"), [(quartics, 60), (five, 100)])
 def test_level_of_the_wild_bootstrap(family, n):
     phi = location if family is five else parameters
@@ -137,7 +135,6 @@ EXACT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", EXACT)
 def test_level_of_the_aggregated_test_is_exact(case):
     build, phi, n, n_features = EXACT[case]
@@ -151,7 +148,6 @@ def test_level_of_the_aggregated_test_is_exact(case):
 WRONG = {"mean": (0.3, 1.0), "deviation": (0.0, 1.3)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 def test_power_beside_the_closed_form(wrong):
     shift, factor = WRONG[wrong]
@@ -168,7 +164,6 @@ def test_power_beside_the_closed_form(wrong):
     assert ours > 0.35 and abs(ours - closed_form) < 0.12
 
 
-@pytest.mark.slow
 def test_level_of_the_convenience():
     # Its kernels are made of draws from the predictions, which must not be those of the targets.
     def test(key, _, predictions, targets):

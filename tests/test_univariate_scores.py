@@ -15,8 +15,6 @@ import calibjax as cj
 from calibjax.scores._scores import crps_of_numbers
 
 # tests/test_scores.py and tests/test_cdf.py have the same formulas once.
-pytestmark = pytest.mark.slow
-
 DFS = np.array([0.3, 0.6, 0.95, 1.0, 1.2, 3.0, 40.0, 1e4, 1e8])
 
 
