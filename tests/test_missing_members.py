@@ -128,7 +128,7 @@ def test_a_row_without_members(split, words):
     where[3] = False
     y, samples = jnp.float32(TARGETS["numbers"]), np.float32(SAMPLES["numbers"])
     p = cj.Empirical(samples, where=where, split=split)
-    message = f"where must be true for at least {words} of each row; row 3 has no member"
+    message = f"where must be true for at least {words} of each row; row 3 is "
     check_message(lambda: cj.crps(p, y), ValueError, message)
     scores = jax.jit(lambda w: cj.crps(cj.Empirical(samples, where=w, split=split), y))(where)
     np.testing.assert_array_equal(np.isnan(scores), np.arange(N) == 3)
@@ -136,7 +136,11 @@ def test_a_row_without_members(split, words):
     where[3, 2] = True
     if split:
         p = cj.Empirical(samples, where=where, split=True)
-        check_message(lambda: cj.crps(p, y), ValueError, "row 3 has 1 member")
+        check_message(
+            lambda: cj.crps(p, y),
+            ValueError,
+            "two members of each row; row 3 is ",
+        )
 
 
 def test_missing_members_without_a_mask():
@@ -201,6 +205,15 @@ def test_empty_cells_are_missing_members(door, tmp_path):
         cj.read_data(table, target="y", draws=draws)
     with pytest.warns(UserWarning, match="5 of 6 rows are used"):
         assert len(cj.read_data(table, target="y", draws=draws, drop_missing=True).targets) == 5
+
+
+@pytest.mark.filterwarnings("ignore:.*percentages are read as shares", "ignore:.*are missing")
+def test_percentages_may_be_missing(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("m_1,m_2,y\n10%,,0.2\n0%,50%,0.1\n")
+    predictions = cj.read_data(path, target="y", draws="m_*").predictions
+    np.testing.assert_allclose(predictions.samples, [[0.1, 0.1], [0.0, 0.5]])
+    np.testing.assert_array_equal(predictions.where, [[True, False], [True, True]])
 
 
 def test_ensembles_without_missing_members_have_no_mask(tmp_path):

@@ -101,9 +101,7 @@ def check_values(name: str, value: ArrayLike, expected: str, valid: ArrayLike) -
     row = int(valid.argmin())
     # A number that is too large for its dtype in jax is infinite, and is not called finite.
     with np.errstate(over="ignore"), np.printoptions(threshold=10, linewidth=1000):
-        found = f"is {(of_row := on_host(value)[row])!s}"
-    if name.startswith("where"):  # of the members of an ensemble
-        found = "has 1 member" if of_row.any() else "has no member"
+        found = f"is {on_host(value)[row]!s}"
     raise ValueError(f"{name} must be {expected}; row {row} {found}.")
 
 

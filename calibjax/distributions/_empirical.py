@@ -432,6 +432,8 @@ class _Pool(Empirical):
         self._check_numbers("cdf")
         p, targets = widened((self, targets))
         of_row = functools.partial(_ranks_in, is_pool=True)
+        # A mask of ones, too: ranks over a constant would differ from those over a sum in the last
+        # digit, and with them those of ensembles with and without missing members.
         return jax.vmap(of_row)(p.samples, targets, p._relative_weights() > 0)[:2]
 
     def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None]:

@@ -209,7 +209,7 @@ class Table:
         are_percent = [
             isinstance(x, str) and x.strip().endswith("%")
             for x in (items if has_sign else [])
-            if not is_missing_item(x)
+            if not is_missing_item(x) and x != 0  # what stands where numbers are absent
         ]
         if are_percent and all(are_percent):
             shown = [x.strip().removesuffix("%") if isinstance(x, str) else x for x in items]
