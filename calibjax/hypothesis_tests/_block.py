@@ -1,7 +1,5 @@
 """The test with the mean of block estimates, of rows in memory and of a stream of batches."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,20 +15,6 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import MeanInterval, remark_on_rare_events
 from calibjax.kernels import KernelLike
 from calibjax.operators import BlockH, block_h
-
-
-class BlockSummary(NamedTuple):
-    """Three numbers that summarise the complete blocks of all devices.
-
-    Args:
-        n_blocks: the number of complete blocks.
-        mean: the mean of their estimates.
-        squares: the sum of the squared deviations of their estimates from the mean.
-    """
-
-    n_blocks: jax.Array
-    mean: jax.Array
-    squares: jax.Array
 
 
 def asymptotic_block_skce_test(
@@ -136,27 +120,27 @@ def _asymptotic_block_skce_test(
     return z_test(summary, method, jnp.sqrt(2 * mean_square / (size * (size - 1) * n_blocks)))
 
 
-def summarise(blocks: BlockH, sums: jax.Array) -> BlockSummary:
-    """The summary of the complete blocks, given the sums of all blocks ``[N]``."""
+def summarise(blocks: BlockH, sums: jax.Array) -> "SKCEState":
+    """The state of the complete blocks of all devices, given the sums of all blocks ``[N]``."""
     complete, estimates = blocks.complete(), blocks.estimates(sums)
     n_blocks, total = all_sum((jnp.sum(complete), jnp.sum(estimates)), blocks.axis)
     mean = total / jnp.maximum(n_blocks, 1)
     squares = jnp.sum(complete * jnp.square(estimates - mean))
-    return BlockSummary(n_blocks, mean, all_sum(squares, blocks.axis))
+    return SKCEState(n_blocks, mean, all_sum(squares, blocks.axis), blocks.block_size)
 
 
 def z_test(
-    summary: BlockSummary, method: str, null_error: jax.Array | None = None
+    state: "SKCEState", method: str, null_error: jax.Array | None = None
 ) -> CalibrationTestResult:
-    """The z-test of a summary; all numbers are NaN if it has fewer than two blocks.
+    """The z-test of a state; all numbers are NaN if it has fewer than two blocks.
 
     `null_error` is the standard error of the mean under H0; None takes the standard error that the
     estimates of the blocks show.
     """
-    n_blocks, mean, squares = summary
-    enough, n_blocks = n_blocks >= 2, jnp.asarray(n_blocks, mean.dtype)
-    n_blocks, estimate = (jnp.where(enough, x, jnp.nan) for x in (n_blocks, mean))
-    variance = squares / (n_blocks - 1)
+    enough, mean = state.n_blocks >= 2, jnp.asarray(state.mean)
+    counted = jnp.asarray(state.n_blocks, mean.dtype)
+    n_blocks, estimate = (jnp.where(enough, x, jnp.nan) for x in (counted, mean))
+    variance = state.squares / (n_blocks - 1)
     # The estimates of all blocks agree up to rounding.
     agree = variance <= jnp.square(10 * jnp.finfo(mean.dtype).eps * mean)
     standard_error = jnp.sqrt(jnp.where(agree, 0.0, variance) / n_blocks)
@@ -292,18 +276,16 @@ class SKCEState:
                 f"SKCEState must have seen two complete blocks of {self.block_size} rows, got "
                 f"{self.n_blocks}."
             )
-        method = f"SKCEState, blocks of {self.block_size}"
-        return z_test(BlockSummary(self.n_blocks, jnp.asarray(self.mean), self.squares), method)
+        return z_test(self, f"SKCEState, blocks of {self.block_size}")
 
 
 @optimised_on_devices
 def _state_after_batch(axis: Axis, shared: tuple[SKCEState, SumOfTerms], data: Data) -> SKCEState:
     state, kernel = shared
     blocks = block_h(kernel, data, state.block_size, axis)
-    _, mean, squares = summarise(blocks, blocks.sums())
-    dtype = state.mean.dtype
+    batch, dtype = summarise(blocks, blocks.sums()), state.mean.dtype
     # The blocks are counted as integers, because float32 could not hold the number.  If a row is
     # invalid, the number is 0 and the mean is NaN.
     n_blocks = all_sum(jnp.sum(blocks.complete() > 0, dtype=state.n_blocks.dtype), axis)
-    mean, squares = mean.astype(dtype), squares.astype(dtype)
+    mean, squares = batch.mean.astype(dtype), batch.squares.astype(dtype)
     return state.merge(SKCEState(n_blocks, mean, squares, state.block_size))

@@ -115,8 +115,9 @@ def _distribution_free_skce_test(
         estimate, n_pairs = jnp.where(n >= 2, estimate, jnp.nan), jnp.floor(n / 2)
     else:
         blocks = block_h(kernel, data, block_size, axis)
-        n, estimate, _ = summarise(blocks, blocks.sums())
-        estimate, n_pairs = jnp.where(n > 0, estimate, jnp.nan), n * (block_size // 2)
+        found = summarise(blocks, blocks.sums())
+        n, estimate = found.n_blocks, jnp.where(found.n_blocks > 0, found.mean, jnp.nan)
+        n_pairs = n * (block_size // 2)
     bound = jnp.asarray(kernel_bound, estimate.dtype)
     bound = jnp.where(bound > 0, bound, jnp.nan)
     ratio = jnp.maximum(estimate, 0.0) / (2 * bound)
