@@ -152,20 +152,17 @@ class NormInterval:
     errors: HasQuantiles
     null: HasQuantiles | None = None
 
-    def __call__(self, level: jax.Array) -> ConfidenceInterval:
-        low, high = norm_interval(jnp.asarray(self.biased), self.errors.quantile(level))
+    def __call__(self, level: jax.Array, least: ArrayLike = 0.0) -> ConfidenceInterval:
+        """[max(0, |w_n| - r)^2, (|w_n| + r)^2], where r^2 is at least `least`."""
+        biased = jnp.asarray(self.biased)
+        squared_radius = jnp.maximum(self.errors.quantile(level), least)
+        norm, radius = (jnp.sqrt(jnp.maximum(x, 0.0)) for x in (biased, squared_radius))
+        # A number that is larger by rounding alone is not above 0.
+        low = x_where(biased > squared_radius, jnp.square(norm - radius), 0.0)
+        low = x_where(jnp.isnan(norm + radius), jnp.nan, low)
         if self.null is not None:
-            low = x_where(self.biased <= self.null.quantile(level), 0.0, low)
-        return ConfidenceInterval(low, high)
-
-
-def norm_interval(biased: jax.Array, squared_radius: jax.Array) -> ConfidenceInterval:
-    """[max(0, |w_n| - r)^2, (|w_n| + r)^2] from |w_n|^2 and r^2."""
-    norm, radius = (jnp.sqrt(jnp.maximum(x, 0.0)) for x in (biased, squared_radius))
-    # A number that is larger by rounding alone is not above 0.
-    low = x_where(biased > squared_radius, jnp.square(norm - radius), 0.0)
-    low = x_where(jnp.isnan(norm + radius), jnp.nan, low)
-    return ConfidenceInterval(low, jnp.square(norm + radius))
+            low = x_where(biased <= self.null.quantile(level), 0.0, low)
+        return ConfidenceInterval(low, jnp.square(norm + radius))
 
 
 def with_score_end(
@@ -473,12 +470,8 @@ def skce_and_interval(
         expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
         missing = missing_variance(expected, chance, observed) / n
     z = normal_quantile(level)
-    squared_radius = jnp.maximum(errors.quantile(level), jnp.square(z) * missing)
-    low, high = norm_interval(biased, squared_radius)
-    if null is not None:
-        low = x_where(biased <= null.quantile(level), 0.0, low)
+    interval = NormInterval(biased, errors, null)(level, jnp.square(z) * missing)
     variance = variance + 2 * jnp.square(missing)
-    interval = ConfidenceInterval(low, high)
     return unbiased, with_score_end(interval, unbiased, largest + missing, variance, z)
 
 
