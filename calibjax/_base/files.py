@@ -4,6 +4,7 @@ A header, or an object of JSON, says with a schema and a version what the file h
 """
 
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -74,6 +75,11 @@ def json_of(content: Mapping[str, Any]) -> bytes:
     """The content of a file of JSON, in one line."""
     # Python's shortest decimals of float64 are read back as the same numbers.
     return json.dumps(content, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def digest_of(content: Any) -> str:
+    """Of what is written, and equal of what is read: decimals of numbers are exact in JSON."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def read_json(path: AnyPath, expected: Mapping[str, Any], writer: str) -> dict[str, Any]:

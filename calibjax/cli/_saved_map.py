@@ -1,13 +1,12 @@
 """A map of predictions in a file, and the columns that it was fitted to and looks at."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from calibjax._base.files import json_of
+from calibjax._base.files import digest_of, json_of
 from calibjax._base.text import listed
 from calibjax.cli._columns import Columns
 from calibjax.frames import PredictionColumns, Table, groups_of, stems_of
@@ -61,7 +60,7 @@ def map_as_file(recalibrator: Recalibrator, fitted: Fitted) -> bytes:
     """A file that `read_map` reads, and `load_recalibrator` too."""
     assert fitted.columns is not None
     columns = dataclasses.asdict(fitted.columns) | {"target": fitted.target}
-    columns["digest"] = _digest(columns)
+    columns["digest"] = digest_of(columns)
     return json_of(content_of(recalibrator) | {"columns": columns})
 
 
@@ -71,14 +70,10 @@ def read_map(path: Path) -> tuple[Recalibrator, Fitted]:
     node = json.loads(path.read_bytes()).get("columns")
     if node is None:
         return recalibrator, Fitted(path, None, None)
-    if not isinstance(node, dict) or node.pop("digest", None) != _digest(node):
+    if not isinstance(node, dict) or node.pop("digest", None) != digest_of(node):
         raise ValueError(f"{path}: the columns in the file are damaged, fit the map again.")
     target = node.pop("target")
     return recalibrator, Fitted(path, PredictionColumns(**node), target)
-
-
-def _digest(columns: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()
 
 
 def columns_beside(
@@ -97,5 +92,4 @@ def columns_beside(
 def names_beside(recalibrator: Recalibrator) -> tuple[list[str], list[str]]:
     """The names of the groups and of the covariates that a map was fitted with."""
     curve = recalibrator.of_groups
-    groups = [] if curve is None else [column.name for column in curve.coding.columns]
-    return groups, list(recalibrator.fit.covariates)
+    return [] if curve is None else curve.coding.names, list(recalibrator.fit.covariates)

@@ -64,6 +64,11 @@ class Coding(NamedTuple):
         return cls(columns, tuple(pair for _, pair in found[:_MOST_PAIRS]))
 
     @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
     def n_single(self) -> int:
         """How many segments are levels of one column; they come before pairs."""
         return sum(column.n_levels for column in self.columns)
@@ -75,11 +80,11 @@ class Coding(NamedTuple):
     def segments(self, groups: NamedColumns, n: int) -> np.ndarray:
         """The numbers of the segments of each row ``[n, J]``; `n_segments` stands for none."""
         given = named_columns("groups", groups)
-        lacking = [column.name for column in self.columns if column.name not in given]
+        lacking = [name for name in self.names if name not in given]
         if lacking:
-            names = ", ".join(column.name for column in self.columns)
             raise ValueError(
-                f"groups must have the columns of the fit, {names}, got none called {lacking[0]}."
+                f"groups must have the columns of the fit, {', '.join(self.names)}, got none "
+                f"called {lacking[0]}."
             )
         codes = [x.codes(_typed(x.name, given[x.name], n)) for x in self.columns]
         none, parts, first = self.n_segments, [], 0
@@ -333,7 +338,7 @@ def _together(
     shifts, slopes = (np.stack(x) for x in zip(*(curve[:2] for curve in curves), strict=True))
     if mean <= error:
         shifts, slopes, kinds = np.zeros_like(shifts), np.zeros_like(slopes), ()
-    names = ", ".join(column.name for column in rows.coding.columns)
+    names = ", ".join(rows.coding.names)
     words = f"no segment of {names} differs"
     if kinds:
         words = f"{' and '.join(kinds)} of {names}, which gain {mean:.2g} of rows left out"

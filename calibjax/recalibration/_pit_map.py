@@ -14,6 +14,7 @@ Equal T are equal up to rounding, and so is F^{-1}(F(y)) to y: quantiles go outw
 roundings, so that a new target that is tied with one of the fit is not beyond it.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ from calibjax.recalibration._pit_map_fits import (
     cells,
     fit_nothing,
     increasing,
+    line_through,
 )
 from calibjax.recalibration._probability_maps import Fitted, Numbers
 from calibjax.scores import score_rows
@@ -224,14 +226,8 @@ def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     """
     axes = tuple(0 if part.ndim == 2 else None for part in (x, y, at))
     if axes == (None, None, None):
-        return _interpolated(x, y, at)
-    return jax.vmap(_interpolated, in_axes=axes)(x, y, at)
-
-
-def _interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
-    piece = jnp.clip(jnp.searchsorted(x, at, side="right") - 1, 0, x.size - 2)
-    share = (at - x[piece]) / (x[piece + 1] - x[piece])
-    return y[piece] + share * (y[piece + 1] - y[piece])
+        return line_through(jnp, x, y, at)
+    return jax.vmap(functools.partial(line_through, jnp), in_axes=axes)(x, y, at)
 
 
 @jax.jit
@@ -363,14 +359,6 @@ def read_covariates(
 
 def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) -> jax.Array | None:
     """The columns ``[n, d]`` that a map was fitted with, in their order."""
-    if (given is None) != (not names):
-        if names:
-            raise ValueError(
-                f"covariates must be given, since the map was fitted with them: {', '.join(names)}."
-            )
-        raise ValueError(
-            "covariates must be None for a map that was fitted without covariates, got columns."
-        )
     columns = _columns(given, n)
     lacking = [name for name in names if name not in columns]
     if lacking or (is_array(given) and len(columns) != len(names)):

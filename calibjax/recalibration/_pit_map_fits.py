@@ -25,6 +25,7 @@ with G linear in each cell: nothing that another map says of the hidden part is 
 """
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -308,7 +309,7 @@ def mass_below_given(
     is_known = (low == high)[:, None]
     g, below = levels, np.zeros((len(low), len(levels)))
     for _ in range(_MOST_STEPS):
-        at_low, at_high = ndtr(_through(scores, ndtri(g), ends))
+        at_low, at_high = ndtr(line_through(np, scores, ndtri(g), ends))
         at_low, at_high = np.where(low > 0, at_low, 0.0), np.where(high < 1, at_high, 1.0)
         mass = np.maximum(at_high - at_low, 1e-300)[:, None]
         inside = np.clip((g[None] - at_low[:, None]) / mass, 0.0, 1.0)
@@ -321,7 +322,8 @@ def mass_below_given(
     return below
 
 
-def _through(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
+def line_through(xp: ModuleType, x: ArrayT, y: ArrayT, at: ArrayT) -> ArrayT:
     """Lines through increasing points ``[K]``, that go on beyond the outer ones."""
-    piece = np.clip(np.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
-    return y[piece] + (at - x[piece]) / (x[piece + 1] - x[piece]) * (y[piece + 1] - y[piece])
+    piece = xp.clip(xp.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
+    share = (at - x[piece]) / (x[piece + 1] - x[piece])
+    return y[piece] + share * (y[piece + 1] - y[piece])

@@ -1,16 +1,15 @@
 """A fitted map from predictions to predictions, and its file."""
 
 import dataclasses
-import hashlib
-import json
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.files import json_of, read_json, write_file
+from calibjax._base.files import digest_of, json_of, read_json, write_file
 from calibjax._base.struct import is_array, static, struct, widened, widest_dtype
 from calibjax._data import (
     ColumnCode,
@@ -56,11 +55,6 @@ _STEPS: dict[str, type] = {
     x.__name__: x for x in (*_OF_LABELS, VennAbersCurve, *_OF_NUMBERS, GroupCurve)
 }
 _PARTS = "fit", "steps", "groups"
-
-
-def _digest(content: dict[str, Any]) -> str:
-    """Of what was written, and equal of what is read: decimals of numbers are exact."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _as_json(node: Any) -> Any:
@@ -166,14 +160,16 @@ class Recalibrator:
         groups: NamedColumns | None = None,
         covariates: CovariatesLike | None = None,
     ) -> Any:
-        if (groups is None) != (self.of_groups is None):
-            raise ValueError(_about_groups(self.of_groups))
+        _check_given(
+            "groups", groups, () if self.of_groups is None else self.of_groups.coding.names
+        )
+        _check_given("covariates", covariates, self.fit.covariates)
         if self.fit.n_classes is None:
             check_numbers(predictions)
-            columns = covariates_of(covariates, self.fit.covariates, len(predictions))
+            numbers = covariates_of(covariates, self.fit.covariates, len(predictions))
             segments = self._segments(groups, len(predictions))
             found = _recalibrated_numbers(
-                self.steps, predictions, columns, self.of_groups, segments
+                self.steps, predictions, numbers, self.of_groups, segments
             )
             return found if self.fit.lower is None else _at_least(found, self.fit.lower)
         n_classes, predictions = check_labels(predictions), predictions.keeping_digits()
@@ -281,11 +277,16 @@ def recalibrator_of(
     return Recalibrator(steps, curve, Fit(words=words, converged=converged, **known))
 
 
-def _about_groups(curve: GroupCurve | None) -> str:
-    if curve is None:
-        return "groups must be None for a map that was fitted without groups, got columns."
-    names = ", ".join(column.name for column in curve.coding.columns)
-    return f"groups must be given, since the map was fitted with them: {names}."
+def _check_given(argument: str, given: object, names: Sequence[str]) -> None:
+    """A ValueError unless columns are given exactly if the map was fitted with some."""
+    if given is not None and not names:
+        raise ValueError(
+            f"{argument} must be None for a map that was fitted without {argument}, got columns."
+        )
+    if given is None and names:
+        raise ValueError(
+            f"{argument} must be given, since the map was fitted with them: {', '.join(names)}."
+        )
 
 
 @jax.jit
@@ -314,7 +315,7 @@ def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
     """What a file holds of a recalibrator, which JSON can write; more may stand beside it."""
     parts = recalibrator.fit._asdict(), recalibrator.steps, recalibrator.of_groups
     content = {name: _as_json(x) for name, x in zip(_PARTS, parts, strict=True)}
-    return _KIND | content | {"digest": _digest(content)}
+    return _KIND | content | {"digest": digest_of(content)}
 
 
 def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
@@ -340,7 +341,7 @@ def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
     """
     found = read_json(path, _KIND, "Recalibrator.save")
     content: dict[str, Any] = {name: found.get(name) for name in _PARTS}
-    if found.get("digest") != _digest(content):
+    if found.get("digest") != digest_of(content):
         raise ValueError(f"{path}: the map in the file is damaged, fit it again.")
     fit = content["fit"] | {x: _tuples(content["fit"][x]) for x in ("losses", "covariates")}
     return Recalibrator(_of_json(content["steps"]), _of_json(content["groups"]), Fit(**fit))
