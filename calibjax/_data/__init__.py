@@ -35,7 +35,13 @@ from calibjax._data._interval_censored import (
     unit_interval,
 )
 from calibjax._data._named_columns import Frame, NamedColumns, named_columns
-from calibjax._data._padding import check_locations, check_predictions, check_rows, padded
+from calibjax._data._padding import (
+    check_like,
+    check_locations,
+    check_predictions,
+    check_rows,
+    padded,
+)
 from calibjax._data._precision import in_one_precision
 from calibjax._data._typed_column import (
     NO_VALUE,

@@ -21,13 +21,10 @@ from calibjax._data._precision import compared_in_one_precision
 
 
 def check_predictions(
-    predictions: Distribution,
-    where: ArrayLike | None = None,
-    name: str = "predictions",
-    at_least: int = 2,
+    predictions: Distribution, where: ArrayLike | None = None, name: str = "predictions"
 ) -> dict[str, int]:
     """The size of each axis that the family names; an error says what is wrong with predictions."""
-    sizes = check_shapes_of_predictions(predictions, where, name, at_least)
+    sizes = check_shapes_of_predictions(predictions, where, name)
     of_batch = "" if name == "predictions" else f" of {name}"
     check_values_of_rows(predictions, None, where, of_batch=of_batch)
     return sizes
@@ -50,22 +47,25 @@ def check_locations(
     """The locations of a witness function as `Data`; `predictions` must be checked already."""
     name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
     sizes = check_shapes_of_predictions(at_predictions, None, name, at_least=1)
-    if family_name(at_predictions) != family_name(predictions):
-        raise TypeError(
-            f"{name} must be of the family of predictions, {family_name(predictions)}, got "
-            f"{family_name(at_predictions)}."
-        )
-    ours, theirs = (row_shapes(p.without_marks()) for p in (predictions, at_predictions))
-    if ours != theirs:
-        raise ValueError(
-            f"{name} must have the shapes of predictions, but for the leading axis, {ours}, got "
-            f"{theirs}."
-        )
+    check_like(name, at_predictions, predictions, "predictions")
     check_dtype_of_targets(targets_name, at_targets, predictions)
     check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
     samples = compared_in_one_precision(at_predictions, at_targets)
     check_values_of_rows(*samples, of_batch=f" of {name}", targets_name=targets_name)
     return Data.unchecked(*samples)
+
+
+def check_like(name: str, predictions: Distribution, like: Distribution, whose: str) -> None:
+    """An error unless predictions have the family and, but for their number, shapes of others."""
+    expected, actual = family_name(like), family_name(predictions)
+    if actual != expected:
+        raise TypeError(f"{name} must be of the family of {whose}, {expected}, got {actual}.")
+    ours, theirs = (row_shapes(p.without_marks()) for p in (like, predictions))
+    if ours != theirs:
+        raise ValueError(
+            f"{name} must have the shapes of {whose}, but for the leading axis, {ours}, got "
+            f"{theirs}."
+        )
 
 
 def padded(data: Data) -> Data:

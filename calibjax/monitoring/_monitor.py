@@ -23,7 +23,7 @@ from calibjax._base.files import (
     with_leaves,
     write_file,
 )
-from calibjax._base.parameters import family_name, row_shapes
+from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_of, all_sum, optimised_on_devices
 from calibjax._base.struct import as_pytree, is_traced, static, struct, widest_dtype
 from calibjax._data import (
@@ -32,6 +32,7 @@ from calibjax._data import (
     Distribution,
     Targets,
     as_data,
+    check_like,
     check_predictions,
     clean,
     fill_masked,
@@ -44,6 +45,7 @@ from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
 from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._outcomes import Basis, kernel_at, make_basis, outcomes_of
+from calibjax.resampling import checked_level
 
 T = TypeVar("T")
 
@@ -186,7 +188,7 @@ class CalibrationMonitor:
         check_key(key)
         n_features = check_integer("n_features", n_features, 1, _LANDMARKS)
         lag = check_integer("lag", lag, 1)
-        _check_level(level)
+        checked_level(level, jnp.float32, "level")
         check_predictions(predictions, where)
         draw_key, landmark_key, key = jax.random.split(key, 3)
         predictions, _ = predictions.without_marks().exchangeable_pool(predictions.sample(draw_key))
@@ -286,8 +288,7 @@ class CalibrationMonitor:
         Raises:
             ValueError: level is not in (0, 1).
         """
-        _check_level(level)
-        return self.log_max >= -jnp.log(jnp.asarray(level, self.log_max.dtype))
+        return self.log_max >= -jnp.log(checked_level(level, self.log_max.dtype, "level"))
 
     def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Writes all numbers into an .npz file of NumPy, which replaces an older one at once.
@@ -422,30 +423,11 @@ def _checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
     return kernels
 
 
-def _check_level(level: ArrayLike) -> None:
-    if not is_traced(level):
-        given = np.asarray(level)
-        if not np.all((given > 0) & (given < 1)):
-            raise ValueError(f"level must be in (0, 1), got {level}.")
-
-
 def _check_family(landmarks: Distribution, data: Data) -> None:
-    seen: list[tuple[str, list[list[int]]]] = []
+    def check(p: Distribution, y: jax.Array) -> None:
+        check_like("predictions", p.exchangeable_pool(y)[0], landmarks, "those at the start")
 
-    def look(p: Distribution, y: jax.Array) -> None:
-        pooled = p.exchangeable_pool(y)[0].without_marks()
-        seen.append((family_name(pooled), row_shapes(pooled)))
-
-    jax.eval_shape(look, data.predictions, jax.tree.map(jnp.asarray, data.targets))
-    expected, ours = family_name(landmarks), row_shapes(landmarks)
-    ((actual, theirs),) = seen
-    if actual != expected:
-        raise TypeError(f"predictions must be of the family {expected} of start, got {actual}.")
-    if ours != theirs:
-        raise ValueError(
-            f"predictions must have the shapes that start has seen, but for the number of rows, "
-            f"{ours}, got {theirs}."
-        )
+    jax.eval_shape(check, data.predictions, jax.tree.map(jnp.asarray, data.targets))
 
 
 def _not_counted(data: Data, has_cell: np.ndarray) -> ValueError:

@@ -17,14 +17,14 @@ from calibjax._numbers import x_where
 Level = jax.Array | np.ndarray
 
 
-def checked_level(confidence_level: ArrayLike, dtype: DTypeLike) -> Level:
+def checked_level(level: ArrayLike, dtype: DTypeLike, name: str = "confidence_level") -> Level:
     """The level as an array; a ValueError unless it is in (0, 1), or NaN inside jit."""
-    if not is_traced(confidence_level):
-        given = np.asarray(confidence_level)
+    if not is_traced(level):
+        given = np.asarray(level)
         if not np.all((given > 0) & (given < 1)):
-            raise ValueError(f"confidence_level must be in (0, 1), got {confidence_level}.")
+            raise ValueError(f"{name} must be in (0, 1), got {level}.")
         return given.astype(dtype)
-    level = jnp.asarray(confidence_level, dtype)
+    level = jnp.asarray(level, dtype)
     return x_where((level > 0) & (level < 1), level, jnp.nan)
 
 
