@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from calibjax._base.exported import folder, kept
-from calibjax._base.struct import is_traced
+from calibjax._base.struct import is_array, is_traced
 
 T = TypeVar("T")
 
@@ -76,8 +76,9 @@ def quick_jit(
         # Inside of jit a constant is traced, too, and options would be an error.
         if is_plain or is_traced((args, kwargs, jax.device_put(0.0))):
             return plain(*args, **kwargs)
-        leaves = jax.tree.leaves((args, kwargs))
-        n_rows = max(map(_n_rows, leaves))
+        # Devices are arguments, too, and have no rows.
+        leaves = [x for x in jax.tree.leaves((args, kwargs)) if is_array(x)]
+        n_rows = max(map(_n_rows, leaves), default=0)
         has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or n_rows <= FEW_ROWS
         wanted = [] if on_cpu() else [_NO_SEARCH]
         if on_cpu() and has_few:
