@@ -5,6 +5,7 @@ name the truth, something that is not true, or nothing.
 
     python -m benchmarks.words             # writes WORDS.md
     python -m benchmarks.words --sets 20   # fewer data sets
+    python -m benchmarks.words --only rare # lines of some cases, the others stay as they are
 
 A direction is named if it stands first in the verdict; of a model that is wrong in one segment, and
 right elsewhere, the segment must be named.
@@ -74,6 +75,16 @@ def in_segment(rng: Rng) -> DataSet:
     )
 
 
+COLUMNS = "the truth", "what is false", "nothing"
+TEXT = f"""\
+# What verdicts name
+
+Of data sets of {N} rows (rare events: {10 * N}) the share whose verdict names, as the first direction or
+segment, what is wrong, something else, or nothing. Made by `python -m benchmarks.words`.
+
+| what is wrong | {" | ".join(COLUMNS)} | data sets |
+|---|---|---|---|---|"""
+
 #: What is wrong, in the words of the verdict; None of a calibrated model.
 CASES: dict[str, tuple[Callable[[Rng], DataSet], str | None]] = {
     "events, calibrated": (events, None),
@@ -121,26 +132,19 @@ def said(data_set: DataSet, truth: str | None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--sets", type=int, default=200)
-    n_sets = parser.parse_args().sets
-    columns = "the truth", "what is false", "nothing"
-    lines = [
-        "# What verdicts name",
-        "",
-        f"Of {n_sets} data sets of {N} rows (rare events: {10 * N}) the share whose verdict names, "
-        "as the first direction or segment, what is wrong, something else, or nothing. Made by "
-        "`python -m benchmarks.words`.",
-        "",
-        "| what is wrong | " + " | ".join(columns) + " |",
-        "|---|---|---|---|",
-    ]
+    parser.add_argument("--only", default="", help="cases whose names begin so")
+    options = parser.parse_args()
+    page = ROOT / "benchmarks" / "WORDS.md"
+    lines = {line.split("|")[1].strip(): line for line in page.read_text().splitlines()[5:]}
     for name, (draw, truth) in CASES.items():
-        rngs = np.random.default_rng(0).spawn(n_sets)
-        counts = Counter(said(draw(rng), truth) for rng in rngs)
-        lines.append(
-            f"| {name} | " + " | ".join(f"{counts[x] / n_sets:.2f}" for x in columns) + " |"
-        )
-        print(lines[-1], flush=True)
-    (ROOT / "benchmarks" / "WORDS.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if name.startswith(options.only):
+            rngs = np.random.default_rng(0).spawn(options.sets)
+            counts = Counter(said(draw(rng), truth) for rng in rngs)
+            shares = [f"{counts[x] / options.sets:.2f}" for x in COLUMNS]
+            lines[name] = f"| {' | '.join([name, *shares, str(options.sets)])} |"
+            print(lines[name], flush=True)
+            table = [lines[case] for case in CASES if case in lines]
+            page.write_text("\n".join([TEXT, *table]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

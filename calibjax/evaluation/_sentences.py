@@ -57,7 +57,9 @@ def verdict(evaluation: Any) -> str:
         return _lines(f"Not calibrated {found}", "; ".join(filter(None, details)), then)
     if segments is not None:
         whole = f"No sign of miscalibration on the whole {found}"
-        return _lines(whole, "; ".join(filter(None, [certain, segments])))
+        is_known = not isinstance(evaluation.targets, Between)
+        mends = "segments are recalibrated by fit_recalibrator(groups=...)" if is_known else None
+        return _lines(whole, "; ".join(filter(None, [certain, segments])), mends)
     if certain is not None:
         others = f"No other sign of miscalibration {found}"
         return _lines(f"{certain}, which never happens to a calibrated model", others)
