@@ -222,6 +222,12 @@ class Data:
         assert found is not None
         return found
 
+    def counted(self) -> tuple[np.ndarray, np.ndarray]:
+        """`counted_rows`, and how much each of them counts, in units of the largest weight."""
+        kept = self.counted_rows()
+        every = np.ones(self.n) if self.weights is None else np.asarray(self.weights, float)
+        return kept, (every / every[kept].max())[kept]
+
     def n_units(self) -> int | None:
         """The number of clusters, or of times; None if it is traced or nothing depends."""
         values, kept = self.clusters if self.times is None else self.times, self.kept_rows()

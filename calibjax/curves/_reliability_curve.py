@@ -342,10 +342,7 @@ def corp_curve(
     data = on_one_device(
         binary_as_data(predictions, targets, where=where, weights=weights, without=DEPENDENCE)
     )
-    kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
-    every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
-    kept = kept & (every > 0)
-    of_rows = every[kept] / every[kept].max()
+    kept, of_rows = data.counted()
     probs = np.asarray(data.predictions.binary_probability(), float)[kept]
     happened = np.asarray(data.targets, float)[kept]
 

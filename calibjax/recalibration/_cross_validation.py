@@ -8,13 +8,6 @@ from calibjax._base.check import check_array, check_integer, check_shapes
 from calibjax._data import Data
 
 
-def counted(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows count, ``[n]``, and how much each, in units of the largest weight."""
-    kept = data.counted_rows()
-    every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, float)
-    return kept, (every / every[kept].max())[kept]
-
-
 def parts_of(data: Data, kept: np.ndarray, in_order: bool, count: int) -> np.ndarray | None:
     """The number of the part of each kept row, from 0; None if no row depends on another one.
 

@@ -22,7 +22,7 @@ from calibjax._data import (
     padded,
 )
 from calibjax.distributions import Counts, Empirical
-from calibjax.recalibration._cross_validation import counted, in_words, mixture_weights, parts_of
+from calibjax.recalibration._cross_validation import in_words, mixture_weights, parts_of
 from calibjax.recalibration._fit_groups import FittedGroups, fit_groups, fit_pit_map_groups
 from calibjax.recalibration._label_curves import fit_beta, fit_isotonic, fit_spline, fit_venn_abers
 from calibjax.recalibration._member_by_member import (
@@ -135,7 +135,7 @@ def fit_labels(
 
 def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     """The rows of checked data that count, in NumPy, and which these are, ``[n]``."""
-    kept, counts = counted(data)
+    kept, counts = data.counted()
     with jax.ensure_compile_time_eval():
         # At the fit as where the map is used, 1 - p is what jax makes of p.
         probs = on_host(numbers_of_classes(jax.tree.map(on_host, data.predictions)))
@@ -242,7 +242,7 @@ def fit_numbers(
         raise ValueError(
             f"covariates must be None for method {method!r}: 'conditional' and 'auto' know them."
         )
-    kept, counts = counted(data)
+    kept, counts = data.counted()
     lower = _checked_bound(lower, data, kept)
     whole = padded(data)
     _check_complete(whole, kept)
