@@ -29,7 +29,7 @@ _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # does not know the option.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
 # Most of a compilation on a GPU is a search among kernels of Triton that multiply matrices: 7 to 24
-# of 9 to 25 s on an H100 with four cores.  A library has its products at once, and they are as fast.
+# of 9 to 25 s on an H100 with four cores.  A library has its products at once, and as fast ones.
 _NO_SEARCH: Option = ("xla_gpu_enable_triton_gemm", False)
 # With more numbers than this in its arguments, and more rows than `FEW_ROWS`, a program takes as
 # long to run as to compile, and all optimisations are worth some hundredths of that.
