@@ -79,8 +79,9 @@ COLUMNS = "the truth", "what is false", "nothing"
 TEXT = f"""\
 # What verdicts name
 
-Of data sets of {N} rows (rare events: {10 * N}) the share whose verdict names, as the first direction or
-segment, what is wrong, something else, or nothing. Made by `python -m benchmarks.words`.
+Of data sets of {N} rows (rare events: {10 * N}) the share whose verdict names, as the first
+direction or segment, what is wrong, something else, or nothing. Made by
+`python -m benchmarks.words`.
 
 | what is wrong | {" | ".join(COLUMNS)} | data sets |
 |---|---|---|---|---|"""
@@ -135,7 +136,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose names begin so")
     options = parser.parse_args()
     page = ROOT / "benchmarks" / "WORDS.md"
-    lines = {line.split("|")[1].strip(): line for line in page.read_text().splitlines()[5:]}
+    lines = {line.split("|")[1].strip(): line for line in page.read_text().splitlines()[6:]}
     for name, (draw, truth) in CASES.items():
         if name.startswith(options.only):
             rngs = np.random.default_rng(0).spawn(options.sets)
