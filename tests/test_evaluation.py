@@ -622,7 +622,7 @@ def test_families(family):
     assert found.effect.skce.interval[0] <= found.effect.skce.interval[1]
     # Of these two it is "auto" alone.
     has_maps = found.effect.best_temperature is not None or family in ("Empirical", "Quantiles")
-    assert ("few numbers" in found.to_html()) == has_maps
+    assert ("What would a recalibration gain?" in found.to_html()) == has_maps
     if family == "Normal":
         crps = np.asarray(cj.crps(predictions, targets)).mean()
         assert found.measures["CRPS"].value == pytest.approx(crps, rel=1e-5)
