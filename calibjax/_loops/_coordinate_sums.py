@@ -152,8 +152,7 @@ def _forward_near_1(f, slope, ps, qs):
     def by_product(ps, qs):
         return of_ps[:, None] + of_qs[None, :] - 2 * dot(near_ps, near_qs.T)
 
-    are_near = jnp.all(of_ps <= _NEAR) & jnp.all(of_qs <= _NEAR) & on_cpu()
-    is_far = anywhere(~are_near)
+    is_far = anywhere(~(jnp.all(of_ps <= _NEAR) & jnp.all(of_qs <= _NEAR)))
     exactly = functools.partial(_sum_over_coordinates, f, slope)
     return lax.cond(is_far, exactly, by_product, ps, qs), (is_far, ps, qs)
 
@@ -166,6 +165,7 @@ def _backward_near_1(f, slope, kept, cotangent):
         return _backward(f, slope, (ps, qs), cotangent)
 
     def by_product(ps, qs, cotangent):
+        # Of sum_ij c_ij |p_i - q_j|^2 in p_i: 2 sum_j c_ij (p_i - q_j), from any origin.
         of_ps = jnp.sum(cotangent, axis=1)[:, None] * near_ps - dot(cotangent, near_qs)
         of_qs = jnp.sum(cotangent, axis=0)[:, None] * near_qs - dot(cotangent.T, near_ps)
         return 2 * of_ps, 2 * of_qs

@@ -57,10 +57,13 @@ class RecalibrationCheck:
             return ""
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
         left = f"; what is left: {self.left}" if self.left else ""
+        before, after = number(self.before), number(self.after)
+        change = f"takes the {self.score} from {before} to {after}"
+        if before == after:
+            change = f"leaves the {self.score} at {after}"
         return (
-            f"Recalibrating with {self.method} takes the {self.score} from "
-            f"{number(self.before)} to {number(self.after)} on rows that did not fit it, "
-            f"and then the test {ends} (p = {self.pvalue:.3g}){left}."
+            f"Recalibrating with {self.method} {change} on rows that did not fit it, and then the "
+            f"test {ends} (p = {self.pvalue:.3g}){left}."
         )
 
 

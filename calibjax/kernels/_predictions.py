@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
+from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, is_traced, static, struct, widest_dtype
 from calibjax._data import Distribution
 from calibjax._loops import sum_of_squares_near_1, sum_over_coordinates
@@ -86,7 +87,8 @@ class DistanceKernel(Kernel):
             return self._from_square(norm.pairwise_squared(ps, qs), scale)
         unit = _unit(scale, both)
         # An exponential of the square does not need the digits of small distances; a root does.
-        sums = sum_of_squares_near_1 if self.exponent == 2 else sum_over_coordinates
+        has_products = self.exponent == 2 and on_cpu()
+        sums = sum_of_squares_near_1 if has_products else sum_over_coordinates
         return self._from_square(norm.tile(*in_units(unit, both), sums), scale, unit)
 
     def upper_bound(self) -> float:
