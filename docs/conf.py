@@ -149,6 +149,7 @@ def include_readmes():
         "PENALTIES",
         "REMEDIES",
         "GPU",
+        "MANY_ROWS",
     )
     pages |= {name.lower(): f"benchmarks/{name}.md" for name in measured}
     on_site = {f"{name}.md": f"{name.lower()}.md" for name in measured}
