@@ -89,6 +89,8 @@ def white_residual_tile(
         return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
     r, s = jax.vmap(label_residual)(ps, ys), jax.vmap(label_residual)(qs, zs)
     if on_cpu() or r.shape[1] > _FEW_CLASSES:
+        # Fused into the product they would be made anew for each block of it.
+        r, s = lax.optimization_barrier((r, s))
         return dot(r, s.T)
     return _sum_of_outer_products(r.T, s.T)
 
