@@ -2,28 +2,24 @@
 
 from collections.abc import Iterator
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from sklearn.datasets import load_digits
+from train_digits import KERNEL, load
 
 import calibjax as cj
 
 EPOCHS, WEIGHT = 60, 30.0
 
 # Digits that have lost 60 % of their pixels, so that there is something to be unsure about.
-images, digits = load_digits(return_X_y=True)
-images = np.float32(images / 16 * (np.random.default_rng(0).random(images.shape) < 0.4))
-training, held_out = (images[:1000], digits[:1000]), (images[1000:], digits[1000:])
-
-# Made before the training: a kernel that follows the predictions can be gamed by them.
-kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 1.0), cj.WhiteKernel())
+training, held_out = jax.tree.map(np.asarray, load(jax.random.key(0), kept_pixels=0.4))
 
 
 def penalized(logits, labels, where, weight=WEIGHT):
     nll = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     predictions = cj.Categorical.from_logits(logits)
-    penalty = cj.skce(kernel, predictions, labels, unbiased=False, where=where)
+    penalty = cj.skce(KERNEL, predictions, labels, unbiased=False, where=where)
     return jnp.mean(nll, where=where) + weight * penalty
 
 
@@ -43,5 +39,5 @@ def report(logits):
     predictions, labels = cj.Categorical.from_logits(logits), held_out[1]
     accuracy = jnp.mean(jnp.argmax(logits, axis=1) == labels)
     nll = jnp.mean(cj.log_score(predictions, labels))
-    error = 1000 * cj.skce(kernel, predictions, labels)
+    error = 1000 * cj.skce(KERNEL, predictions, labels)
     print(f"held out: accuracy {accuracy:.3f}, log loss {nll:.3f}, 1000 SKCE {error:.2f}")

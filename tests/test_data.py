@@ -114,6 +114,8 @@ def test_clusters_are_numbered_and_times_are_in_horizons():
     timed = cj.Data(PREDICTIONS, EVENTS, times=1e9 + 4.0 * np.arange(N), horizon=8)
     np.testing.assert_array_equal(timed.times, np.arange(N) / 2)
     assert timed.n_units() == N and named.describe_units() == "3 clusters"
+    of_times = cj.Data(PREDICTIONS, EVENTS, times=np.arange(N) % 3)
+    assert of_times.horizon == 0 and of_times.describe_units() == "3 times"
 
 
 def test_data_are_a_pytree_that_is_not_checked_again():

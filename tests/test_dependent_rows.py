@@ -287,6 +287,7 @@ def test_the_method_says_what_carried_the_test(key):
     # A cluster of masked rows does not count.
     assert "of 4 clusters" in method(clusters=CLUSTERS, where=CLUSTERS != 7)
     assert "9 multipliers of 11 times" in method(times=TIMES, horizon=2)
+    assert "9 multipliers of 11 times" in method(times=TIMES)
 
 
 def clustered(key, ids):

@@ -23,7 +23,7 @@ import calibjax as cj
 import calibjax.plot
 from calibjax._base.progress import working
 from calibjax._base.text import class_name, shares_in_words
-from calibjax._data import as_data, padded
+from calibjax._data import Data, as_data, padded
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._measures import (
@@ -307,6 +307,7 @@ def said(
             predictions=cj.Bernoulli(jnp.full(12, 0.5)),
             targets=np.zeros(12, int),
             n=12,
+            data=Data.unchecked(cj.Bernoulli(jnp.full(12, 0.5)), np.zeros(12, int)),
             units=None,
             effect=effect,
             directions=found,
@@ -323,7 +324,7 @@ SHIFT = direction("too low", 0.9)
 VERDICTS = {
     "impossible targets, and the others are wrong too": (
         {"impossible": (range(8), 0.002), "worst": "worst where"},
-        "8 targets came|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002|worst where",
+        "worst where; 8 targets came|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002",
         "as if its",
     ),
     "one impossible target": (

@@ -49,7 +49,7 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
     assert of_hidden.verdict.startswith(
         f"Not calibrated (p = {of_hidden.pvalue:.3g}, {N} rows, {hidden} censored).\n"
-        "Targets are higher than predicted"
+        f"Events come later than predicted ({observed.sum()} events where "
     )
     test = cj.calibration_test(keys_of(0).test, predictions, of_hidden.targets)
     assert of_hidden.pvalue == pytest.approx(float(test.pvalue))
@@ -103,10 +103,10 @@ def test_measures_of_hidden_targets(of_hidden, lifetimes):
     half = 1.959964 * expected**0.5
     np.testing.assert_allclose(events.if_calibrated, (expected - half, expected + half), rtol=1e-4)
     ends = f"{expected - half:.0f} to {expected + half:.0f}"
-    words = f"with {observed.sum()} events where {ends} were expected)."
-    assert of_hidden.verdict.endswith(words)
     mean_pit = of_hidden.measures["mean PIT"]
     assert mean_pit.value == pytest.approx(pits.mean(), rel=1e-5)
+    of_pit = f"mean PIT {mean_pit.value:.3g}, 0.5 if calibrated"
+    assert of_hidden.verdict.endswith(f" events where {ends} were expected; {of_pit}).")
     student = stats.t(N - 1, pits.mean(), stats.sem(pits)).interval(0.95)
     np.testing.assert_allclose(mean_pit.interval, student, atol=3e-3)  # but for skewness
     assert mean_pit.if_calibrated == (0.5, 0.5)
@@ -230,6 +230,8 @@ def test_words_for_hidden_targets():
     assert shift_in_words(Measure(0.4, (0.35, 0.45))).startswith("targets are lower")
     assert shift_in_words(Measure(0.4, (0.3, 0.51))) is None
     assert shift_in_words(Measure(np.nan)) is None
+    early = shift_in_words(Measure(0.6, (0.55, 0.65)), Measure(8.0, None, (20.0, 20.0)))
+    assert early.startswith("events come later than predicted (8 events where 20 were expected; ")
 
 
 def test_hidden_targets_as_people_have_them():

@@ -71,6 +71,8 @@ def test_a_sentence(tested):
     assert check.in_words(0.45) == said.format("still rejects")
     left = dataclasses.replace(check, left="wrong most clearly for north")
     assert left.in_words(0.05).endswith("(p = 0.4); what is left: wrong most clearly for north.")
+    same = dataclasses.replace(check, score="CRPS", before=33.31, after=33.29)
+    assert same.in_words(0.05).startswith("Recalibrating with sms leaves the CRPS at 33.3 on rows")
 
 
 LOC = RNG.normal(size=N)
@@ -125,6 +127,9 @@ def test_many_numbers(monkeypatch):
     """Fits to many probabilities take too long for a verdict."""
     monkeypatch.setattr(_recalibration_check, "_MOST_NUMBERS", N * M - 1)
     assert check_of(PREDICTIONS, LABELS) is None
+    said = "fit_recalibrator(method='sms') recalibrates it, and cross_fit shows the gain"
+    assert _recalibration_check.remedy(Data(PREDICTIONS, LABELS)) == said
+    assert _recalibration_check.remedy(Data(PREDICTIONS[:100], LABELS[:100])) is None
 
 
 def test_impossible_targets():

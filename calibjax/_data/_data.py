@@ -241,7 +241,7 @@ class Data:
             return "rows"
         number = self.n_units()
         count = "" if number is None else f"{number} "
-        return f"{count}{'clusters' if self.times is None else 'times'}"
+        return f"{count}{'clusters' if self.times is None and self.horizon is None else 'times'}"
 
     def check_unrelated(self) -> None:
         """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""

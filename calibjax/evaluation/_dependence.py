@@ -20,9 +20,7 @@ def rows_in_words(data: Data) -> str | None:
     """How many clusters or times there are, such as "60 clusters"; None if rows are independent."""
     if not data.is_dependent:
         return None
-    if data.horizon is None and data.times is None:
-        return f"{data.n_units()} clusters"
-    return f"{data.n_units()} times" + (f", horizon {data.horizon:g}" if data.horizon else "")
+    return data.describe_units() + (f", horizon {data.horizon:g}" if data.horizon else "")
 
 
 def remarks_on_rows(data: Data) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from calibjax._data import Data, Distribution, padded
+from calibjax._data import Between, Data, Distribution, padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test
@@ -85,6 +85,14 @@ def best_method(data: Data) -> str | None:
     if isinstance(p, Quantiles):
         return _OF_NUMBERS if data.n <= _MANY_ROWS else _OF_MANY_NUMBERS
     return None
+
+
+def remedy(data: Data) -> str | None:
+    """The call that recalibrates data for which `recalibration_check` takes too long, in words."""
+    method = best_method(data)
+    if data.n < LEAST_ROWS or method is None or isinstance(data.targets, Between):
+        return None
+    return f"fit_recalibrator(method={method!r}) recalibrates it, and cross_fit shows the gain"
 
 
 def recalibration_check(

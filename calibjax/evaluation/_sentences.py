@@ -22,6 +22,7 @@ from calibjax.evaluation._expected_events import (
 )
 from calibjax.evaluation._groups import segments_in_words
 from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure
+from calibjax.evaluation._recalibration_check import remedy
 from calibjax.evaluation._wording import named_rows, number, temperature_text
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 from calibjax.recalibration import is_end_of_range
@@ -45,15 +46,15 @@ def verdict(evaluation: Any) -> str:
     if isinstance(evaluation.targets, Between):
         rows += f", {n_unknown(evaluation.targets)} censored"
         measures = evaluation.measures
-        said = shift_in_words(measures[MEAN_PIT], measures.get(EVENTS)), time_in_words(measures)
+        said = time_in_words(measures), shift_in_words(measures[MEAN_PIT], measures.get(EVENTS))
         towards = "; ".join(filter(None, said)) or None
     found = f"(p = {evaluation.pvalue:.3g}, {rows})"
     if evaluation.rejected:
-        details = [certain]
-        if not evaluation.impossible.is_all(level):
-            details += [towards or _how_far_off(evaluation), segments, evaluation.worst]
-        check = evaluation.recalibration
+        details, check = [certain], evaluation.recalibration
         then = None if check is None else check.in_words(level)
+        if not evaluation.impossible.is_all(level):
+            details = [towards or _how_far_off(evaluation), segments, evaluation.worst, certain]
+            then = then if check else remedy(evaluation.data)
         return _lines(f"Not calibrated {found}", "; ".join(filter(None, details)), then)
     if segments is not None:
         whole = f"No sign of miscalibration on the whole {found}"
@@ -84,11 +85,8 @@ def _how_far_off(evaluation: Any) -> str:
     A temperature says the size where it is the main error: one that leaves most of the error says
     nothing about how large that is.
     """
-    predictions, effect, directions = (
-        evaluation.predictions,
-        evaluation.effect,
-        evaluation.directions,
-    )
+    predictions, effect = evaluation.predictions, evaluation.effect
+    directions = evaluation.directions
     said, best = directions_in_words(directions), effect.best_temperature
     is_confidence = directions and directions[0].is_main and directions[0].is_confidence
     if best is not None and is_confidence and best < 1:
@@ -156,19 +154,17 @@ def impossible_in_words(evaluation: Any) -> str | None:
 def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | None:
     """Whether targets are higher or lower than predicted, by their mean PIT; None if not clear.
 
-    What is known of events is said, too.
+    Of events it is said whether they come later or earlier, and how many of them.
     """
-    interval, said = mean_pit.interval, ""
+    interval, said = mean_pit.interval, f"mean PIT {mean_pit.value:.3g}, 0.5 if calibrated"
     if interval is None or interval[0] <= 0.5 <= interval[1]:
         return None
-    if events is not None and events.if_calibrated is not None:
-        low, high = events.if_calibrated
-        expected = number(low) if low == high else f"{low:.0f} to {high:.0f}"
-        said = f", with {events.value:.0f} events where {expected} were expected"
-    return (
-        f"targets are {'higher' if mean_pit.value > 0.5 else 'lower'} than predicted (mean PIT "
-        f"{mean_pit.value:.3g}, 0.5 if calibrated{said})"
-    )
+    is_high = mean_pit.value > 0.5
+    if events is None or events.if_calibrated is None:
+        return f"targets are {'higher' if is_high else 'lower'} than predicted ({said})"
+    expected = " to ".join(f"{end:.0f}" for end in sorted({*events.if_calibrated}))
+    said = f"{events.value:.0f} events where {expected} were expected; {said}"
+    return f"events come {'later' if is_high else 'earlier'} than predicted ({said})"
 
 
 def time_in_words(measures: dict[str, Measure]) -> str | None:
