@@ -137,6 +137,14 @@ def test_derivatives_of_waves(float64):
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
+def test_derivatives_of_waves_on_devices():
+    x, rows = jnp.array([[0.3, -1.0], [2.0, 0.1]]), jax.sharding.PartitionSpec("rows")
+    of_all = jax.grad(lambda x: sum(map(jnp.sum, _fourier._waves(x, jnp.ones_like(x)))))
+    mesh = jax.make_mesh((2,), ("rows",), (jax.sharding.AxisType.Auto,))
+    of_each = jax.shard_map(of_all, mesh=mesh, in_specs=rows, out_specs=rows)
+    np.testing.assert_allclose(jax.jit(of_each)(x), jax.jit(of_all)(x), rtol=1e-6)
+
+
 def test_laws_that_are_wide_have_no_waves(float64):
     # Their points are further from each other than the kernel can see.
     ps, ys = rows(8)

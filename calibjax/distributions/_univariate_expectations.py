@@ -266,7 +266,6 @@ def _waves(points: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]
         sums = amplitude * jnp.sum(a, axis=0), amplitude * jnp.sum(b, axis=0)
         return (a * c - b * s, a * s + b * c), sums
 
-    first = as_varying(first, (points, weights))
     return lax.scan(next_frequency, first, amplitudes, unroll=4)[1]
 
 
