@@ -15,9 +15,11 @@ from calibjax.recalibration import fit_recalibrator, fit_temperature, held_out, 
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
 LEAST_ROWS = 200
-# With more numbers the fits take as long as the evaluation; in a report, fewer draws tell p = 0.005
-# from 0.5 as well.
-_MOST_NUMBERS, _FEW_DRAWS = 2**18, 199
+# With more numbers the fits take as long as the evaluation.
+_MOST_NUMBERS = 2**18
+# Fewer draws tell p = 0.005 from 0.5 as well.  Of so many rows they save more seconds than their
+# program takes to compile, but of events, whose draws take no time.
+_LONG, _FEW_DRAWS = 2**15, 199
 # The best single methods; a matrix of more classes has too many numbers.
 _OF_TWO, _OF_MANY, _OF_VERY_MANY, _MANY = "spline", "sms", "svs", 200
 # Of numbers; among more rows of quantiles, a map that looks for alike ones takes seconds.
@@ -100,7 +102,7 @@ def recalibration_check(
 ) -> RecalibrationCheck | None:
     """What the best method does to checked data; None of few or very many rows.
 
-    The test has the key, the shapes and so the program of the evaluation.
+    The test has the key, the shapes and so the program of the evaluation, but of many rows.
     """
     method = best_method(data)
     is_small = _size(data) <= _MOST_NUMBERS
@@ -118,8 +120,6 @@ def recalibration_checks(
     """
     if data.n < LEAST_ROWS or data.predictions.n_labels == 1:
         return []
-    if _size(data) > _MOST_NUMBERS:
-        n_resamples = min(n_resamples, _FEW_DRAWS)
     methods, found = ["temperature"] * has_temperature(data.predictions), []
     for method in filter(None, [*methods, best_method(data)]):
         check = best
@@ -138,6 +138,8 @@ def _check(
     key: jax.Array, data: Data, method: str, n_resamples: int, judge: Judge | None = None
 ) -> RecalibrationCheck:
     p = data.predictions
+    if _size(data) > _MOST_NUMBERS or (data.n > _LONG and p.n_labels != 2):
+        n_resamples = min(n_resamples, _FEW_DRAWS)
 
     def tempered(others: Data) -> Distribution:
         return temper(p, fit_temperature(others))
