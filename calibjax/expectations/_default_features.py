@@ -197,10 +197,8 @@ def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, ..
     n = jnp.sum(mask, dtype=jnp.int32)
     ordered = jnp.sort(jnp.where(mask[None], values, jnp.inf), axis=1)
     locations, log_spreads = _even_quantiles(ordered, n)
-    a, b = (
-        jnp.where(mask, jax.vmap(_score, (None, 0))(knots, x), 0.0)
-        for knots, x in zip((locations, log_spreads), values, strict=True)
-    )
+    scores = jax.vmap(jax.vmap(_score, (None, 0)))(jnp.stack([locations, log_spreads]), values)
+    a, b = jnp.where(mask[None], scores, 0.0)
     squares = jnp.sum(jnp.square(a)) * jnp.sum(jnp.square(b))
     correlation = jnp.sum(a * b) / jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
     width = log_spreads[-1] - log_spreads[0]
@@ -229,7 +227,8 @@ def _both_scores(
 ) -> tuple[jax.Array, jax.Array]:
     """Both coordinates of a prediction of numbers."""
     locations, log_spreads, correlation, share = known
-    a, b = _score(locations, location), _score(log_spreads, log_spread)
+    knots, numbers = jnp.stack([locations, log_spreads]), jnp.stack([location, log_spread])
+    a, b = jax.vmap(_score)(knots, numbers)
     return a, share * _without(correlation, a, b)
 
 

@@ -31,7 +31,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, global_offset, rows_at
-from calibjax._base.struct import PyTree, indexed, is_traced, static, struct
+from calibjax._base.struct import PyTree, indexed, is_traced, rows_of, static, struct
 from calibjax._data import Between, Data, in_dtype, kept_first
 from calibjax._numbers import dot
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
@@ -76,24 +76,19 @@ class Group:
 
     Args:
         factors: the nonnegative factor of each of T terms; None stands for 1.
-        prediction_kernels: k_P of each term.
+        kernels: which of the kernels of its kind the k_P of each term is.
         owners: which of all kernels each term belongs to.
+        kind: which of the `kinds` its prediction kernels are.
         base: which of the `bases` interpolates the prediction kernels from landmarks.
         source: which of the `sources` has the residual of f.
     """
 
     factors: list[jax.Array | None]
-    prediction_kernels: list[KernelLike]
+    kernels: tuple[int, ...] = static()
     owners: tuple[int, ...] = static()
+    kind: int = static()
     base: int = static()
     source: int = static()
-
-    def matrices(self, landmarks: Landmarks) -> jax.Array:
-        """factor K of each term at the landmarks, ``[T, F, F]``."""
-        dtype = jnp.result_type(*jax.tree.leaves(landmarks.points))
-        factors = jnp.stack([jnp.asarray(times(x, 1.0), dtype) for x in self.factors])
-        kernels = jax.tree.map(lambda *x: jnp.stack(x), *self.prediction_kernels)
-        return jax.vmap(lambda factor, k: factor * landmarks.matrix(k))(factors, kernels)
 
 
 @struct
@@ -124,7 +119,8 @@ class KernelTerms:
 
     Args:
         groups: all terms of all kernels, those that are computed alike together.
-        bases: kernels on predictions, one list for each distance.
+        kinds: the different kernels on predictions, one list for each distance and structure.
+        bases: those of all terms, one list for each distance.
         sources: what h keeps of targets, each different from the others.
         of_columns: the kernels of covariates, which are behind all others.
         n_kernels: the number of kernels K.
@@ -132,6 +128,7 @@ class KernelTerms:
     """
 
     groups: list[Group]
+    kinds: list[list[KernelLike]]
     bases: list[list[KernelLike]]
     sources: list[TargetResidual]
     of_columns: list[ColumnGroup]
@@ -141,6 +138,24 @@ class KernelTerms:
     def base_kernels(self) -> list[KernelLike]:
         """For each distance the kernel that interpolates all of its kernels from landmarks."""
         return list(map(_base_kernel, self.bases))
+
+    def of_kernels(self, parts: Sequence[jax.Array]) -> jax.Array:
+        """Sums over the terms of each kernel ``[K, …]``.
+
+        Of each group `parts` has the numbers of all prediction kernels of its kind, ``[U, …]``.
+        """
+        starts = np.cumsum([0, *(len(x) for x in parts)])
+        index = [
+            start + k for start, x in zip(starts, self.groups, strict=False) for k in x.kernels
+        ]
+        owners = [owner for group in self.groups for owner in group.owners]
+        of_terms = rows_of(jnp.concatenate(parts), jnp.array(index, jnp.int32))
+        factors = [x for group in self.groups for x in group.factors]
+        if any(x is not None for x in factors):
+            column = jnp.stack([jnp.asarray(times(x, 1.0), of_terms.dtype) for x in factors])
+            of_terms *= column.reshape(-1, *(1,) * (of_terms.ndim - 1))
+        zeros = jnp.zeros((self.n_kernels, *of_terms.shape[1:]), of_terms.dtype)
+        return zeros.at[jnp.array(owners, jnp.int32)].add(of_terms, mode="promise_in_bounds")
 
     def bases_of(self, source: int) -> list[int]:
         """The bases that go with a source of residuals."""
@@ -162,6 +177,7 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
     distances: list[Any] = []
     sources: list[Any] = []
     bases: dict[int, list[Any]] = {}
+    kinds: dict[Any, dict[Any, Any]] = {}
     groups: dict[Any, list[Any]] = {}
     for owner, kernel in enumerate(kernels):
         for term in kernel.terms:
@@ -175,13 +191,19 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
             base = _index(distances, distance)
             bases.setdefault(base, []).append(compared)
             leaves, structure = jax.tree.flatten(compared)
-            alike = base, _index(sources, term.residual), structure, tuple(map(jnp.shape, leaves))
-            groups.setdefault(alike, []).append((term.factor, compared, owner))
-    made = []
-    for (base, source, *_), terms in groups.items():
-        factors, kernels_of_terms, owners = zip(*terms, strict=True)
-        made.append(Group(list(factors), list(kernels_of_terms), owners, base, source))
-    return KernelTerms(made, list(bases.values()), sources, [], len(kernels), ())
+            kind = base, structure, tuple(map(jnp.shape, leaves))
+            # Programs must not depend on numbers: kernels are equal if they have the same arrays.
+            known = kinds.setdefault(kind, {})
+            known.setdefault(tuple(map(id, leaves)), (len(known), compared))
+            index, _ = known[tuple(map(id, leaves))]
+            alike = base, _index(sources, term.residual), kind
+            groups.setdefault(alike, []).append((term.factor, index, owner))
+    made, numbers = [], {kind: number for number, kind in enumerate(kinds)}
+    for (base, source, kind), terms in groups.items():
+        factors, of_terms, owners = zip(*terms, strict=True)
+        made.append(Group(list(factors), of_terms, owners, numbers[kind], base, source))
+    different = [[kernel for _, kernel in known.values()] for known in kinds.values()]
+    return KernelTerms(made, different, list(bases.values()), sources, [], len(kernels), ())
 
 
 def column_kernels(data: Data) -> ColumnKernels:
@@ -304,7 +326,8 @@ def redrawn_skce(
     one = indexed(data.samples, 0)
     keys = jax.random.split(feature_key, len(terms.sources))
     features = [residual_feature(k, x, *one) for k, x in zip(keys, terms.sources, strict=True)]
-    matrices = [group.matrices(landmarks[group.base]) for group in terms.groups]
+    base_of = {group.kind: group.base for group in terms.groups}
+    matrices = [_matrices(x, landmarks[base_of[k]]) for k, x in enumerate(terms.kinds)]
     sums = KernelSums(sets, terms, features, bases, matrices, [])
     if cells is not None:
         return _forms_of_cells(sums, data, cells.of_rows, size, n_resamples, axis)
@@ -391,7 +414,7 @@ class KernelSums:
         terms: the kernels.
         features: what the residuals of each source are features of.
         bases: of each distance between predictions, and of covariates.
-        matrices: K of the terms of each group at its landmarks.
+        matrices: K of the kernels of each kind at their landmarks.
         missing: lambda of each number of each feature for multipliers, which `missing_in` finds.
     """
 
@@ -485,17 +508,13 @@ class KernelSums:
             for pair, x in of_pair.items():
                 data_sets = centred(x[:, 1:], x[:, :1], of_times, total)
                 of_pair[pair] = jnp.concatenate([x[:, :1], data_sets], axis=1)
-        n_sets, dtype = next(iter(of_pair.values())).shape[1], total.dtype
-        values = jnp.zeros((self.terms.n_kernels, n_sets), dtype)
-        diagonals = jnp.zeros(self.terms.n_kernels, dtype)
-        n_groups = len(self.terms.groups)
-        for group, k, moment in zip(
-            self.terms.groups, self.matrices, moments[:n_groups], strict=True
-        ):
-            owners = jnp.array(group.owners)
-            values = values.at[owners].add(_forms(k, of_pair[group.base, group.source]))
+        of_sets, of_rows, n_groups = [], [], len(self.terms.groups)
+        for group, moment in zip(self.terms.groups, moments[:n_groups], strict=True):
+            k = self.matrices[group.kind]
+            of_sets.append(_forms(k, of_pair[group.base, group.source]))
             # sum_i k_P(p_i, p_i) |r_i|^2 = sum_ab K_ab sum_i |r_i|^2 w_ia w_ib.
-            diagonals = diagonals.at[owners].add(jnp.sum(k * moment[None], axis=(1, 2)))
+            of_rows.append(jnp.sum(k * moment[None], axis=(1, 2)))
+        values, diagonals = map(self.terms.of_kernels, (of_sets, of_rows))
         for columns, moment in zip(self.terms.of_columns, moments[n_groups:], strict=True):
             squares = jnp.sum(jnp.square(of_pair[columns.base, columns.source]), axis=2)
             own = slice(columns.first, columns.first + columns.kernels.n_kernels)
@@ -537,6 +556,13 @@ class KernelSums:
 
 def _n_numbers(shapes: PyTree) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+def _matrices(kernels: Sequence[KernelLike], landmarks: Landmarks) -> jax.Array:
+    """K of each of U kernels of one kind at the landmarks, ``[U, F, F]``."""
+    if len(kernels) == 1:
+        return landmarks.matrix(kernels[0])[None]
+    return jax.vmap(landmarks.matrix)(jax.tree.map(lambda *x: jnp.stack(x), *kernels))
 
 
 # With as many numbers of a feature, kernels share the products of sums.
