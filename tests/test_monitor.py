@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from instances import FAMILIES, cast
 from statsmodels.stats.multitest import multipletests
 
 import calibjax as cj
-from calibjax.monitoring._outcomes import _cell_edges
+from calibjax.monitoring._outcomes import _cell_edges, outcomes_of
 from tests.messages import check_message
 
 
@@ -53,6 +54,14 @@ def test_evidence_is_one_on_average_over_all_sequences_of_labels(key, float64):
         np.testing.assert_allclose(np.exp(path[:, t]) @ probabilities, 1.0, rtol=1e-12)
     assert np.ptp(np.exp(path[:, -1])) > 0.01  # there were bets
     np.testing.assert_allclose(after.pvalue, 1 / np.maximum(1, np.exp(path).max(axis=1)))
+
+
+@pytest.mark.parametrize("name", ["ordinal", "normal", "quantiles", "mixture", "empirical", "diag"])
+def test_only_vectors_are_ranked_among_draws(name, key):
+    predictions, targets = cast(FAMILIES[name](5, seed=0), "float32")
+    shares = jax.eval_shape(outcomes_of, key, predictions, targets).shares
+    # Vectors have ranks of several statistics, labels and numbers one set of cells.
+    assert (shares.shape[1] > 1) == (predictions.target_shape != "n")
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def outcomes_of(key: jax.Array, predictions: Distribution, targets: PyTree) -> O
         return _cells(interval.low[:, None, None], interval.high[:, None, None])
     if predictions.has_labels:
         return _labels(predictions.label_probabilities(), predictions, targets)
-    if predictions.target_shape == "n" and type(predictions).cdf is not Distribution.cdf:
+    if predictions.has_cdf:
         low, high = predictions.pit_intervals(targets)
         return _cells(low[:, None], high[:, None])
     return _cells(*_ranks(key, predictions, targets))
