@@ -135,7 +135,7 @@ def check_values_of_rows(
         if devices_of(given):
             if not any(are_traced) and _are_valid(None, given):
                 return
-            rows = on_one_device(given)
+            predictions, targets, where, weights = rows = on_one_device(given)
 
         def move(x: ArrayLike) -> ArrayLike:
             """As an array of NumPy: checks compile nothing, or little for a bucket of sizes."""
