@@ -186,3 +186,10 @@ def test_what_docstrings_point_to_exists():
         for other in re.findall(r"`([\w.]+)`", rest.partition("Example:")[0]):
             path = other.removeprefix("calibjax.").split(".")
             assert functools.reduce(getattr, path, cj), f"{name}: {other}"
+
+
+def test_parts_of_the_slow_tests_exist():
+    tests = Path(__file__).parent
+    parts = re.findall(r'\]="([^"]*)"', (tests.parent / ".ci/slow").read_text())
+    names = " ".join(parts).split()
+    assert names and [x for x in names if not (tests / f"test_{x}.py").exists()] == []
