@@ -370,18 +370,18 @@ SLOW_TILES = {
 }
 
 
-PARTS = slice(0, 6), slice(6, 10)
+PARTS = slice(0, 6), slice(6, 12)
 
 
 @pytest.mark.parametrize("name", slow(SLOW_TILES, KERNELS))
 def test_tiles_of_h_are_those_of_pairs(name, float64):
     kernel, *a = sample(name, 6)
-    b = sample(name, 4, seed=5)[1:]
+    b = sample(name, 6, seed=5)[1:]
     kernel = normal_form(kernel)
 
     @jax.jit
     def both(a, b):
-        # Rows are prepared together.
+        # Rows are prepared together, and a tile has as many rows on either side.
         rows = prepared(kernel, jax.tree.map(lambda *x: jnp.concatenate(x), a, b), None)
         ours, theirs = (jax.tree.map(lambda x, part=part: x[part], rows) for part in PARTS)
         return h_tile(kernel, ours, theirs), vmap_pairs(functools.partial(h, kernel), a, b)

@@ -8,6 +8,7 @@ from own_counts import Geometric
 from scipy import stats
 
 import calibjax as cj
+from calibjax._base.struct import struct
 from calibjax.resampling import redrawn_uniform_counts
 
 KEY = jax.random.key(0)
@@ -130,16 +131,26 @@ def test_redrawn_counts_are_multinomial():
     np.testing.assert_allclose(correlations, -1 / (n_cells - 1), atol=5 / np.sqrt(n_draws))
 
 
-class WithoutQuantiles(cj.Normal):
+@struct
+class WithoutQuantiles(cj.Distribution):
     """A family that has a cdf only."""
 
-    quantile = cj.Distribution.quantile
+    loc: jax.Array
+    shapes = {"loc": "n"}
+
+    def mean(self):
+        return self.loc
+
+    sample = mean
+
+    def cdf(self, targets):
+        return jax.scipy.stats.norm.cdf(targets - self.loc)
 
 
 @pytest.mark.slow
 def test_widths_of_other_families():
     predictions, targets = normal(20)
-    unknown = WithoutQuantiles(predictions.loc, predictions.scale)
+    unknown = WithoutQuantiles(predictions.loc)
     curve = cj.coverage_curve(KEY, unknown, targets, **FEW)
     assert np.isnan(curve.width).all() and not np.isnan(curve.low).any()
 

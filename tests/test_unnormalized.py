@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import SCORED, cast
+from jax.flatten_util import ravel_pytree
 from marks import slow
 from messages import calls, check_message
 
@@ -157,9 +158,9 @@ def test_gradients_against_differences(target_kernel, float64):
         return cj.skce(kernel, cj.Unnormalized(cubic, parameters), y)
 
     arguments = lengthscale, jnp.array(POINTS), parameters
-    flat, rebuild = jax.flatten_util.ravel_pytree(arguments)
+    flat, rebuild = ravel_pytree(arguments)
     rng = np.random.default_rng(0)
-    gradient = jax.flatten_util.ravel_pytree(loss(arguments)[1])[0]
+    gradient = ravel_pytree(loss(arguments)[1])[0]
     for direction in (np.eye(flat.size)[0], rng.normal(size=flat.size), rng.normal(size=flat.size)):
         ends = [loss(rebuild(flat + step * direction))[0] for step in (1e-5, -1e-5)]
         slope = (ends[0] - ends[1]) / 2e-5
