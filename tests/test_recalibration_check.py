@@ -127,7 +127,7 @@ def test_many_numbers(monkeypatch):
     """Fits to many probabilities take too long for a verdict."""
     monkeypatch.setattr(_recalibration_check, "_MOST_NUMBERS", N * M - 1)
     assert check_of(PREDICTIONS, LABELS) is None
-    said = "fit_recalibrator(method='sms') recalibrates it, and cross_fit shows the gain"
+    said = "recalibrate it with fit_recalibrator(method='sms'); cross_fit shows the gain"
     assert _recalibration_check.remedy(Data(PREDICTIONS, LABELS)) == said
     assert _recalibration_check.remedy(Data(PREDICTIONS[:100], LABELS[:100])) is None
 

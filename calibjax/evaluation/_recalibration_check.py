@@ -94,7 +94,7 @@ def remedy(data: Data) -> str | None:
     method = best_method(data)
     if data.n < LEAST_ROWS or method is None or isinstance(data.targets, Between):
         return None
-    return f"fit_recalibrator(method={method!r}) recalibrates it, and cross_fit shows the gain"
+    return f"recalibrate it with fit_recalibrator(method={method!r}); cross_fit shows the gain"
 
 
 def recalibration_check(
