@@ -1,5 +1,6 @@
 """Posteriors of simulators: right ones, wrong ones, and the prior in their place."""
 
+import itertools
 import json
 import re
 import types
@@ -77,13 +78,15 @@ def test_offsets_and_units_do_not_matter():
 @pytest.fixture
 def calls(monkeypatch):
     """The arguments of the tests, which take long to compile, and p-values that ascend."""
-    found = []
+    found, pvalues = [], (np.float32(0.002 * k) for k in itertools.count(1))
 
     def calibration_test(key, predictions, targets, **options):
         found.append((predictions, targets, options))
         column = types.SimpleNamespace(name="x", pvalue=0.01)
-        pvalue = np.float32(0.002 * len(found))
-        return types.SimpleNamespace(pvalue=pvalue, columns=[column])
+        alone = None if options["covariates"] is None else next(pvalues)
+        return types.SimpleNamespace(
+            pvalue=next(pvalues), pvalue_without_covariates=alone, columns=[column]
+        )
 
     monkeypatch.setattr(_check_posterior, "calibration_test", calibration_test)
     return found
@@ -94,11 +97,11 @@ def test_each_parameter_is_tested_alone_given_x_and_with_the_others(calls):
     named = {"a": theta[:, 0], "b": theta[:, 1]}, {"a": draws[..., 0], "b": draws[..., 1]}
     check = cj.check_posterior(*named, {"x": x[:, 0]})
     given = [options["covariates"] for _, _, options in calls]
-    assert [columns is None for columns in given] == [1, 0, 1, 0, 1]
-    np.testing.assert_array_equal(given[1]["x"], x[:, 0])
+    assert [columns is None for columns in given] == [0, 0, 1]
+    np.testing.assert_array_equal(given[0]["x"], x[:, 0])
     scale = np.median(np.abs(draws), axis=(0, 1))
-    np.testing.assert_allclose(calls[4][0].samples, draws / scale, rtol=1e-12)
-    np.testing.assert_allclose(calls[4][1], theta / scale, rtol=1e-12)
+    np.testing.assert_allclose(calls[2][0].samples, draws / scale, rtol=1e-12)
+    np.testing.assert_allclose(calls[2][1], theta / scale, rtol=1e-12)
     assert check.pvalue == pytest.approx(5 * 0.002) and check.joint == pytest.approx(0.01)
     a, b = check.parameters
     # The deviation of the true posterior is 1 / 0.6 of that of the draws; of 250 rows the error

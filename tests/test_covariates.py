@@ -212,6 +212,16 @@ def test_a_constant_column_says_nothing(key):
     assert evidence["race"].score > -np.inf and evidence["fee"].score > -np.inf
 
 
+def test_pvalue_without_covariates_is_that_of_the_test_without_them(key):
+    differ = []
+    for targets in map(PREDICTIONS.sample, jax.random.split(key, 4)):
+        given, without = (TEST(key, PREDICTIONS, targets, covariates=c) for c in (COLUMNS, None))
+        assert given.pvalue_without_covariates == without.pvalue
+        assert without.pvalue_without_covariates is None
+        differ.append(bool(given.pvalue != without.pvalue))
+    assert any(differ)
+
+
 def test_columns_in_words(key):
     result = TEST(key, PREDICTIONS, EVENTS, covariates=COLUMNS)
     words = repr(result.members)

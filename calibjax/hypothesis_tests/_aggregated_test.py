@@ -336,6 +336,7 @@ def _aggregated_skce_test(
         null_distribution=found.draws,
         members=members,
         interval=NormInterval(biased[best], errors.of(best)),
+        pvalue_without_covariates=found.pvalue_of_first,
     )
 
 

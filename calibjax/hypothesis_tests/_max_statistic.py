@@ -65,6 +65,7 @@ class Aggregate(NamedTuple):
     Args:
         statistic: the largest z of the observed targets.
         pvalue: its rank among the draws.
+        pvalue_of_first: that of the first family alone, in the same draws, if there are families.
         draws: the largest z of each draw, ``[B]``.
         scores: z of the observed targets for each kernel, ``[K]``.
         pvalues: the p-value that each kernel would have alone, ``[K]``.
@@ -74,6 +75,7 @@ class Aggregate(NamedTuple):
 
     statistic: jax.Array
     pvalue: jax.Array
+    pvalue_of_first: jax.Array | None
     draws: jax.Array
     scores: jax.Array
     pvalues: jax.Array
@@ -166,16 +168,19 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
     scores = score(standardised)
     # Data that are equal up to rounding have a z not less than this for the same kernel.
     least = score(standardised[:, :1] - rounding / safe)
-    of_family = None
+    of_family = pvalue_of_first = None
     if families:
+        first = slice(families.count(0))
+        pvalue_of_first = _largest(scores[first], least[first])[1]
         of_family = _scale_of_families(scores, families)
         scores, least = (_in_family(of_family, z) for z in (scores, least))
         of_family = indexed(of_family, np.s_[:, 0])
-    largest = jnp.max(scores, axis=0)
+    largest, pvalue = _largest(scores, least)
     draws = largest[1:]
     return Aggregate(
         statistic=largest[0],
-        pvalue=counted_pvalue(least[jnp.argmax(scores[:, 0]), 0], draws),
+        pvalue=pvalue,
+        pvalue_of_first=pvalue_of_first,
         draws=draws,
         scores=scores[:, 0],
         pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
@@ -188,6 +193,12 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
             factor=jnp.ones_like(mean[:, 0]),
         ),
     )
+
+
+def _largest(scores: jax.Array, least: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest of the scores ``[K, 1 + B]`` of each data set, and its p-value."""
+    largest = jnp.max(scores, axis=0)
+    return largest, counted_pvalue(least[jnp.argmax(scores[:, 0]), 0], largest[1:])
 
 
 def _skewness(standardised: jax.Array) -> jax.Array:

@@ -154,6 +154,8 @@ class CalibrationTestResult:
         null_distribution: draws of the statistic under H0, ``[n_resamples]``, or None.
         members: what each kernel of `aggregated_skce_test` says, or None.
         interval: what `confidence_interval` evaluates, or None.
+        pvalue_without_covariates: of a test with covariates the p-value that it has without them,
+            in the same draws; else None.
         method: the test and its options, in words.
 
     Example:
@@ -172,6 +174,7 @@ class CalibrationTestResult:
     null_distribution: jax.Array | None = None
     members: Members | None = None
     interval: IntervalOf | None = None
+    pvalue_without_covariates: jax.Array | None = None
     method: str = static(default="")
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:

@@ -274,7 +274,7 @@ def check_posterior(
         ValueError, TypeError: shapes, names or labels of the arguments do not fit, or values are
             not finite.
 
-    Complexity: that of `calibration_test`, called once or twice for each parameter, and once.
+    Complexity: that of `calibration_test`, called once for each parameter, and once.
 
     Example:
         >>> import numpy as np, calibjax as cj
@@ -302,30 +302,32 @@ def check_posterior(
     ]
     n, n_draws = next(iter(rows.values()))[1].shape
     has_several = len(rows) > 1
-    n_tests = len(rows) * (1 + (x is not None)) + has_several
+    of_each = 1 + (x is not None)
+    n_tests = len(rows) * of_each + has_several
     if n_tests > level * (n_resamples + 1):
         raise ValueError(
             f"n_resamples must be at least {int(np.ceil(n_tests / level)) - 1} for {n_tests} tests "
             f"at the level {level:g}, got {n_resamples}."
         )
-    keys = iter(jax.random.split(jax.random.key(seed), n_tests))
+    # Both tests of a parameter have the same draws.
+    keys = iter(jax.random.split(jax.random.key(seed), n_tests)[::of_each])
 
-    def test(drawn: Any, true: Any, columns: Any = None) -> tuple[CalibrationTestResult, float]:
+    def test(drawn: Any, true: Any, columns: Any = None) -> CalibrationTestResult:
         options = {"n_resamples": n_resamples, "covariates": columns}
-        result = calibration_test(next(keys), Empirical(drawn), true, **options)
-        return result, as_multiple(result.pvalue, n_resamples)
+        return calibration_test(next(keys), Empirical(drawn), true, **options)
 
     checks = []
     for name, (true, drawn) in rows.items():
         scores = normal_scores(true, drawn)
-        _, pvalue = test(drawn, true)
+        result = test(drawn, true, found.columns)
+        alone = result.pvalue_without_covariates
+        pvalue = as_multiple(result.pvalue if alone is None else alone, n_resamples)
         shift, spread = shift_and_spread(scores, n_draws)
         if not has_few_values(true):
             spread = factor_of(spread, n_draws)
         check = ParameterCheck(name, shift, spread, pvalue, None)
         if found.columns is not None:
-            result, given_x = test(drawn, true, found.columns)
-            check = dataclasses.replace(check, given_x=given_x)
+            check = dataclasses.replace(check, given_x=as_multiple(result.pvalue, n_resamples))
             best = result.columns[0]
             if best.pvalue <= level:
                 chance = chance_in_column(scores, found.columns[best.name])
@@ -334,7 +336,8 @@ def check_posterior(
     joint = None
     if has_several:
         together = np.stack([drawn for _, drawn in rows.values()], axis=-1)
-        _, joint = test(together, np.stack([true for true, _ in rows.values()], axis=-1))
+        result = test(together, np.stack([true for true, _ in rows.values()], axis=-1))
+        joint = as_multiple(result.pvalue, n_resamples)
     pvalues = [p for c in checks for p in (c.pvalue, c.given_x) if p is not None]
     least = min([*pvalues, *([] if joint is None else [joint])])
     pvalue = min(1.0, n_tests * least)
