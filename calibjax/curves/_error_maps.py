@@ -190,9 +190,9 @@ def _witness_map(
     n_cells = sizes.size
     cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
     redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
-    critical = cell.critical(redrawn, confidence_level)
+    every = jax.vmap(cell.distances)(jnp.concatenate([redrawn, events.reshape(1, -1)]))
+    distances, critical = every[-1], critical_value(jnp.max(every[:-1], axis=1), confidence_level)
 
-    distances = cell.distances(events.reshape(-1))
     value = events.reshape(-1).astype(dtype) / jnp.maximum(cell.size, 1).astype(dtype) - cell.mean
     valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
     of_filled = jnp.where(cell.size > 0, valid, jnp.nan).astype(dtype)
