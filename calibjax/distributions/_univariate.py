@@ -69,9 +69,10 @@ class Univariate(Distribution):
     One h, for a pair of rows with 64 points and a target each, costs 65^2 values of the target
     kernel.  With a GaussianKernel an estimate from n rows takes O(n) time to make 112 waves of each
     row (256 in float64), and then one product of two vectors of 224 numbers (512) for each pair.
-    Rows whose distributions have a probability above 1e-3 (1e-6 in float64) more than 62
-    lengthscales (99) away from the median target take sums over points again, in groups of 8: of
-    32^2 values of the kernel for each pair if only so many points are that far away, or of 65^2.
+    Rows whose distributions have a probability above 1e-3 (1e-6 in float64) more than 60
+    lengthscales (97) away from the median target, or are wider than some 10 lengthscales, take
+    coefficients of what the other rows see of them, and sums over 65^2 points only for pairs of two
+    such rows that see each other.
 
     Raises:
         TypeError: at the first use, if the subclass has neither `quantile` nor `cdf` and

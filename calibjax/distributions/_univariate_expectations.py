@@ -36,7 +36,6 @@ from calibjax._loops import anywhere
 from calibjax._numbers import absolute
 from calibjax.distributions._univariate import Univariate
 from calibjax.expectations import (
-    double_sum_tile,
     inner_product,
     mean_embedding,
     measure_of_residual,
@@ -113,8 +112,12 @@ class _OfNormals:
     """
 
     def __call__(self, a: Points, b: Points) -> jax.Array:
-        shrinkage = 1 / (1 + a[1] + b[1])
-        return jnp.sqrt(shrinkage) * jnp.exp(-jnp.square(a[0] - b[0]) * shrinkage / 2)
+        return _normal(*a, *b)
+
+
+def _normal(x: jax.Array, v: jax.Array, z: jax.Array, u: jax.Array | float) -> jax.Array:
+    root = lax.rsqrt(1 + v + u)
+    return root * jnp.exp(-jnp.square((x - z) * root) / 2)
 
 
 def variances(gaps: jax.Array, mean_gap: jax.Array) -> jax.Array:
@@ -180,8 +183,9 @@ for function in (mean_embedding, inner_product):
     function.register(Univariate, WhiteKernel)(refuse_white_kernel)
 
 
-# Rows whose coefficients are made together, so that they stay in the nearest cache.
-_ROWS_TOGETHER = 64
+# Rows whose coefficients are made together, so that they stay in the nearest cache, and rows far
+# away, of which there are few.
+_ROWS_TOGETHER, _FAR_ROWS = 64, 4
 
 
 @struct
@@ -190,12 +194,12 @@ class FourierRows:
 
     Args:
         law: the prediction.
-        coefficients: r times the root of its weight, real parts and imaginary parts, ``[2 M]``.
+        coefficients: r times the root of its weight, real parts and imaginary parts, ``[2 M]``, or
+            what the near rows see of a row that is not near.
         target_is_near: whether the target is part of the coefficients.
         law_is_near: whether no target that has no coefficients sees more than a negligible part
             of it.
         measure: the measure of the residual, of points from the center on.
-        is_wide: whether its points stand for distributions, which have no coefficients.
     """
 
     law: Univariate
@@ -203,7 +207,6 @@ class FourierRows:
     target_is_near: jax.Array
     law_is_near: jax.Array
     measure: Measure
-    is_wide: jax.Array
 
     def cross_fit_pairs(self) -> tuple[tuple[Univariate, "FourierRows"], ...]:
         return ((self.law, self),)
@@ -227,7 +230,18 @@ def fourier_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Ax
         return _fourier_chunk(ps, ys, kernel, center)
 
     made = lax.map(chunk_coefficients, chunks)
-    return FourierRows(ps, *jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], made))
+    waves, target_is_near, law_is_near, measure = jax.tree.map(
+        lambda x: x.reshape(-1, *x.shape[2:])[:n], made
+    )
+
+    @jax.checkpoint
+    def with_far_rows(waves: jax.Array, measure: Measure) -> jax.Array:
+        groups, place = _far_first(measure, ~law_is_near)
+        return jnp.where(law_is_near[:, None], waves, _of_groups(_seen_by_waves, groups)[place])
+
+    are_any = anywhere(jnp.any(~law_is_near))
+    coefficients = lax.cond(are_any, with_far_rows, lambda waves, _: waves, waves, measure)
+    return FourierRows(ps, coefficients, target_is_near, law_is_near, measure)
 
 
 def _fourier_chunk(
@@ -239,13 +253,37 @@ def _fourier_chunk(
     # Rows come last, so that sums over points run along whole registers.
     (points, v), weights = jax.vmap(measure, out_axes=1)(ps, ys)
     *_, radius, reach, negligible = _frequencies(points.dtype)
-    points, is_wide = points - center, jnp.any(v > 0, axis=0)
-    is_near = (jnp.abs(points) <= radius) & ~is_wide[None, :]
+    points, is_narrow = points - center, jnp.all(v == 0, axis=0)
+    is_near = jnp.abs(points) <= radius
     in_reach = jnp.abs(points[1:]) > radius - reach
     law_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
     sums = _waves(jnp.where(is_near, points, 0.0), jnp.where(is_near, weights, 0.0))
     measures = (points.T, v.T), weights.T
-    return jnp.concatenate(sums).T, is_near[0], law_is_near & ~is_wide, measures, is_wide
+    return jnp.concatenate(sums).T, is_near[0], law_is_near & is_narrow, measures
+
+
+def _seen_by_waves(measures: Measure) -> jax.Array:
+    """What waves see of any measures ``[R, Q]``, coefficients ``[R, 2 M]``.
+
+    The kernel is a product of two functions of any point t, integrated over t: of two points,
+
+        E k(X, Z) = (2 pi)^{1/2} int N(t; x, v + 1/2) N(t; z, u + 1/2) dt.
+
+    Where the second one is made of waves, all of it lies within the period, and outside of it the
+    first one does not matter: its coefficients are the integrals of it times (2 D)^{1/2}
+    (2 pi)^{-1/4} exp(i w_m t) over one period, by the trapezoidal rule.
+    """
+    (x, v), weights = measures
+    step, amplitudes, *_ = _frequencies(x.dtype)
+    # So dense that no frequency of the waves is mistaken for another one.
+    n = 5 * amplitudes.size // 2
+    t = ((np.arange(n) + 0.5) / n - 0.5) * (2 * math.pi / step)
+    angles = t[:, None] * step * (np.arange(amplitudes.size) + 0.5)
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * (t[1] - t[0])
+    waves *= math.sqrt(2 * step) * (2 * math.pi) ** -0.25
+    density = _normal(x[..., None], v[..., None] - 0.5, jnp.asarray(t[None, None], x.dtype), 0.0)
+    density = jnp.sum(weights[..., None] * density, axis=1) / math.sqrt(math.pi * 2)
+    return jnp.matmul(density, jnp.asarray(waves, x.dtype), precision=lax.Precision.HIGHEST)
 
 
 @jax.custom_jvp
@@ -300,7 +338,7 @@ def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, floa
     frequencies = (np.arange(n) + 0.5) * step
     density = np.exp(-np.square(frequencies) / 2) / math.sqrt(2 * math.pi)
     amplitudes = jnp.asarray(np.sqrt(2 * step * density), dtype)
-    return step, amplitudes, (2 * math.pi / step - reach) / 2, reach, negligible
+    return step, amplitudes, math.pi / step - 0.75 * reach, reach, negligible
 
 
 @residual_product_tile.register(FourierRows, GaussianKernel)
@@ -316,19 +354,19 @@ def fourier_residual_tile(
         )
 
     def product_and_far_targets(ps, kernel, ys, qs, zs):
+        laws_are_near = ps.law_is_near[:, None] & qs.law_is_near[None, :]
         both = ps.target_is_near[:, None] & qs.target_is_near[None, :]
-        far = jnp.where(both, 0.0, pairwise(kernel, ys, zs))
+        far = jnp.where(both | ~laws_are_near, 0.0, pairwise(kernel, ys, zs))
         return product(ps, kernel, ys, qs, zs) + far
 
+    @jax.checkpoint
     def product_and_sums(ps, kernel, ys, qs, zs):
-        # Both sides have as many rows, and one program makes the sums of either.
-        sides = [(x.measure, x.is_wide, x.law_is_near) for x in (ps, qs)]
-        ours, theirs = (jax.tree.map(lambda *x: jnp.stack(x), *two) for two in (sides, sides[::-1]))
-        of_ps, of_qs = lax.map(lambda both: _sums_of_far_laws(*both), (ours, theirs))
-        far, far_too = ~ps.law_is_near[:, None], ~qs.law_is_near[None, :]
-        rest = jnp.where(far & ~qs.is_wide[None, :], of_ps, of_qs.T)
-        tile = product(ps, kernel, ys, qs, zs) + rest
-        return jnp.where(far | far_too, tile, product_and_far_targets(ps, kernel, ys, qs, zs))
+        # Near rows see the others in their coefficients.
+        ours, theirs = (x.law_is_near & x.target_is_near for x in (ps, qs))
+        laws_are_near = ps.law_is_near[:, None] & qs.law_is_near[None, :]
+        near = laws_are_near | ours[:, None] | theirs[None, :]
+        sums = _sums_of_far_rows((ps.measure, ~ours), (qs.measure, ~theirs))
+        return jnp.where(near, product_and_far_targets(ps, kernel, ys, qs, zs), sums)
 
     laws_are_near = ~anywhere(jnp.any(~ps.law_is_near) | jnp.any(~qs.law_is_near))
     targets_are_near = ~anywhere(jnp.any(~ps.target_is_near) | jnp.any(~qs.target_is_near))
@@ -337,61 +375,86 @@ def fourier_residual_tile(
     return lax.switch(branch, branches, ps, kernel, ys, qs, zs)
 
 
-# Rows whose sums over points are made together, and how many points of each if they are enough.
-_FAR_ROWS, _FEW_POINTS = 8, 32
-
-#: Measures ``[S, Q]``, whether they are wide, and whether the distributions are near.
-_Side = tuple[Measure, jax.Array, jax.Array]
+#: Rows ``[groups, _FAR_ROWS, …]``, and whether any row of a group is far.
+_Groups = tuple[Measure, jax.Array]
 
 
-@struct
-class _OutsideOfWaves:
-    """The kernel of two points, and 0 if the waves have both."""
+def _far_first(rows: Measure, are_far: jax.Array) -> tuple[_Groups, jax.Array]:
+    """The rows in groups, those that are far first, by their medians, and where each row is."""
+    median = rows[0][0][:, rows[1].shape[1] // 2]
+    order = jnp.argsort(jnp.where(are_far, lax.stop_gradient(median), jnp.inf))
+    index = jnp.pad(order, (0, -order.size % _FAR_ROWS), mode="edge").reshape(-1, _FAR_ROWS)
+    return (indexed(rows, index), jnp.any(are_far[index], axis=1)), jnp.argsort(order)
 
-    def __call__(self, a: tuple[Points, jax.Array], b: tuple[Points, jax.Array]) -> jax.Array:
-        return jnp.where(a[1] & b[1], 0.0, _OfNormals()(a[0], b[0]))
 
+def _of_groups(function: Callable[[Measure], jax.Array], groups: _Groups) -> jax.Array:
+    """A function of the rows of each group with rows that are far, and zeros for other rows."""
 
-def _sums_of_far_laws(ours: _Side, theirs: _Side) -> jax.Array:
-    """What coefficients leave out of the residual products, ``[S, T]``, by sums over points.
-
-    Only rows of laws that are not near are right, and not those of a narrow one and a wide one.
-    Points that see others which no wave has come first, and only these are summed if they are few.
-    """
-
-    def outermost_first(side: _Side) -> tuple[tuple[PyTree, jax.Array], jax.Array]:
-        (points, weights), is_wide, _ = side
-        *_, radius, reach, _ = _frequencies(weights.dtype)
-        distance = lax.stop_gradient(jnp.abs(points[0]))
-        measure = (points, (distance <= radius) & ~is_wide[:, None]), weights
-        order = jnp.argsort(-distance, axis=1)
-        ordered = jax.tree.map(lambda x: jnp.take_along_axis(x, order, axis=1), measure)
-        return ordered, jnp.sum((distance > radius - reach) | is_wide[:, None], axis=1)
-
-    (measures, n_ours), (others, n_theirs) = outermost_first(ours), outermost_first(theirs)
-    n_ours = jnp.where(ours[2], 0, n_ours)
-    n_theirs = jnp.max(jnp.where(theirs[1], 0, n_theirs))
-    most_first = jnp.argsort(-n_ours)
-    groups = jnp.pad(most_first, (0, -most_first.size % _FAR_ROWS), mode="edge")
-
-    def zeros(group: PyTree, others: PyTree) -> jax.Array:
-        shape = group[1].shape[0], others[1].shape[0]
-        return as_varying(jnp.zeros(shape, others[1].dtype), (group, others))
-
-    def of_few(group: PyTree, others: PyTree) -> jax.Array:
-        return of_all(*indexed((group, others), (slice(None), slice(_FEW_POINTS))))
-
-    def of_all(group: PyTree, others: PyTree) -> jax.Array:
-        return double_sum_tile(_OutsideOfWaves(), group, others)
+    def zeros(rows: Measure) -> jax.Array:
+        shape = jax.eval_shape(function, rows)
+        return as_varying(jnp.zeros(shape.shape, shape.dtype), rows)
 
     @jax.checkpoint
-    def sums_of_group(index: jax.Array) -> jax.Array:
-        group, most, is_wide = indexed((measures, n_ours, ours[1]), index)
-        are_many = jnp.any(is_wide) | (jnp.max(most) > _FEW_POINTS) | (n_theirs > _FEW_POINTS)
-        are_any = jnp.any(most > 0)
-        of_some = jnp.where(anywhere(are_any & are_many), 2, 1)
-        branch = jnp.where(anywhere(are_any), of_some, 0).astype(jnp.int32)
-        return lax.switch(branch, (zeros, of_few, of_all), group, others)
+    def of_group(group: _Groups) -> jax.Array:
+        rows, are_any = group
+        return lax.cond(anywhere(are_any), function, zeros, rows)
 
-    tiles = lax.map(sums_of_group, groups.reshape(-1, _FAR_ROWS))
-    return tiles.reshape(-1, others[1].shape[0])[jnp.argsort(most_first)]
+    made = lax.map(of_group, groups)
+    return made.reshape(-1, *made.shape[2:])
+
+
+def _sums_of_far_rows(ps: tuple[Measure, jax.Array], qs: tuple[Measure, jax.Array]) -> jax.Array:
+    """The residual products of rows that are not near, ``[S, T]``, by sums over points."""
+    # Weights are constants, but their derivative varies.
+    (ours, at), (theirs, at_too) = (_far_first(*as_varying(x, (ps, qs))) for x in (ps, qs))
+
+    def of_ours(left: Measure) -> jax.Array:
+        (low, high), (from_, to) = (_reach_of(x) for x in (left, theirs[0]))
+        seen = theirs[1] & (low <= to) & (from_ <= high)
+        return _of_groups(lambda right: _sums_over_points(left, right).T, (theirs[0], seen)).T
+
+    return _of_groups(of_ours, ours)[at[:, None], at_too[None, :]]
+
+
+def _reach_of(rows: Measure) -> tuple[jax.Array, jax.Array]:
+    """The interval outside of which the kernel sees no point of a group of rows."""
+    (x, v), weights = lax.stop_gradient(rows)
+    *_, reach, _ = _frequencies(weights.dtype)
+    width = reach * jnp.sqrt(v + 0.5)
+    return jnp.min(x - width, axis=(-2, -1)), jnp.max(x + width, axis=(-2, -1))
+
+
+@jax.custom_vjp
+def _sums_over_points(left: Measure, right: Measure) -> jax.Array:
+    """sum_st a_is b_jt E k(X_is, Z_jt) of two groups of rows, ``[R, R']``."""
+    of_rows = jnp.sum(_values(left, right)[0] * right[1][None, None], axis=-1)
+    return jnp.sum(of_rows * left[1][..., None], axis=1)
+
+
+def _values(left: Measure, right: Measure) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """E k(X, Z), X - Z, and 1 / (1 + v + u), each ``[R, S, R', T]``."""
+    x, v = (y[..., None, None] for y in left[0])
+    z, u = (y[None, None] for y in right[0])
+    return _normal(x, v, z, u), x - z, 1 / (1 + v + u)
+
+
+def _sums_forward(left, right):
+    return _sums_over_points(left, right), (left, right)
+
+
+def _sums_backward(rows, cotangent):
+    # k = s^{1/2} exp(-s d^2 / 2) with s = 1 / (1 + v + u) has the derivatives -s d k in x, s d k in
+    # z, and s (s d^2 - 1) k / 2 in v and u.
+    left, right = rows
+    a, b = left[1], right[1]
+    to_left, to_right = b[None, None], a[..., None, None]
+    values, d, s = _values(left, right)
+    values = lax.optimization_barrier(values * cotangent[:, None, :, None])
+    of_x = lax.optimization_barrier(values * s * d)
+    of_v = lax.optimization_barrier(values * s * (s * jnp.square(d) - 1) / 2)
+    ours = [jnp.sum(x * to_left, axis=(2, 3)) for x in (of_x, of_v, values)]
+    theirs = [jnp.sum(x * to_right, axis=(0, 1)) for x in (of_x, of_v, values)]
+    return ((-a * ours[0], a * ours[1]), ours[2]), ((b * theirs[0], b * theirs[1]), theirs[2])
+
+
+_sums_over_points.defvjp(_sums_forward, _sums_backward)
