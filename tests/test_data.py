@@ -9,7 +9,7 @@ import pytest
 from marks import slow
 
 import calibjax as cj
-from calibjax._data import as_data
+from calibjax._data import as_data, padded
 
 N = 40
 RNG = np.random.default_rng(0)
@@ -89,6 +89,21 @@ CALLS = {
     "h_matrix": (functools.partial(cj.h_matrix, KERNEL), (PREDICTIONS, EVENTS), {}),
 }
 QUICK = {"ece", "crps", "corp_curve"}
+
+
+def test_only_what_was_checked_is_known_to_be_valid():
+    data = cj.Data(PREDICTIONS, EVENTS, where=ROWS["where"])
+    assert padded(as_data(data)).is_valid and not data.is_valid
+    assert as_data(cj.Data(PREDICTIONS, EVENTS)).is_valid
+    bad = PREDICTIONS.probs.copy()
+    bad[5] = np.nan
+    others = data.replace(predictions=cj.Bernoulli(bad))
+    of_jax = jax.tree.map(lambda x: bad if x is data.predictions.probs else x, data)
+    for changed in others, of_jax, data.replace(where=np.ones(N, bool)):
+        assert not padded(as_data(changed)).is_valid
+    for changed in others, of_jax:
+        assert np.isnan(cj.skce(KERNEL, changed)) and np.isnan(cj.smooth_ece(changed))
+        assert not jax.jit(lambda x: padded(as_data(x)).is_valid)(changed)
 
 
 @pytest.mark.parametrize("name", slow(CALLS.keys() - QUICK, CALLS))

@@ -1,6 +1,7 @@
 """Lowered programs in files: read in place of tracing, and made anew when anything is wrong."""
 
 import functools
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,22 @@ def test_a_bad_file_is_made_anew(folder, damage):
 def test_a_folder_that_cannot_be_written(folder):
     folder.parent.write_text("a file")
     assert is_traced(PREDICTIONS, 3.0) and is_traced(PREDICTIONS, 3.0)
+
+
+@pytest.mark.filterwarnings("ignore:Error .* persistent compilation cache")
+def test_a_folder_without_permission(folder):
+    assert is_traced(PREDICTIONS, 3.0)
+    folder.chmod(0o555)
+    user, other = os.geteuid(), jnp.full(5, 3.0)
+    # No permission stops root.
+    os.seteuid(user or 65534)
+    try:
+        assert is_traced(PREDICTIONS, other) and is_traced(PREDICTIONS, other)
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
+    assert len(list(folder.iterdir())) == 1
+    assert is_traced(PREDICTIONS, other) and not is_traced(PREDICTIONS, other)
 
 
 def test_results_are_bound_to_no_device(folder):

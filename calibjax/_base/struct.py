@@ -1,6 +1,5 @@
 """Frozen dataclasses as pytrees, users' functions in them, and pytrees taken apart."""
 
-import copy
 import dataclasses
 import functools
 import operator
@@ -109,8 +108,8 @@ def _register(cls: Any, names: list[str], options: list[str], others: list[str])
 
 def with_fields(instance: T, **fields: Any) -> T:
     """A copy of a struct with other fields, for which its constructor is not called."""
-    made = copy.copy(instance)
-    vars(made).update(fields)
+    made = object.__new__(type(instance))
+    vars(made).update(vars(instance) | fields)
     return made
 
 

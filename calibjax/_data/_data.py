@@ -22,6 +22,7 @@ from calibjax._base.struct import (
     on_host,
     outside,
     rows_of,
+    static,
     struct,
     widest_dtype,
     with_fields,
@@ -49,6 +50,8 @@ DEPENDENCE = "clusters", "times"
 #: The fields of `Data` without which rows are independent and weigh the same.
 NOT_PLAIN = ("weights", *DEPENDENCE)
 _FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
+#: The fields of `Data` that `Data.valid` looks at.
+_WITH_VALUES = {"predictions", "targets", "where", "weights", "times", "covariates"}
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
@@ -118,6 +121,11 @@ class Data:
     groups: Any = outside()
     classes: Any = outside()
     row_names: Any = outside()
+    # Whether kept rows were looked at outside of jit; and whether all rows, masked ones too, are
+    # known to be valid, so that programs need not look.  A user may change a pytree: only what a
+    # public function has taken is known.
+    is_checked: bool = outside()
+    is_valid: bool = static(default=False)
 
     def __init__(
         self,
@@ -149,18 +157,23 @@ class Data:
         rows = dict(where=where, weights=weights, clusters=clusters, times=times)
         rows |= dict(covariates=columns, **dict.fromkeys(_FOR_PEOPLE))
         rows["horizon"] = float(horizon or 0) if is_of_times else None
-        vars(self).update(predictions=predictions, targets=targets, **rows)
+        vars(self).update(predictions=predictions, targets=targets, is_valid=False, **rows)
+        vars(self)["is_checked"] = not is_traced(self)
 
     @classmethod
     def unchecked(cls, predictions: Distribution, targets: PerRow = None, **rows: PerRow) -> Self:
         """Rows that are known to be right; targets are None for predictions alone."""
         none = dict.fromkeys(("where", "weights", "clusters", "times", "covariates", *_FOR_PEOPLE))
+        none |= dict(is_checked=False, is_valid=False)
         made = object.__new__(cls)
         vars(made).update(predictions=predictions, targets=targets, **none | rows)
         return made
 
-    #: The same data with other fields, which are not checked again.
-    replace = with_fields
+    def replace(self, **fields: Any) -> Self:
+        """The same data with other fields, which are not checked again."""
+        is_other = any(fields[x] is not getattr(self, x) for x in _WITH_VALUES & fields.keys())
+        unknown = dict(is_checked=False, is_valid=False) if is_other else {}
+        return with_fields(self, **unknown | fields)
 
     def take(self, rows: np.ndarray) -> Self:
         """Some of the rows, by their indices, with all that is for people."""
@@ -256,8 +269,10 @@ class Data:
                 f"{np.max(at) - np.min(at):.3g} horizons."
             )
 
-    def valid(self) -> jax.Array:
-        """Which rows have valid numbers, ``[n]``."""
+    def valid(self) -> jax.Array | np.ndarray:
+        """Which rows have valid numbers, ``[n]``; an array of NumPy if all are known to have."""
+        if self.is_valid:
+            return np.ones(self.n, bool)
         valid = valid_rows(self.predictions, self.targets, self.weights)
         if self.times is not None:
             valid = valid & jnp.isfinite(self.times)
@@ -284,7 +299,7 @@ def as_data(
     without: tuple[str, ...] = (),
     **rows: Unpack[RowOptions],
 ) -> Data:
-    """The arguments of a public function as `Data`, which are returned as they are.
+    """The arguments of a public function as `Data`, whose arrays are returned as they are.
 
     Args:
         predictions, targets, covariates, rows: as in `Data`, or one `Data` and None.
@@ -320,7 +335,7 @@ def as_data(
             raise ValueError(f"where and weights must keep at least {count}, got {n_counted}.")
     if at_least > 1 and data.is_dependent and data.n_units() == 1:
         raise ValueError("clusters or times must have at least 2 different values, got 1.")
-    return data
+    return data.replace(is_valid=True) if data.is_checked and data.where is None else data
 
 
 def check_none_beside_data(**given: Any) -> None:
@@ -366,11 +381,10 @@ def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
 def clean(data: Data, axis: Axis = None) -> Data:
     """The data in the widest floating dtype of their arrays, at least float32, ready for use.
 
-    Masked rows hold a copy of the first kept row and have weight 0.  Weights are divided by the
-    largest one: a common factor cancels in every estimate, and squares of weights must not
-    overflow.  If a kept row is invalid, all weights are NaN.
+    Masked rows hold valid numbers and have weight 0.  Weights are divided by the largest one: a
+    common factor cancels in every estimate, and squares of weights must not overflow.  If a kept
+    row is invalid, all weights are NaN.
     """
-    valid = data.valid()
     dtype = widest_dtype(*jax.tree.leaves((data.targets, data.predictions)))
 
     def number(x: jax.Array) -> jax.Array:
@@ -382,17 +396,20 @@ def clean(data: Data, axis: Axis = None) -> Data:
     predictions = jax.tree.map(number, data.predictions)
     is_real = predictions.target_kind == "real"
     targets = jax.tree.map(number if is_real else count, data.targets)
-    weights = jnp.ones(valid.shape, dtype) if data.weights is None else data.weights.astype(dtype)
     others = data.clusters, data.times, data.covariates
-    if data.where is not None:
-        valid = valid | ~data.where
+    if data.where is not None and not data.is_valid:
         rows = predictions, targets, others
         predictions, targets, others = fill_masked(rows, data.where, axis)
-        weights = x_where(data.where, weights, 0.0)
-    if data.weights is not None:
+    if data.weights is None:
+        weights = jnp.ones(data.n, dtype) if data.where is None else data.where.astype(dtype)
+    else:
+        weights = data.weights.astype(dtype)
+        weights = weights if data.where is None else x_where(data.where, weights, 0.0)
         largest = all_max(jnp.max(weights), axis)
         weights = fractions_of(x_where(largest > 0, largest, 1.0), weights)
-    weights = weights * x_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
+    if not data.is_valid:
+        valid = data.valid() if data.where is None else data.valid() | ~data.where
+        weights = weights * x_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
     names = "predictions", "targets", "weights", "clusters", "times", "covariates"
     return data.replace(**dict(zip(names, (predictions, targets, weights, *others), strict=True)))
 

@@ -38,7 +38,8 @@ def check_rows(predictions: Distribution | Data, where: ArrayLike | None) -> Dat
             raise too_few_rows("predictions", predictions.n, 2)
         return padded(predictions)
     check_predictions(predictions, where)
-    return padded(Data.unchecked(predictions, where=where))
+    is_checked = not is_traced((predictions, where))
+    return padded(Data.unchecked(predictions, where=where, is_checked=is_checked))
 
 
 def check_locations(
@@ -73,7 +74,7 @@ def padded(data: Data) -> Data:
 
     Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  So are
     predictions that are known by draws, because default kernels draw from all of their rows.  The
-    rows that are added are copies of the last one.
+    rows that are added are copies of the last one, and checked rows that were masked of a kept one.
     """
     if (
         data.n > LARGEST_BUCKET
@@ -87,8 +88,14 @@ def padded(data: Data) -> Data:
     mask = jax.device_put(where)
     if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
         return data
+    is_valid = data.is_valid or bool(data.is_checked and where.any())
     leaves, structure = jax.tree.flatten(data.replace(where=None))
+    rows, source = leaves, np.arange(data.n)
+    if is_valid and not where[: data.n].all():
+        source = np.where(where[: data.n], source, np.argmax(where))
+        rows = [on_host(x)[source] for x in leaves]
     with np.errstate(over="ignore"):  # Masked rows may hold anything.
-        rows = leaves if where.size == data.n else [filled_up(on_host(x)) for x in leaves]
+        rows = rows if where.size == data.n else [filled_up(on_host(x)) for x in rows]
     shardings = [x.sharding if isinstance(x, jax.Array) and x.committed else None for x in leaves]
-    return jax.tree.unflatten(structure, jax.device_put(rows, shardings)).replace(where=mask)
+    filled = jax.tree.unflatten(structure, jax.device_put(rows, shardings))
+    return filled.replace(where=mask, is_valid=is_valid)

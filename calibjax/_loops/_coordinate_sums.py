@@ -211,6 +211,8 @@ def slope_of_square_beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
 
 
 def _beyond_rounding(p: jax.Array, q: jax.Array) -> jax.Array:
+    # Once here, and not in each operation.
+    p, q = jnp.broadcast_arrays(p, q)
     # The smaller of two numbers bounds the rounding, so that infinity is not near to a number.
     rounding = 2 * jnp.finfo(p.dtype).eps * jnp.minimum(jnp.abs(p), jnp.abs(q))
     difference = p - q

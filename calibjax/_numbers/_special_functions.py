@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy import special
 from jax.typing import DTypeLike
 
-from calibjax._numbers._arithmetic import quotient
+from calibjax._numbers._arithmetic import quotient, x_where
 
 # Coefficients of the powers of t, highest power first, from tests/golden/erfcx_coefficients.py.
 # Their sum is well conditioned on -1 <= t <= 1: Horner's rule is as accurate as Clenshaw's, and a
@@ -144,7 +144,7 @@ def log_quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     """log(a / b) for positive numbers, with all its digits where a / b is near 1."""
     excess = quotient(a - b, b)
     near = jnp.abs(excess) < 0.5
-    return jnp.where(near, jnp.log1p(jnp.where(near, excess, 0.0)), jnp.log(a) - jnp.log(b))
+    return x_where(near, jnp.log1p(x_where(near, excess, 0.0)), jnp.log(a) - jnp.log(b))
 
 
 def log_gamma_step(x: jax.Array) -> jax.Array:

@@ -29,10 +29,13 @@ def tempered_label_log_prob(
     probability itself underflows to 0.
     """
     logits = _tempered_logits(probs, temperature)
-    of_labels = logits.at[jnp.arange(targets.size), targets]
     # The largest logit is 0, so that no sum overflows or underflows.
     log_sums = jnp.log(jnp.sum(jnp.exp(logits), axis=-1))
-    return of_labels.get(mode="clip", wrap_negative_indices=False) - log_sums
+    return jax.vmap(_entry_of_label)(logits, targets) - log_sums
+
+
+def _entry_of_label(logits: jax.Array, label: jax.Array) -> jax.Array:
+    return logits.at[label].get(mode="clip", wrap_negative_indices=False)
 
 
 def _tempered_logits(

@@ -40,13 +40,12 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     off = abs(weights.sum(axis=-1) - 1)
     if isinstance(weights, np.ndarray):
         mantissa = np.frexp(weights)[0] * 2**11
-        rounded = mantissa == np.floor(mantissa)
+        is_rounded, where = mantissa == np.floor(mantissa), np.where
     else:
-        rounded = lax.reduce_precision(weights, exponent_bits=8, mantissa_bits=10) == weights
-    # The worst entry of a row in one pass: 2 if it is rounded, 1 if not, and 0 if it is negative.
-    worst = ((weights >= 0).astype("int8") * (1 + rounded.astype("int8"))).min(axis=-1)
-    sums_to_one = (off <= TOLERANCE) | ((worst == 2) & (off <= TOLERANCE_OF_16_BITS))
-    valid = (worst > 0) & sums_to_one
+        is_rounded, where = lax.reduce_precision(weights, 8, 10) == weights, x_where
+    # How far off a row may be: what its worst entry allows, which is nothing if it is negative.
+    allowed = where(is_rounded, TOLERANCE_OF_16_BITS, TOLERANCE)
+    valid = off <= where(weights >= 0, allowed, -1.0).min(axis=-1)
     return f"nonnegative with rows that sum to one within {shown:g}", valid
 
 

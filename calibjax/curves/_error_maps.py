@@ -10,7 +10,7 @@ from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
 from calibjax._data import NOT_PLAIN, Data, Distribution, as_data, clean, padded
-from calibjax._numbers import absolute, dot
+from calibjax._numbers import absolute, dot, x_where
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
 from calibjax.resampling import (
     Bins,
@@ -176,8 +176,9 @@ def _witness_map(
 
     def bins_of_class(columns: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
         p, complement, bins, happened = columns
-        here = jnp.zeros((2, n_bins), jnp.int32).at[:, bins]
-        sizes, events = here.add(jnp.stack([jnp.ones(data.n, jnp.int32), happened]), mode="drop")
+        both = jnp.stack([jnp.ones(data.n, jnp.int32), happened], axis=1)
+        here = jnp.zeros((n_bins, 2), jnp.int32).at[bins]
+        sizes, events = here.add(both, mode="drop", wrap_negative_indices=False).T
         moments = jnp.stack([p, complement, p * complement], axis=1)
         return sizes, events, bin_means(moments, bins, sizes)
 
@@ -188,14 +189,14 @@ def _witness_map(
     cell = Bins(mean, complement, variance * sizes.reshape(-1).astype(dtype), sizes.reshape(-1))
 
     n_cells = sizes.size
-    cells = jnp.where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
+    cells = x_where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
     redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
     every = jax.vmap(cell.distances)(jnp.concatenate([redrawn, events.reshape(1, -1)]))
     distances, critical = every[-1], critical_value(jnp.max(every[:-1], axis=1), confidence_level)
 
     value = events.reshape(-1).astype(dtype) / jnp.maximum(cell.size, 1).astype(dtype) - cell.mean
-    valid = jnp.where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0)
-    of_filled = jnp.where(cell.size > 0, valid, jnp.nan).astype(dtype)
+    valid = x_where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0).astype(dtype)
+    of_filled = x_where(cell.size > 0, valid, jnp.nan)
     score = jnp.sign(value) * jnp.sqrt(distances) * of_filled
     critical = jnp.sqrt(critical) * valid
 
@@ -224,7 +225,7 @@ def _with_complements(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     total = jnp.sum(probs, axis=1, keepdims=True)
     is_mode = jnp.arange(probs.shape[1])[None] == jnp.argmax(probs, axis=1)[:, None]
     off_mode = predictions.off_mode_probability()[:, None]
-    return probs / total, jnp.where(is_mode, off_mode, total - probs) / total
+    return probs / total, x_where(is_mode, off_mode, total - probs) / total
 
 
 def worst_cell(size: ArrayLike, significant: ArrayLike) -> tuple[int, ...] | None:

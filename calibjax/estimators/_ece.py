@@ -13,9 +13,9 @@ from jax.typing import ArrayLike, DTypeLike
 from calibjax._base.check import check_choice, check_integer
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import as_varying, evenly_spaced, gathered, on_all_rows
-from calibjax._base.struct import as_pytree, static, struct
+from calibjax._base.struct import as_pytree, rows_of, static, struct
 from calibjax._data import Data, Distribution, clean, padded
-from calibjax._numbers import absolute, safe_sqrt
+from calibjax._numbers import absolute, safe_sqrt, x_where
 from calibjax.estimators._top_label import check_classes, labels_as_data
 
 Numbers = TypeVar("Numbers", jax.Array, np.ndarray)
@@ -75,9 +75,9 @@ class UniformBinning:
     def intervals(self, probs: jax.Array) -> jax.Array:
         """The number 0, 1, … of the interval of each probability, in the shape of `probs`."""
         # A product with n_bins is rounded, and no more than a hint which end is the nearest one.
-        nearest = jnp.round(self.n_bins * probs)
-        interval = jnp.where(probs <= self.ends(nearest), nearest - 1, nearest)
-        return jnp.clip(interval, 0, self.n_bins - 1).astype(jnp.int32)
+        nearest = lax.round(self.n_bins * probs, lax.RoundingMethod.TO_NEAREST_EVEN)
+        interval = nearest - (probs <= self.ends(nearest)).astype(probs.dtype)
+        return jnp.minimum(jnp.maximum(interval, 0), self.n_bins - 1).astype(jnp.int32)
 
     def ends(self, k: Numbers) -> Numbers:
         """k / n_bins as in ``numpy.linspace`` for whole k, an array of floating-point numbers.
@@ -251,16 +251,17 @@ def bin_means(
     Rows of the bin b do not count; `sizes` ``[b]`` are the numbers of rows in the bins, or the sums
     of their weights ``[n]``.
     """
-    divisors = jnp.where(sizes > 0, sizes, 1).astype(x.dtype)[:, None]
+    divisors = x_where(sizes > 0, sizes, 1).astype(x.dtype)[:, None]
 
     def sums(x: jax.Array) -> jax.Array:
         x = x if weights is None else x * weights[:, None]
-        return jax.ops.segment_sum(x, bins, sizes.size)
+        zeros = jnp.zeros((sizes.size, x.shape[1]), x.dtype)
+        return zeros.at[bins].add(x, mode="drop", wrap_negative_indices=False)
 
     means = sums(x) / divisors
     # The mean of the deviations corrects rounding: a float32 sum of 10^6 equal numbers is off by
     # percents.
-    return means + sums(x - means[bins]) / divisors
+    return means + sums(x - rows_of(means, jnp.minimum(bins, sizes.size - 1))) / divisors
 
 
 def check_binning(binning: Binning, n: int) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._base.sharding import on_all_rows
+from calibjax._base.sharding import as_varying, on_all_rows
 from calibjax._base.struct import rows_of
 from calibjax._data import Data, Distribution, clean, padded
 from calibjax._numbers import absolute, x_where
@@ -113,6 +113,8 @@ def _smooth_ece(data: Data) -> jax.Array:
 #: Forecasts, residuals and weights, ``[n]`` each.
 _Rows = tuple[jax.Array, jax.Array, jax.Array]
 _Sums = Callable[[jax.Array, jax.Array], jax.Array]
+#: Both ends of the bandwidth, the number of cells, and the sums over their nodes.
+_State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def smooth_error(rows: _Rows, sums: _Sums) -> jax.Array:
@@ -125,25 +127,24 @@ def smooth_error(rows: _Rows, sums: _Sums) -> jax.Array:
 def _bandwidth(rows: _Rows) -> jax.Array:
     """The smallest multiple of 1/1024 at which the error is not larger, from 2/1024 to 1."""
     dtype = rows[0].dtype
-    coarse = _sums_over_nodes(rows, jnp.asarray(_COARSE_CELLS, jnp.int32), quick_sums)
 
-    def bisect(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def bisect(_: int, state: _State) -> _State:
         # In steps of 1/1024: the error is larger than the bandwidth at `low`, but not at `high`.
-        low, high = ends
+        low, high, n_before, sums = state
         middle = (low + high) >> 1
         bandwidth = middle.astype(dtype) / 2**_BISECTIONS
         cells = _n_cells(bandwidth)
         sums = lax.cond(
-            cells == _COARSE_CELLS,
-            lambda: coarse,
-            lambda: _sums_over_nodes(rows, cells, quick_sums),
+            cells == n_before, lambda: sums, lambda: _sums_over_nodes(rows, cells, quick_sums)
         )
         too_small = bandwidth < _error_of_sums(sums, cells, bandwidth)
         too_small |= middle < _LEAST_STEPS
-        return lax.select(too_small, middle, low), lax.select(too_small, high, middle)
+        low, high = lax.select(too_small, middle, low), lax.select(too_small, high, middle)
+        return low, high, cells, sums
 
-    ends = jnp.asarray(0, jnp.int32), jnp.asarray(2**_BISECTIONS, jnp.int32)
-    _, high = lax.fori_loop(0, _BISECTIONS, bisect, ends)
+    zero, one = jnp.asarray(0, jnp.int32), jnp.asarray(2**_BISECTIONS, jnp.int32)
+    none = jnp.zeros((_MOST_CELLS + 1, 2), dtype)
+    _, high, *_ = lax.fori_loop(0, _BISECTIONS, bisect, as_varying((zero, one, zero, none), rows))
     return high.astype(dtype) / 2**_BISECTIONS
 
 
@@ -204,25 +205,26 @@ def _sums(shares: jax.Array, cell: jax.Array) -> jax.Array:
 
 def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> jax.Array:
     """S at the bandwidth, from the sums over the nodes 0 … cells."""
-    dtype = sums.dtype
+    dtype, period = sums.dtype, 2 * cells
     # The nodes -reach … cells + reach, reflected at both ends: the period is 2 cells.
     # They start one period later: `rem` of a negative number is negative.
-    node = jnp.arange(-_REACH, sums.shape[0] + _REACH, dtype=jnp.int32) + 2 * cells
-    node = lax.rem(node, 2 * cells)
-    reflected = rows_of(sums, jnp.minimum(node, 2 * cells - node))
-    steps = jnp.arange(-_REACH, _REACH + 1, dtype=dtype) / (cells.astype(dtype) * bandwidth)
+    node = jnp.arange(-_REACH, sums.shape[0] + _REACH, dtype=jnp.int32) + period
+    node = lax.rem(node, period)
+    reflected = rows_of(sums, jnp.minimum(node, period - node))
+    length = cells.astype(dtype)
+    steps = jnp.arange(-_REACH, _REACH + 1, dtype=dtype) / (length * bandwidth)
     kernel = jnp.exp(-jnp.square(steps) / 2)
     smoothed = _convolved(reflected.T, kernel).T
 
     points = _n_points(bandwidth)
     number = jnp.arange(_MOST_CELLS, dtype=jnp.int32)
-    position = number.astype(dtype) * (cells.astype(dtype) / (points - 1).astype(dtype))
+    position = number.astype(dtype) * (length / (points - 1).astype(dtype))
     cell, right = _cell_and_share(position, cells)
     right = right[:, None]
     values = (1 - right) * rows_of(smoothed, cell) + right * rows_of(smoothed, cell + 1)
-    values = x_where((number < points)[:, None], values, 0.0)
+    errors, densities = lax.split(x_where((number < points)[:, None], values, 0.0), (1, 1), axis=1)
     least = points.astype(dtype) * (_LEAST_DENSITY * np.sqrt(2 * np.pi)) * bandwidth
-    return jnp.sum(absolute(values[:, 0])) / (jnp.sum(values[:, 1]) + least)
+    return jnp.sum(absolute(errors)) / (jnp.sum(densities) + least)
 
 
 def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:

@@ -118,7 +118,7 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
     if label is not None:
         check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
     rows = data if data is predictions else padded(data)
-    found = rows.replace(**_hits_of_labels(*rows.samples, label))
+    found = rows.replace(**_hits_of_labels(*rows.samples, label), is_valid=rows.is_valid)
     return found if data is predictions else first_rows(found.samples, data.n)
 
 

@@ -52,7 +52,8 @@ def strategy_of(data: Data) -> str:
 def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
-    data = Data.unchecked(*data.samples, where=data.counted_rows())
+    where = data.counted_rows()
+    data = Data.unchecked(*data.samples, where=where, is_valid=data.is_valid)
     if data.predictions.has_labels:
         strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
         options |= {"n_bins": 10, "strategy": strategy}

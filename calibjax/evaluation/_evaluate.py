@@ -142,7 +142,8 @@ def evaluate_data(
         )
     data = as_data(data, intervals=True)
     if data.where is not None:
-        data = data.take(np.flatnonzero(data.where)).replace(where=None)
+        kept = data.take(np.flatnonzero(data.where))
+        data = kept.replace(where=None, is_valid=kept.is_valid)
     data = data.map(_in_dtype_of_jax)
     groups = None if data.groups is None else read_segments(data, data.groups, _ORDER)
     with working(f"Testing {data.n} rows"):

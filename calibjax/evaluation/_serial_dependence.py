@@ -151,7 +151,7 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
     if data.predictions.target_shape != "n" or data.n_kept() < _LEAST_ROWS:
         return None
     n = min(data.n_kept(), _MOST_ROWS)
-    ties = np.asarray(jax.random.uniform(jax.random.fold_in(key, 1), (data.n,)))[:n]
+    ties = np.asarray(_uniform(key, 1, data.n))[:n]
     is_label = data.predictions.has_labels
     observed, draw, features, basis = (_of_labels if is_label else _of_pits)(key, data, ties)
 
@@ -176,11 +176,15 @@ _Parts = tuple[
 ]
 
 
+@functools.partial(jax.jit, static_argnums=2)
+def _uniform(key: jax.Array, number: int, n: int) -> jax.Array:
+    return jax.random.uniform(jax.random.fold_in(key, number), (n,))
+
+
 def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     if isinstance(data.targets, Between):
         low, high = (np.asarray(x) for x in pit_interval(data))
-        between = jax.random.uniform(jax.random.fold_in(key, 2), (data.n,))
-        pits = low + np.asarray(between) * (high - low)
+        pits = low + np.asarray(_uniform(key, 2, data.n)) * (high - low)
     else:
         pits = np.asarray(pit(key, data))
     pits = pits[: ties.size].astype(np.float32)

@@ -424,7 +424,8 @@ def has_log_prob(predictions: Distribution) -> bool:
 def _at_scales(
     distance: DistanceLike, data: Data, scales: Sequence[jax.Array | float]
 ) -> list[DistanceKernel]:
-    median = in_range(median_distance(as_pytree(distance), (data.predictions, data.where)))
+    rows = data.predictions, data.where
+    median = in_range(median_distance(as_pytree(distance), rows, data.is_valid))
     if is_traced(median):
         lengthscales = [jnp.asarray(c, median.dtype) * median for c in scales]
     else:  # Nothing is compiled for products of numbers.

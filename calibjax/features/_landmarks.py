@@ -114,6 +114,11 @@ def _inverse_factor(matrix: jax.Array, nugget: jax.Array) -> jax.Array:
     """
     size = matrix.shape[0]
     i, j = (lax.broadcasted_iota(jnp.int32, matrix.shape, axis) for axis in (0, 1))
+    on_diagonal = i == j
+    unit = on_diagonal.astype(matrix.dtype)
+
+    def diagonal(a: jax.Array) -> jax.Array:
+        return jnp.sum(x_where(on_diagonal, a, 0.0), axis=1)
 
     part_at = functools.partial(
         lax.dynamic_slice_in_dim, slice_size=1, allow_negative_indices=False
@@ -128,13 +133,11 @@ def _inverse_factor(matrix: jax.Array, nugget: jax.Array) -> jax.Array:
         return lax.select(i > k, reduced, a)
 
     def is_indefinite(tried: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return jnp.any(diagonal_of(tried[1]) <= tried[0] / 2)
+        return jnp.any(diagonal(tried[1]) <= tried[0] / 2)
 
     def with_more(tried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         more = 100 * tried[0]
-        start = matrix + more * (i == j).astype(matrix.dtype)
-        return more, lax.fori_loop(0, size, eliminate, start)
+        return more, lax.fori_loop(0, size, eliminate, matrix + more * unit)
 
     _, found = lax.while_loop(is_indefinite, with_more, (nugget / 100, 0 * matrix))
-    lower = lax.select(i > j, found, (i == j).astype(found.dtype))
-    return (lower / jnp.sqrt(diagonal_of(found))[:, None]).T
+    return (lax.select(i > j, found, unit) / jnp.sqrt(diagonal(found))[:, None]).T

@@ -19,7 +19,7 @@ from jax import lax
 from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
-from calibjax._base.struct import PyTree, batch_of_one, struct, type_name
+from calibjax._base.struct import PyTree, batch_of_one, rows_of, struct, type_name
 from calibjax._data import Distribution
 from calibjax._numbers import UnitInterval, dot, eigh_of_kernel, x_where
 from calibjax.discrepancy import (
@@ -176,7 +176,7 @@ class LabelFeature:
             probabilities = p.label_probabilities()
             # A feature such as log p(y) may be infinite at labels that never occur.
             possible = x_where(probabilities[:, None] > 0, table, 0.0)
-            return _difference(table[labels], dot(probabilities, possible))
+            return _difference(rows_of(table, labels), dot(probabilities, possible))
 
         return jax.vmap(residuals_of_row)(predictions, targets)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import FEW_ROWS
 from calibjax._base.sharding import Axis, all_sum, on_devices
-from calibjax._base.struct import as_pytree, indexed, widest_dtype
+from calibjax._base.struct import as_pytree, indexed, rows_of, widest_dtype
 from calibjax._data import (
     Between,
     CovariatesLike,
@@ -300,9 +300,8 @@ def _aggregated_skce_test(
 ) -> CalibrationTestResult:
     key, terms = shared
     data = clean(data, axis)
-    sums = [data.weights, jnp.square(data.weights), jnp.ones_like(data.weights)]
-    counted = data.weights != 0
-    n, of_squares, n_rows = all_sum(jnp.stack([jnp.sum(x, where=counted) for x in sums]), axis)
+    sums = map(jnp.sum, (data.weights, jnp.square(data.weights), data.weights != 0))
+    n, of_squares, n_rows = all_sum(tuple(sums), axis)
     values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis, sampler)
     # All weights are NaN if a row is invalid, and so are all numbers.
     values = x_where(n_rows >= 2, values, jnp.nan)
@@ -332,10 +331,10 @@ def _aggregated_skce_test(
     return CalibrationTestResult(
         statistic=found.statistic,
         pvalue=found.pvalue,
-        estimate=estimates[best],
+        estimate=rows_of(estimates, best),
         null_distribution=found.draws,
         members=members,
-        interval=NormInterval(biased[best], errors.of(best)),
+        interval=NormInterval(rows_of(biased, best), errors.of(best)),
         pvalue_without_covariates=found.pvalue_of_first,
     )
 

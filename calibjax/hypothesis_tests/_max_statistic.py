@@ -163,19 +163,18 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
 
     def score(x: jax.Array) -> jax.Array:
         # If all kernels say nothing, all draws are equal.
-        return x_where(constant, jnp.where(jnp.all(constant), 0.0, -jnp.inf), own.score(x))
+        return x_where(constant, x_where(jnp.all(constant), 0.0, -jnp.inf), own.score(x))
 
-    scores = score(standardised)
-    # Data that are equal up to rounding have a z not less than this for the same kernel.
-    least = score(standardised[:, :1] - rounding / safe)
+    # Data that are equal up to rounding have a z not less than the last one for the same kernel.
+    least = standardised[:, :1] - rounding / safe
+    scores = score(jnp.concatenate([standardised, least], axis=1))
     of_family = pvalue_of_first = None
     if families:
-        first = slice(families.count(0))
-        pvalue_of_first = _largest(scores[first], least[first])[1]
-        of_family = _scale_of_families(scores, families)
-        scores, least = (_in_family(of_family, z) for z in (scores, least))
+        pvalue_of_first = _largest(scores[: families.count(0)])[1]
+        of_family = _scale_of_families(scores[:, :-1], families)
+        scores = _in_family(of_family, scores)
         of_family = indexed(of_family, np.s_[:, 0])
-    largest, pvalue = _largest(scores, least)
+    largest, pvalue, adjusted = _largest(scores)
     draws = largest[1:]
     return Aggregate(
         statistic=largest[0],
@@ -184,7 +183,7 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
         draws=draws,
         scores=scores[:, 0],
         pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
-        adjusted_pvalues=counted_pvalue(least[:, 0], draws),
+        adjusted_pvalues=adjusted,
         errors=SimultaneousErrors(
             draws=draws[None],
             own=indexed(own, np.s_[:, 0]),
@@ -195,10 +194,14 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
     )
 
 
-def _largest(scores: jax.Array, least: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The largest of the scores ``[K, 1 + B]`` of each data set, and its p-value."""
-    largest = jnp.max(scores, axis=0)
-    return largest, counted_pvalue(least[jnp.argmax(scores[:, 0]), 0], largest[1:])
+def _largest(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The largest of the scores ``[K, 1 + B]`` of each data set, its p-value, and those of all.
+
+    A last column has the least scores of data that are equal to the observed ones.
+    """
+    largest = jnp.max(scores[:, :-1], axis=0)
+    pvalues = counted_pvalue(scores[:, -1], largest[1:])
+    return largest, rows_of(pvalues, jnp.argmax(scores[:, 0])), pvalues
 
 
 def _skewness(standardised: jax.Array) -> jax.Array:

@@ -168,8 +168,8 @@ def _base_kernel(kernels: Sequence[KernelLike]) -> KernelLike:
     if not with_distance:
         return kernels[0]
     # The mean of the lengthscales interpolates well for all of them.
-    lengthscales = [kernel.scalar_lengthscale() for kernel in with_distance]
-    return DistanceKernel(with_distance[0].distance, jnp.mean(jnp.stack(lengthscales)))
+    lengthscales = jnp.stack([jnp.asarray(kernel.lengthscale) for kernel in with_distance])
+    return DistanceKernel(with_distance[0].distance, jnp.mean(lengthscales))
 
 
 def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:

@@ -63,25 +63,25 @@ def median_heuristic(
     data = check_rows(predictions, where)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), data.predictions)
     check_distance_formula(distance, one)
-    return median_distance(as_pytree(distance), (data.predictions, data.where))
+    return median_distance(as_pytree(distance), (data.predictions, data.where), data.is_valid)
 
 
 @on_devices
 def median_distance(
-    axis: Axis, distance: DistanceLike, rows: tuple[Distribution, jax.Array | None]
+    axis: Axis,
+    distance: DistanceLike,
+    rows: tuple[Distribution, jax.Array | None],
+    is_valid: bool,
 ) -> jax.Array:
     """`median_heuristic` of a distance and predictions that are checked, and their mask or None."""
-    predictions, where = rows
-    predictions = lax.stop_gradient(predictions)
-    valid = valid_rows(predictions)
-    dtype = widest_dtype(*jax.tree.leaves(predictions))
-    predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
-    if where is not None:
-        valid = valid | ~where
+    given, where = lax.stop_gradient(rows)
+    dtype = widest_dtype(*jax.tree.leaves(given))
+    predictions = jax.tree.map(lambda x: x.astype(dtype), given)
+    if where is not None and not is_valid:
         predictions = fill_masked(predictions, where, axis)
     predictions, n_kept = kept_first(predictions, where)
     _, n_all = global_offset(n_kept, axis)
-    m = min(valid.shape[0] * axis_size(axis), _MAX_ROWS)
+    m = min(len(given) * axis_size(axis), _MAX_ROWS)
     row = regularly_spaced(n_all, m)
     # Rows that do not count are copies of the first one: others might have no distance in its unit.
     chosen = rows_at(predictions, n_kept, x_where(row < n_all, row, 0), axis)
@@ -95,15 +95,20 @@ def median_distance(
         largest = functools.reduce(jnp.maximum, jax.tree.leaves(spread))
         coincide = (median != 1) | (largest == 0) | squares_keep_digits(largest)
         median = x_where(coincide & squares_keep_digits(median), median, jnp.nan)
-    all_valid = all_sum(jnp.sum(~valid), axis) == 0
-    return lax.stop_gradient(x_where(all_valid, median, jnp.nan))
+    median = lax.stop_gradient(median)
+    if is_valid:
+        return median
+    valid = valid_rows(given) if where is None else valid_rows(given) | ~where
+    return x_where(all_sum(jnp.sum(~valid), axis) == 0, median, jnp.nan)
 
 
 def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
-    """The median of distances over pairs of kept rows, else their mean, else 1."""
-    # Beyond the last kept row no index is as small.
-    index = x_where(kept, jnp.arange(kept.shape[0]), kept.shape[0])
-    pairs = (index[:, None] < index[None, :]) & kept[None, :]
+    """The median of distances over pairs of kept rows, else their mean, else 1.
+
+    Kept rows come first.
+    """
+    i, j = (lax.broadcasted_iota(jnp.int32, distances.shape, axis) for axis in (0, 1))
+    pairs = (i < j) & kept[None, :]
     n_pairs = jnp.sum(pairs)
     last = jnp.maximum(n_pairs - 1, 0)
     # Pairs that do not count come last in the order.

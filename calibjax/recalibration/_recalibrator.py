@@ -20,6 +20,7 @@ from calibjax._data import (
     in_dtype,
     valid_rows,
 )
+from calibjax._numbers import x_where
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._fit_groups import Coding, FittedGroups, GroupCurve
 from calibjax.recalibration._label_curves import (
@@ -299,13 +300,13 @@ def _recalibrated(
     valid = valid_rows(predictions)[:, None]
     probs = widened(numbers_of_classes(predictions))
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
-    probs = jnp.where(valid, probs, 1 / probs.shape[1])
+    probs = x_where(valid, probs, 1 / probs.shape[1])
     recalibrated, ragged = apply_jit(steps, probs), predictions.ragged
     if ragged:
         recalibrated = of_present(jnp, recalibrated, probs)
     if of_groups is not None and segments is not None:
         recalibrated = in_dtype(of_groups, recalibrated.dtype)(recalibrated, segments)
-    recalibrated = jnp.where(valid, recalibrated, jnp.nan)
+    recalibrated = x_where(valid, recalibrated, jnp.nan)
     if predictions.is_binary:
         return Bernoulli(recalibrated[:, 1], complement=recalibrated[:, 0])
     return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(recalibrated, ragged)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.struct import struct
-from calibjax._numbers import absolute, log_quotient
+from calibjax._numbers import absolute, log_quotient, x_where
 from calibjax.resampling._rank_pvalues import critical_value
 
 # In units of the precision: by how much equal distances may differ between two programs.
@@ -48,19 +48,17 @@ class Bins:
         """T_b of numbers of events ``[b]``; infinite where they cannot happen, 0 if empty."""
         dtype = self.mean.dtype
         size = jnp.maximum(self.size, 1).astype(dtype)
-        happened, failed = events.astype(dtype), (self.size - events).astype(dtype)
-        deviance = 2 * (
-            _times_log_ratio(happened, size * self.mean)
-            + _times_log_ratio(failed, size * self.complement)
-        )
+        happened = events.astype(dtype)
+        counts = jnp.stack([happened, (self.size - events).astype(dtype)])
+        mean = size * self.mean
+        expected = jnp.stack([mean, size * self.complement])
+        deviance = 2 * jnp.sum(_times_log_ratio(counts, expected), axis=0)
         certain = self.variance <= 0
-        binomial = size * self.mean * self.complement
-        scale = binomial / jnp.where(certain, 1.0, self.variance)
-        expected = jnp.round(size * self.mean)
-        impossible = certain & (happened != expected)
-        distances = jnp.where(impossible, jnp.inf, jnp.where(certain, 0.0, scale * deviance))
+        scale = mean * self.complement / x_where(certain, 1.0, self.variance)
+        impossible = certain & (happened != lax.round(mean, lax.RoundingMethod.TO_NEAREST_EVEN))
+        distances = x_where(certain, x_where(impossible, jnp.inf, 0.0), scale * deviance)
         # Rounding makes a deviance of 0 negative.
-        return jnp.where(self.size > 0, jnp.maximum(distances, 0.0), 0.0)
+        return x_where(self.size > 0, jnp.maximum(distances, 0.0), 0.0)
 
     def critical(self, redrawn: jax.Array, level: jax.Array) -> jax.Array:
         """The critical value of the largest distance, from events ``[R, b]`` of R data sets."""
@@ -129,8 +127,8 @@ def _last(holds: Callable[[jax.Array], jax.Array], start: jax.Array, end: jax.Ar
 def _times_log_ratio(count: jax.Array, expected: jax.Array) -> jax.Array:
     """k log(k / e), which is 0 for k = 0 and infinite for e = 0 < k."""
     some, possible = count > 0, expected > 0
-    ratio = log_quotient(jnp.where(some, count, 1.0), jnp.where(possible, expected, 1.0))
-    return jnp.where(some, jnp.where(possible, count * ratio, jnp.inf), 0.0)
+    ratio = log_quotient(x_where(some, count, 1.0), x_where(possible, expected, 1.0))
+    return x_where(some, x_where(possible, count * ratio, jnp.inf), 0.0)
 
 
 def redrawn_uniform_counts(

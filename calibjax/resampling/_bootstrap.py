@@ -187,7 +187,8 @@ def centred_counts(
             row = drawn - first
             is_here = (position < n_all) & (row >= 0) & (row < n_kept)
             # A row is drawn once on average, and practically never more than 127 times.
-            return counts.at[x_where(is_here, row, n)].add(jnp.int8(1), mode="drop"), None
+            here = counts.at[x_where(is_here, row, n)]
+            return here.add(jnp.int8(1), mode="drop", wrap_negative_indices=False), None
 
         return lax.scan(add_draws, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
 

@@ -106,7 +106,7 @@ def _threefry(key: jax.Array, count: jax.Array) -> jax.Array:
 
     Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
     """
-    left, right = key[0], key[1]
+    left, right = lax.split(key, (1, 1))
     keys = left, right, left ^ right ^ jnp.uint32(0x1BD11BDA)
 
     def round_of(words, left):
@@ -119,7 +119,7 @@ def _threefry(key: jax.Array, count: jax.Array) -> jax.Array:
         (x, y), _ = lax.scan(round_of, (x, y), rotations, unroll=4)
         return (x + second, y + (third + number), (second, third, first)), None
 
-    start = jnp.broadcast_to(keys[0], count.shape), count + keys[1], keys
+    start = jnp.broadcast_to(left, count.shape), count + right, keys
     steps = _ROTATIONS, np.arange(1, 6, dtype=np.uint32)
     # Unrolled, this is straight code that is lowered once.
     (x, y, _), _ = lax.scan(four_rounds, as_varying(start, key), steps, unroll=5)
@@ -151,7 +151,7 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     order = _increasing_order(probabilities)
     sums = increasing_sums(rows_of(probabilities, order))
     # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.
-    drawn = uniform * sums[-1]
+    drawn = uniform * sums[-1:]
     if sums.size <= _COMPARED_LABELS:
         rank = jnp.sum(sums[None, :] <= drawn[:, None], axis=1, dtype=jnp.int32)
     else:

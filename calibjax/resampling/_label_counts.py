@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._data import Distribution
+from calibjax._numbers import x_where
 from calibjax._pairwise import in_chunks
 from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, row_numbers
 from calibjax.resampling._event_sums import EventSums
@@ -47,8 +48,9 @@ def redrawn_label_counts(
         (predictions, numbers, cells), weights = chunk
         labels = draw_groups(key, predictions, numbers, groups)
         drawn = jnp.take_along_axis(cells, labels, axis=1)
-        drawn = jnp.where((weights == 0)[:, None], n_cells, drawn)
-        return counts.at[draws[None], drawn].add(1, mode="drop"), None
+        drawn = x_where((weights == 0)[:, None], n_cells, drawn)
+        here = counts.at[draws[None], drawn]
+        return here.add(1, mode="drop", wrap_negative_indices=False), None
 
     chunks = in_chunks((predictions, row_numbers(weights), cells), weights, _LABELS // n_draws)
     start = jnp.zeros((n_draws, n_cells), jnp.int32)

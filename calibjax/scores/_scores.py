@@ -74,7 +74,10 @@ def score_rows(axis: Axis, _: None, rows: tuple[Data, ...], function: Callable[.
     or a tree of such arrays.
     """
     data, *others = rows
-    valid, scores = data.valid(), function(*clean(data, axis).samples, *others)
+    scores = function(*clean(data, axis).samples, *others)
+    if data.is_valid:
+        return scores
+    valid = data.valid()
     return jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), scores)
 
 
