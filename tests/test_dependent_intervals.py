@@ -59,7 +59,7 @@ def draws_of(name, predictions, targets, weights=WEIGHTS):
     terms = normal_form(KERNEL)
     found = jax.jit(lambda data: dependent_sums(KEY, tiled_h(terms, data), data, R, False))(data)
     if name == "weights":
-        data = data.__class__(*data.samples, None, data.weights, jnp.arange(N))
+        data = data.replace(clusters=jnp.arange(N))
 
     @jax.jit
     def factors_of(data):

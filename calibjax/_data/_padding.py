@@ -98,4 +98,4 @@ def padded(data: Data) -> Data:
         rows = rows if where.size == data.n else [filled_up(on_host(x)) for x in rows]
     shardings = [x.sharding if isinstance(x, jax.Array) and x.committed else None for x in leaves]
     filled = jax.tree.unflatten(structure, jax.device_put(rows, shardings))
-    return filled.replace(where=mask, is_valid=is_valid)
+    return filled.replace(where=mask, is_valid=is_valid, horizon=data.horizon)

@@ -88,9 +88,9 @@ def write_state(
     for x in batches:
         # A key counts once, but for --again.
         k = write(
-            "INSERT INTO batches SELECT NULL, iif(count(*), NULL, ?1), ?2, ?3, ?4, ?5 FROM batches "
-            "WHERE key = ?1",
-            (x.key, x.name, len(x.hashes), source, time),
+            "INSERT INTO batches SELECT NULL, iif(count(*), NULL, :key), :name, :n_rows, :file, "
+            ":time FROM batches WHERE key = :key",
+            {"key": x.key, "name": x.name, "n_rows": len(x.hashes), "file": source, "time": time},
         ).lastrowid
         write_all("INSERT INTO rows VALUES (?, ?)", [(row, k) for row in x.telling])
     write(f"DELETE FROM rows WHERE rowid <= (SELECT max(rowid) FROM rows) - {N_REMEMBERED}")

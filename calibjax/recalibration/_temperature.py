@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_array
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered
-from calibjax._base.struct import bind, is_array, rows_of, widest_dtype
+from calibjax._base.struct import bind, is_array, is_traced, rows_of, widest_dtype
 from calibjax._data import Data, Distribution, Targets, as_data, clean, padded, tempering_refused
 from calibjax._numbers import POSITIVE, exact_sum, valid_or_nan, x_where
 
@@ -82,7 +82,8 @@ def _check_temperature(temperature: ArrayLike) -> None:
         check_array("temperature", value, "real")
         if value.ndim:
             raise ValueError(f"temperature must be a scalar, got shape {list(value.shape)}.")
-        valid_or_nan(POSITIVE, value, "temperature")
+        if not is_traced(value):
+            valid_or_nan(POSITIVE, value, "temperature")
 
 
 @jax.jit
