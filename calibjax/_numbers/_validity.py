@@ -44,7 +44,7 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
     else:
         is_rounded, where = lax.reduce_precision(weights, 8, 10) == weights, x_where
     # How far off a row may be: what its worst entry allows, which is nothing if it is negative.
-    allowed = where(is_rounded, TOLERANCE_OF_16_BITS, TOLERANCE)
+    allowed = where(is_rounded, *np.array([TOLERANCE_OF_16_BITS, TOLERANCE], weights.dtype))
     valid = off <= where(weights >= 0, allowed, -1.0).min(axis=-1)
     return f"nonnegative with rows that sum to one within {shown:g}", valid
 

@@ -117,9 +117,10 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
     check_shapes(parameters(data.predictions) | {"targets": (data.targets, shape)})
     if label is not None:
         check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
-    rows = data if data is predictions else padded(data)
+    is_data = isinstance(predictions, Data)
+    rows = data if is_data else padded(data)
     found = rows.replace(**_hits_of_labels(*rows.samples, label), is_valid=rows.is_valid)
-    return found if data is predictions else first_rows(found.samples, data.n)
+    return found if is_data else first_rows(found.samples, data.n)
 
 
 def check_classes(predictions: Distribution) -> int:
