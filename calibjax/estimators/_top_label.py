@@ -107,7 +107,8 @@ def one_vs_rest(
 def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: int | None) -> Any:
     """Hits of a label, or of the most likely ones, as samples of arrays and as `Data` of `Data`."""
     if isinstance(predictions, Data):
-        data = as_data(predictions, targets, at_least=1)
+        # What is returned is the user's, who may change it by jax: it is no more than checked.
+        data = as_data(predictions, targets, at_least=1).replace(is_valid=predictions.is_valid)
     else:
         data = Data.unchecked(predictions, None if targets is None else saturated(targets))
     # Values are not checked: which rows are masked, and may hold anything, is not known yet.
@@ -119,7 +120,8 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
         check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
     is_data = isinstance(predictions, Data)
     rows = data if is_data else padded(data)
-    found = rows.replace(**_hits_of_labels(*rows.samples, label), is_valid=rows.is_valid)
+    known = {"is_checked": rows.is_checked, "is_valid": rows.is_valid}
+    found = rows.replace(**_hits_of_labels(*rows.samples, label), **known)
     return found if is_data else first_rows(found.samples, data.n)
 
 

@@ -141,10 +141,11 @@ def evaluate_data(
             f"confidence of 95 %, got {level!r}."
         )
     data = as_data(data, intervals=True)
+    # The data of an evaluation are the user's, who may change them by jax: they are only checked.
+    known = {"is_checked": data.is_checked, "is_valid": False}
     if data.where is not None:
-        kept = data.take(np.flatnonzero(data.where))
-        data = kept.replace(where=None, is_valid=kept.is_valid)
-    data = data.map(_in_dtype_of_jax)
+        data = data.take(np.flatnonzero(data.where)).replace(where=None)
+    data = data.map(_in_dtype_of_jax).replace(**known)
     groups = None if data.groups is None else read_segments(data, data.groups, _ORDER)
     with working(f"Testing {data.n} rows"):
         test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)

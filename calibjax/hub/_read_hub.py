@@ -268,7 +268,7 @@ def _forecasts(
     texts = {name: complete[name].to_numpy().astype(str) for name in tasks}
     classes = names if kind == "pmf" else None
     data = Data(predictions, targets).replace(groups=texts, classes=classes)
-    return as_data(with_days(data)), left_out
+    return as_data(with_days(data)).replace(is_valid=False), left_out
 
 
 def _spelled_alike(rows: pl.DataFrame, observed: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
