@@ -455,3 +455,15 @@ def test_random_features_of_univariate_predictions(key):
     )
     found, exact = (cj.random_feature_skce(key, kernel, q, y, n_features=8) for q in (p, of_normal))
     np.testing.assert_allclose(found.estimate, exact.estimate, rtol=0, atol=1e-5)
+
+
+def test_squares_that_overflow_have_no_gradient():
+    def pairs(scale):
+        gaps = scale * jnp.linspace(0.1, 2, 5)
+        measure = (gaps, _fourier.variances(gaps, jnp.mean(gaps))), jnp.full(5, 0.2)
+        near = (jnp.zeros((1, 5)), jnp.zeros((1, 5))), jnp.full((1, 5), 0.2)
+        row = jax.tree.map(lambda x: x[None], measure)
+        return jnp.sum(_fourier._sums_over_points(row, near))
+
+    found = jax.vmap(jax.grad(pairs))(10 ** jnp.arange(15, 38, dtype=jnp.float32))
+    np.testing.assert_allclose(found, 0, atol=1e-12)

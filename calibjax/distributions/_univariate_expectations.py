@@ -123,7 +123,9 @@ def _normal(x: jax.Array, v: jax.Array, z: jax.Array, u: jax.Array | float) -> j
 def variances(gaps: jax.Array, mean_gap: jax.Array) -> jax.Array:
     """The variances of the distributions of all points, proportional to the squares of the gaps."""
     relative = gaps / jnp.where(mean_gap > 0, mean_gap, 1.0)
-    return jnp.maximum(jnp.square(_WIDTH * mean_gap) - 1, 0.0) * jnp.square(relative)
+    # An infinite square would make the derivative NaN.
+    square = jnp.minimum(jnp.square(_WIDTH * mean_gap), jnp.finfo(gaps.dtype).max)
+    return jnp.maximum(square - 1, 0.0) * jnp.square(relative)
 
 
 sums_for(GaussianKernel, _OfNormals(), variances)
@@ -451,7 +453,9 @@ def _sums_backward(rows, cotangent):
     values, d, s = _values(left, right)
     values = lax.optimization_barrier(values * cotangent[:, None, :, None])
     of_x = lax.optimization_barrier(values * s * d)
-    of_v = lax.optimization_barrier(values * s * (s * jnp.square(d) - 1) / 2)
+    # Numbers beyond all bounds have no kernel, and 0 times infinity would be NaN.
+    square = jnp.minimum(jnp.square(d * jnp.sqrt(s)), jnp.finfo(d.dtype).max)
+    of_v = lax.optimization_barrier(values * s * (square - 1) / 2)
     ours = [jnp.sum(x * to_left, axis=(2, 3)) for x in (of_x, of_v, values)]
     theirs = [jnp.sum(x * to_right, axis=(0, 1)) for x in (of_x, of_v, values)]
     return ((-a * ours[0], a * ours[1]), ours[2]), ((b * theirs[0], b * theirs[1]), theirs[2])
