@@ -104,6 +104,8 @@ def test_only_what_was_checked_is_known_to_be_valid():
     for changed in others, of_jax:
         assert np.isnan(cj.skce(KERNEL, changed)) and np.isnan(cj.smooth_ece(changed))
         assert not jax.jit(lambda x: padded(as_data(x)).is_valid)(changed)
+    # Predictions that a recalibrator makes of these are as valid: one program tests both.
+    assert padded(as_data(data.with_valid(predictions=cj.Bernoulli(bad)))).is_valid
     # What functions return is known to be checked, until jax changes it.
     hits = cj.top_label(cj.Data(PREDICTIONS, EVENTS))
     assert as_data(hits).is_valid

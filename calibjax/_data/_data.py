@@ -175,6 +175,10 @@ class Data:
         unknown = dict(is_checked=False, is_valid=False) if is_other else {}
         return with_fields(self, **unknown | fields)
 
+    def with_valid(self, **fields: Any) -> Self:
+        """The same data with other fields, which are as valid as those that they replace."""
+        return self.replace(**fields, is_checked=self.is_checked, is_valid=self.is_valid)
+
     def take(self, rows: np.ndarray) -> Self:
         """Some of the rows, by their indices, with all that is for people."""
         groups = None if self.groups is None else named_columns("groups", self.groups)

@@ -120,8 +120,7 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
         check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
     is_data = isinstance(predictions, Data)
     rows = data if is_data else padded(data)
-    known = {"is_checked": rows.is_checked, "is_valid": rows.is_valid}
-    found = rows.replace(**_hits_of_labels(*rows.samples, label), **known)
+    found = rows.with_valid(**_hits_of_labels(*rows.samples, label))
     return found if is_data else first_rows(found.samples, data.n)
 
 

@@ -53,7 +53,7 @@ def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     where = data.counted_rows()
-    data = Data.unchecked(*data.samples, where=where, is_valid=data.is_valid)
+    data = data.with_valid(weights=None, clusters=None, times=None, covariates=None, where=where)
     if data.predictions.has_labels:
         strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
         options |= {"n_bins": 10, "strategy": strategy}

@@ -147,7 +147,7 @@ def _check(
     score = "crps" if p.target_shape == "n" and not p.has_labels else "log"
     is_tempered = method == "temperature" and not p.has_labels
     recalibrated, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
-    data = data.replace(predictions=recalibrated, is_valid=data.is_valid)
+    data = data.with_valid(predictions=recalibrated)
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
     left = "" if judge is None else judge(data, pvalue)
