@@ -1,6 +1,6 @@
 """Two kernels as penalties of regression networks: ``python -m benchmarks.penalties``.
 
-    python -m benchmarks.penalties          # some minutes on two CPU cores; writes PENALTIES.md
+    python -m benchmarks.penalties          # a minute on a GPU; writes PENALTIES.md
     python -m benchmarks.penalties --quick  # few seeds and epochs, into build/benchmarks/
 
 The loss is the negative log likelihood plus a weight times the biased SKCE of blocks of 25 rows,
@@ -155,7 +155,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few seeds and epochs")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=20)
     args = parser.parse_args()
     seeds, epochs = (2, 10) if args.quick else (args.seeds, 60)
     folder = ROOT / ("build/benchmarks" if args.quick else "benchmarks")
