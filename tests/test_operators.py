@@ -9,7 +9,7 @@ from instances import sample
 import calibjax as cj
 from calibjax._data import Data, as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.operators import DenseH, low_rank_h, tiled_h
+from calibjax.operators import low_rank_h, tiled_h
 
 N = 21
 
@@ -20,13 +20,6 @@ def tiles(key, float64):
     where = jnp.arange(N) % 4 > 0
     matrix = np.array(cj.h_matrix(kernel, predictions, targets))
     return tiled_h(normal_form(kernel), clean(as_data(predictions, targets, where=where))), matrix
-
-
-def dense(key, float64):
-    """A matrix that was given."""
-    factor = np.random.default_rng(0).normal(size=(N, 3))
-    weights = jnp.asarray(np.arange(N) % 3 > 0, float)
-    return DenseH(jnp.asarray(factor @ factor.T), weights), factor @ factor.T
 
 
 def low_rank(key, float64):
@@ -41,7 +34,7 @@ def low_rank(key, float64):
     return operator, psi @ psi.T
 
 
-@pytest.mark.parametrize("make", [tiles, dense, pytest.param(low_rank, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", [tiles, pytest.param(low_rank, marks=pytest.mark.slow)])
 def test_sums_of_each_kind(make, key, float64):
     operator, matrix = make(key, float64)
     weights = np.asarray(operator.weights)

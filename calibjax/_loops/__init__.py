@@ -3,6 +3,7 @@
 from calibjax._loops._branches import anywhere
 from calibjax._loops._coordinate_sums import (
     CoordinateSums,
+    Elementwise,
     distance,
     row_at,
     row_by_row,

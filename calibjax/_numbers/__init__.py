@@ -45,6 +45,7 @@ from calibjax._numbers._special_functions import (
     log_gamma_ratio,
     log_gamma_step,
     log_quotient,
+    log_quotient_beyond_linear,
     stirling_remainder,
 )
 from calibjax._numbers._tempering import (

@@ -10,6 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying
+from calibjax._numbers._derivatives import safe_sqrt
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -61,7 +62,7 @@ def root_mean_square(weights: jax.Array, values: jax.Array) -> jax.Array:
     """sqrt(sum_k w_k v_k^2) over the first axis, in units of the largest |v_k|, to be squared."""
     largest = jnp.max(jnp.abs(values), axis=0)
     unit = jnp.where(largest > 0, largest, 1.0)
-    return unit * jnp.sqrt(jnp.tensordot(weights, jnp.square(values / unit[None]), axes=1))
+    return unit * safe_sqrt(jnp.tensordot(weights, jnp.square(values / unit[None]), axes=1))
 
 
 def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):

@@ -120,16 +120,11 @@ def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) 
         bits = jnp.where(order < 0, jnp.iinfo(integer).min - order, order)
         return lax.bitcast_convert_type(bits, dtype)
 
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = ends
-        # The mean, rounded down, of two integers whose sum may overflow.
-        middle = (low & high) + ((low ^ high) >> 1)
-        holds = condition(number(middle))
-        return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
+    def holds(order: jax.Array) -> jax.Array:
+        return condition(number(order))
 
     low, high = jnp.full(jnp.shape(like), -largest), jnp.full(jnp.shape(like), largest)
-    ends = _varying_as(condition(number(low)), (low, high))
-    return number(lax.fori_loop(0, jnp.iinfo(integer).bits, halve, ends)[0])
+    return number(_smallest_between(low, high, holds, jnp.iinfo(integer).bits))
 
 
 def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
@@ -141,23 +136,28 @@ def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.A
         condition: an elementwise function of int32 numbers.
         like: an array in the shape of the result, whose dtype and values do not count.
     """
-    largest = jnp.iinfo(jnp.int32).max
+    low, limits = jnp.zeros(jnp.shape(like), jnp.int32), jnp.iinfo(jnp.int32)
+    return _smallest_between(low, jnp.full_like(low, limits.max), condition, limits.bits - 1)
+
+
+def _smallest_between(
+    low: jax.Array, high: jax.Array, condition: Callable[[jax.Array], jax.Array], n_bits: int
+) -> jax.Array:
+    """The smallest integers from low on that satisfy a condition, elementwise; else high.
+
+    Args:
+        n_bits: how many bits the number of integers has.
+    """
 
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends
-        middle = low + (high - low) // 2
+        # The mean, rounded down, of two integers whose sum may overflow.
+        middle = (low & high) + ((low ^ high) >> 1)
         holds = condition(middle)
         return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
 
-    start = jnp.zeros(jnp.shape(like), jnp.int32), jnp.full(jnp.shape(like), largest, jnp.int32)
-    start = _varying_as(condition(start[0]), start)
-    return lax.fori_loop(0, jnp.iinfo(jnp.int32).bits - 1, halve, start)[0]
-
-
-def _varying_as(holds: jax.Array, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """The ends, which a loop moves where a condition holds, as arrays that vary where that does.
-
-    `jax.shard_map` and a mesh with Explicit axes ask that a loop starts and ends with such arrays.
-    """
-    low, high = ends
-    return jnp.where(holds, low, low), jnp.where(holds, high, high)
+    # `jax.shard_map` and a mesh with Explicit axes ask that a loop starts with arrays that vary as
+    # those do with which it ends.
+    holds = condition(low)
+    ends = jnp.where(holds, low, low), jnp.where(holds, high, high)
+    return lax.fori_loop(0, n_bits, halve, ends)[0]

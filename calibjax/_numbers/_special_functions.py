@@ -177,6 +177,14 @@ def log1p_beyond_linear(x: jax.Array) -> jax.Array:
     return r * (square * series - x)
 
 
+def log_quotient_beyond_linear(a: jax.Array, b: jax.Array, excess: jax.Array) -> jax.Array:
+    """log(a / b) - (a - b) / b for positive numbers, given a - b with all its digits."""
+    ratio = excess / b
+    near = jnp.abs(ratio) < 0.5
+    of_near = log1p_beyond_linear(jnp.where(near, ratio, 0.0))
+    return jnp.where(near, of_near, jnp.log(a) - jnp.log(b) - ratio)
+
+
 def exp_beyond_linear(x: jax.Array) -> jax.Array:
     """exp(x) - 1 - x for |x| < 0.5."""
     series = jnp.ones_like(x)

@@ -36,7 +36,7 @@ feature f; inner products are known where f itself has infinitely many numbers.
 import functools
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 import jax
@@ -71,6 +71,7 @@ from calibjax.kernels import (
     stein,
     stein_tile,
     sum_of_products,
+    times,
     vmap_pairs,
     with_score,
 )
@@ -264,46 +265,42 @@ class Term:
     def h(self, a: Sample, b: Sample) -> jax.Array:
         """h of one pair of samples."""
         a, b = map(self.residual.judged, (a, b))
-        values = [
+        return self._mean(
             kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, a[1]), (s, b[1]))
             for (p, r), (q, s) in zip(_cross_fit(a[0]), _cross_fit(b[0]), strict=True)
-        ]
-        return self._mean(values)
+        )
 
     def h_with_itself(self, a: Sample) -> jax.Array:
         """h of a sample and itself."""
         a = self.residual.judged(a)
-        values = [
+        return self._mean(
             kernel_value(self.prediction_kernel, p, p) * self.residual.square((r, a[1]))
             for p, r in _cross_fit(a[0])
-        ]
-        return self._mean(values)
+        )
 
     def h_tile(self, a: Sample, b: Sample) -> jax.Array:
         """h of all pairs of two batches of prepared samples, ``[S, T]``."""
-        tiles = []
         pairs = jax.vmap(_cross_fit)(a[0]), jax.vmap(_cross_fit)(b[0])
-        for (p, r), (q, s) in zip(*pairs, strict=True):
-            of_predictions = pairwise(self.prediction_kernel, p, q)
-            tiles.append(of_predictions * self.residual.tile((r, a[1]), (s, b[1])))
-        return self._mean(tiles)
+        return self._mean(
+            pairwise(self.prediction_kernel, p, q) * self.residual.tile((r, a[1]), (s, b[1]))
+            for (p, r), (q, s) in zip(*pairs, strict=True)
+        )
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         """The deviation of one sample at one location."""
         a, location = map(self.residual.judged, (a, location))
-        values = [
+        return self._mean(
             kernel_value(self.prediction_kernel, p, location[0])
             * self.residual.deviation((r, a[1]), location)
             for p, r in _cross_fit(a[0])
-        ]
-        return self._mean(values)
+        )
 
-    def _mean(self, values: list[jax.Array]) -> jax.Array:
+    def _mean(self, of_pairs: Iterable[jax.Array]) -> jax.Array:
         """factor times the mean over the cross-fit pairs."""
-        mean = values[0]
-        if len(values) > 1:  # A division by 1 would be one more operation in every loop.
-            mean = functools.reduce(jnp.add, values) / len(values)
-        return mean if self.factor is None else self.factor * mean
+        values = list(of_pairs)
+        total = functools.reduce(jnp.add, values)
+        # A division by 1 would be one more operation in every loop.
+        return times(self.factor, total if len(values) == 1 else total / len(values))
 
 
 #: What the prediction kernel compares and what the residual is of, of one prediction.
@@ -336,10 +333,8 @@ class One:
 
 def normal_form(kernel: KernelLike) -> SumOfTerms:
     """A user's kernel on pairs, which is checked already, as a sum of terms."""
-    terms = []
-    for factor, kernels in sum_of_products(kernel):
-        terms.append(Term(factor, *separate(functools.reduce(Product, kernels))))
-    return SumOfTerms(tuple(terms))
+    products = sum_of_products(kernel)
+    return SumOfTerms(tuple(Term(f, *separate(functools.reduce(Product, k))) for f, k in products))
 
 
 @functools.singledispatch
@@ -408,10 +403,10 @@ def h_with_itself(kernel: SumOfTerms, a: Sample) -> jax.Array:
 
 def h_tile(kernel: SumOfTerms, a: PreparedRows, b: PreparedRows) -> jax.Array:
     """h of all pairs of two batches of rows, ``[S, T]``."""
-    tiles = []
-    for term, i in zip(kernel.terms, a.of_term, strict=True):
-        tiles.append(term.h_tile(a.variants[i], b.variants[i]))
-    return functools.reduce(jnp.add, tiles)
+    terms = zip(kernel.terms, a.of_term, strict=True)
+    return functools.reduce(
+        jnp.add, (term.h_tile(a.variants[i], b.variants[i]) for term, i in terms)
+    )
 
 
 def deviation(kernel: SumOfTerms, a: Sample, location: Sample) -> jax.Array:

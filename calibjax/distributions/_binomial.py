@@ -22,8 +22,8 @@ from calibjax._base.struct import is_floating, static, struct, widened, widened_
 from calibjax._numbers import (
     complex_exponential,
     integer_or_invalid,
-    log1p_beyond_linear,
     log_gamma_ratio,
+    log_quotient_beyond_linear,
     mean_by_gauss,
     safe_sqrt,
     smallest_count_with,
@@ -33,9 +33,6 @@ from calibjax.distributions._counts import Counts
 from calibjax.distributions._incomplete_beta import beta_tails
 from calibjax.distributions._incomplete_gamma import END, NODES
 from calibjax.kernels import EmbeddingDistance
-
-# Where a function less its linear part is a series.
-_NEAR = 0.5
 
 
 @jax.custom_jvp
@@ -120,10 +117,7 @@ def _tails_jvp(primals, tangents):
 
 def _excess_deviance(k: jax.Array, mean: jax.Array, excess: jax.Array) -> jax.Array:
     """k log(k / mean) - excess, for excess = k - mean, given with all its digits, and k > 0."""
-    ratio = -excess / k
-    near = jnp.abs(ratio) < _NEAR
-    of_near = -k * log1p_beyond_linear(jnp.where(near, ratio, 0.0))
-    return jnp.where(near, of_near, k * (jnp.log(k) - jnp.log(mean)) - excess)
+    return -k * log_quotient_beyond_linear(mean, k, -excess)
 
 
 # Fewer successes than this, on average, are counted one by one; the rejection needs as many.

@@ -244,14 +244,12 @@ class Empirical(Distribution):
         """The means, ``[n]`` or ``[n, d]``."""
         return jax.vmap(lambda p: _weighted_mean(p, p.samples))(widened(self))
 
-    def variance(self) -> jax.Array:
-        """The variances ``[n]``, or the variances of the coordinates ``[n, d]``."""
-
-        return jax.vmap(lambda p: _weighted_mean(p, jnp.square(_deviations(p))))(widened(self))
-
     def standard_deviation(self) -> jax.Array:
+        """The standard deviations, ``[n]`` or ``[n, d]``."""
+
         def of_one(p: Empirical) -> jax.Array:
-            return root_mean_square(p.probabilities(), _deviations(p))
+            deviations = p.samples - _weighted_mean(p, p.samples)[None]
+            return root_mean_square(p.probabilities(), deviations)
 
         return jax.vmap(of_one)(widened(self))
 
@@ -519,11 +517,6 @@ def _sorted(samples: jax.Array, exists: jax.Array | None = None) -> jax.Array:
     keys = is_last + coordinates
     ordered = lax.sort(keys, dimension=1, num_keys=len(keys))[len(is_last) :]
     return ordered[0] if samples.ndim == 2 else jnp.stack(ordered, axis=2)
-
-
-def _deviations(p: Empirical) -> jax.Array:
-    """The samples of *one* prediction, less their mean."""
-    return p.samples - _weighted_mean(p, p.samples)[None]
 
 
 def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:

@@ -127,17 +127,8 @@ class Mixture(Distribution):
     def location(self) -> jax.Array:
         return _mean_of(self, lambda components: components.location())
 
-    def variance(self) -> jax.Array:
-        """The variances ``[n]``, or the variances of the coordinates ``[n, d]``.
-
-        They are the mean variance of the components plus the variance of their means.
-        """
-        p = widened(self)
-        within = p._by_component(p._flat_components().variance())
-        means = p._by_component(p._flat_components().mean())
-        return p._average(within + jnp.square(means - p._average(means)[:, None]))
-
     def standard_deviation(self) -> jax.Array:
+        """The roots of the mean variance of the components plus the variance of their means."""
         return _width(self, lambda c: c.mean(), lambda c: c.standard_deviation())
 
     def spread(self) -> jax.Array:

@@ -13,6 +13,7 @@ from calibjax._numbers import (
     NONNEGATIVE,
     POSITIVE,
     complex_exponential,
+    log_quotient_beyond_linear,
     safe_sqrt,
     stirling_remainder,
 )
@@ -248,7 +249,7 @@ def _slope_in_concentration(k: jax.Array, m: jax.Array, r: jax.Array) -> jax.Arr
     psi(x) = log x - 1 / (2 x) - s(x) and e = 1 / r - 1 / (k + r) for large r, it is
     log((k + r) / (m + r)) - (k - m) / (m + r) + e / 2 + s(r) - s(k + r).
     """
-    of_zero = _log_minus_linear(r, m + r, -m)
+    of_zero = log_quotient_beyond_linear(r, m + r, -m)
     j = _counts_before(k)
     terms = (m[..., None] - j) / (r[..., None] + j) / (m + r)[..., None]
     few = of_zero + jnp.sum(jnp.where(k[..., None] > j, terms, 0.0), axis=-1)
@@ -265,9 +266,8 @@ def _slope_in_concentration(k: jax.Array, m: jax.Array, r: jax.Array) -> jax.Arr
         + (a**4 + a**2 * b**2 + b**4) / 252
         - (a**2 + b**2) * (a**4 + b**4) / 240
     ) * (a + b)
-    of_large_r = _log_minus_linear(large + large_r, m + large_r, large - m) + large * a * b * (
-        1 / 2 + difference_of_s
-    )
+    of_large_r = log_quotient_beyond_linear(large + large_r, m + large_r, large - m)
+    of_large_r += large * a * b * (1 / 2 + difference_of_s)
     many = jnp.where(is_large, of_large_r, of_small_r)
     return jnp.where(k < MANY_COUNTS, few, many)
 
@@ -275,20 +275,3 @@ def _slope_in_concentration(k: jax.Array, m: jax.Array, r: jax.Array) -> jax.Arr
 def _counts_before(k: jax.Array) -> jax.Array:
     """0, 1, …, MANY_COUNTS - 2 along a last axis, for numbers in the shape of k."""
     return lax.broadcasted_iota(k.dtype, (*k.shape, MANY_COUNTS - 1), k.ndim)
-
-
-def _log_minus_linear(a: jax.Array, b: jax.Array, difference: jax.Array) -> jax.Array:
-    """log(a / b) - (a - b) / b, where the difference a - b is given with all its digits.
-
-    Near a = b, with s = (a - b) / (a + b), it is 2 artanh(s) - 2 s / (1 - s), hence
-    2 s^3 (1 / 3 + s^2 / 5 + s^4 / 7 + …) - s (a - b) / b.
-    """
-    ratio = difference / b
-    near = jnp.abs(ratio) < 0.25
-    s = jnp.where(near, ratio / (2 + ratio), 0.0)
-    square = jnp.square(s)
-    series = jnp.zeros_like(s)
-    for j in range(21, 1, -2):
-        series = series * square + 1 / j
-    of_near = 2 * s * square * series - s * ratio
-    return jnp.where(near, of_near, jnp.log(a) - jnp.log(b) - ratio)

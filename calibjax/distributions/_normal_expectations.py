@@ -45,8 +45,6 @@ from calibjax.distributions._normal import (
     Normal,
 )
 from calibjax.expectations import (
-    inner_product,
-    mean_embedding,
     register_row_by_row,
     register_rules,
     squared_distance_tile,
@@ -54,6 +52,7 @@ from calibjax.expectations import (
 from calibjax.kernels import (
     GaussianKernel,
     LaplacianKernel,
+    LengthscaleKernel,
     Matern32Kernel,
     Matern52Kernel,
     in_lengthscales,
@@ -63,8 +62,8 @@ Law = Normal | MultivariateNormalDiag
 
 
 def normal_gaussian_mean(p: Law, kernel: GaussianKernel, y: jax.Array) -> jax.Array:
-    loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
-    return _expectation(loc - y, jnp.square(scale))
+    loc, variance, y = _moments(p, kernel, y)
+    return _expectation(loc - y, variance)
 
 
 def normal_gaussian_inner(p: Law, kernel: GaussianKernel, q: Law) -> jax.Array:
@@ -79,9 +78,14 @@ def normal_gaussian_residual(
     return _residual_of_numbers(*_moments(p, kernel, y), *_moments(q, kernel, z))
 
 
+def _in_lengthscales(p: Law, kernel: LengthscaleKernel, y: jax.Array) -> list[jax.Array]:
+    """Location, scale and target, in units of the lengthscale."""
+    return in_lengthscales(kernel, *_parameters(p), y)
+
+
 def _moments(p: Law, kernel: GaussianKernel, y: jax.Array) -> tuple[jax.Array, ...]:
     """Location, variance and target, in units of the lengthscale."""
-    loc, scale, y = in_lengthscales(kernel, *_parameters(p), y)
+    loc, scale, y = _in_lengthscales(p, kernel, y)
     return loc, jnp.square(scale), y
 
 
@@ -390,32 +394,18 @@ def _value_and_slopes(difference: jax.Array, scale: jax.Array) -> list[jax.Array
     return [value, by_difference, by_scale]
 
 
-def normal_laplacian_mean(p: Normal, kernel: LaplacianKernel, y: jax.Array) -> jax.Array:
-    loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
-    return _expectation_at_rate_1(loc - y, scale)
+def laplacian_mean(p: Law, kernel: LaplacianKernel, y: jax.Array) -> jax.Array:
+    loc, scale, y = _in_lengthscales(p, kernel, y)
+    return _product(_expectation_at_rate_1(loc - y, scale))
 
 
-def normal_laplacian_inner(p: Normal, kernel: LaplacianKernel, q: Normal) -> jax.Array:
-    return normal_laplacian_mean(normal_difference(p, q), kernel, jnp.zeros_like(q.loc))
+def laplacian_inner(p: Law, kernel: LaplacianKernel, q: Law) -> jax.Array:
+    return _product(_expectation_at_rate_1(*_difference(p, kernel, q)))
 
 
-def diag_laplacian_mean(
-    p: MultivariateNormalDiag, kernel: LaplacianKernel, y: jax.Array
-) -> jax.Array:
-    return jnp.prod(normal_laplacian_mean(Normal(p.loc, p.scale_diag), kernel, y))
-
-
-def diag_laplacian_inner(
-    p: MultivariateNormalDiag, kernel: LaplacianKernel, q: MultivariateNormalDiag
-) -> jax.Array:
-    pair = Normal(p.loc, p.scale_diag), Normal(q.loc, q.scale_diag)
-    return jnp.prod(normal_laplacian_inner(pair[0], kernel, pair[1]))
-
-
-def _in_lengthscales(
-    p: MultivariateNormalDiag, kernel: LaplacianKernel, y: jax.Array
-) -> list[jax.Array]:
-    return in_lengthscales(kernel, p.loc, p.scale_diag, y)
+def _product(x: jax.Array) -> jax.Array:
+    """The product over coordinates."""
+    return x if x.ndim == 0 else jnp.prod(x, axis=0)
 
 
 def _vector_residual(p_loc, p_scale, y, q_loc, q_scale, z) -> jax.Array:
@@ -450,9 +440,10 @@ def _expectations_in_memory_jvp(primals, tangents):
     return values, products
 
 
-def normal_difference(p: Normal, q: Normal) -> Normal:
-    """The distribution of Z - Z' for independent Z ~ p and Z' ~ q."""
-    return Normal(p.loc - q.loc, _hypotenuse(p.scale, q.scale))
+def _difference(p: Law, kernel: LengthscaleKernel, q: Law) -> list[jax.Array]:
+    """Location and scale of Z - Z' for independent Z ~ p and Z' ~ q, in lengthscales."""
+    (p_loc, p_scale), (q_loc, q_scale) = _parameters(p), _parameters(q)
+    return in_lengthscales(kernel, p_loc - q_loc, _hypotenuse(p_scale, q_scale))
 
 
 @jax.custom_jvp
@@ -472,23 +463,22 @@ def _hypotenuse_jvp(primals, tangents):
     return h, (a / h) * a_tangent + (b / h) * b_tangent
 
 
-register_rules(
-    Normal,
-    LaplacianKernel,
-    mean_embedding=normal_laplacian_mean,
-    inner_product=normal_laplacian_inner,
-)
-register_rules(
-    MultivariateNormalDiag,
-    LaplacianKernel,
-    mean_embedding=diag_laplacian_mean,
-    inner_product=diag_laplacian_inner,
-)
+for family in (Normal, MultivariateNormalDiag):
+    register_rules(
+        family, LaplacianKernel, mean_embedding=laplacian_mean, inner_product=laplacian_inner
+    )
 register_row_by_row(MultivariateNormalDiag, LaplacianKernel, _in_lengthscales, _vector_residual)
 
 
-def _derivatives_in_g(g: float, difference: jax.Array, scale: jax.Array) -> list[jax.Array]:
-    """E(g), E'(g) and E''(g), by nested forward mode, which keeps the digits of each order."""
+def _matern(
+    kernel: Matern32Kernel | Matern52Kernel, difference: jax.Array, scale: jax.Array
+) -> jax.Array:
+    """The expectation of the kernel, from E(g), E'(g) and E''(g).
+
+    These are found by nested forward mode, which keeps the digits of each order.
+    """
+    is_32 = isinstance(kernel, Matern32Kernel)
+    g = math.sqrt(3 if is_32 else 5)
     # A smaller scale changes the expectation by less than rounding, because the kernels are smooth
     # at 0 and the change is of the order of scale^2.  The derivative of difference / scale would
     # overflow in float32.
@@ -502,23 +492,17 @@ def _derivatives_in_g(g: float, difference: jax.Array, scale: jax.Array) -> list
         return jax.jvp(expectation, (rate,), (jnp.ones_like(rate),))
 
     (value, slope), (_, curvature) = jax.jvp(first, (rate,), (jnp.ones_like(rate),))
-    return [value, slope, curvature]
-
-
-@mean_embedding.register(Normal, Matern32Kernel)
-@mean_embedding.register(Normal, Matern52Kernel)
-def normal_matern_mean(
-    p: Normal, kernel: Matern32Kernel | Matern52Kernel, y: jax.Array
-) -> jax.Array:
-    is_32 = isinstance(kernel, Matern32Kernel)
-    g = math.sqrt(3 if is_32 else 5)
-    loc, scale, y = in_lengthscales(kernel, p.loc, p.scale, y)
-    value, slope, curvature = _derivatives_in_g(g, loc - y, scale)
     return value - g * slope if is_32 else value - g * slope + g**2 * curvature / 3
 
 
-@inner_product.register(Normal, Matern32Kernel)
-@inner_product.register(Normal, Matern52Kernel)
-def normal_matern_inner(p: Normal, kernel: Matern32Kernel | Matern52Kernel, q: Normal) -> jax.Array:
-    # Z - Z' is normal: one expectation serves both primitives.
-    return mean_embedding(normal_difference(p, q), kernel, jnp.zeros_like(q.loc))
+def matern_mean(p: Normal, kernel: Matern32Kernel | Matern52Kernel, y: jax.Array) -> jax.Array:
+    loc, scale, y = _in_lengthscales(p, kernel, y)
+    return _matern(kernel, loc - y, scale)
+
+
+def matern_inner(p: Normal, kernel: Matern32Kernel | Matern52Kernel, q: Normal) -> jax.Array:
+    return _matern(kernel, *_difference(p, kernel, q))
+
+
+for kernel_type in (Matern32Kernel, Matern52Kernel):
+    register_rules(Normal, kernel_type, mean_embedding=matern_mean, inner_product=matern_inner)

@@ -146,26 +146,16 @@ class Univariate(Distribution):
         """The means ``[n]``, by default those of the points of the quadrature."""
         return jax.vmap(lambda p: jnp.sum(jnp.prod(jnp.stack(p.atoms()), axis=0)))(widened(self))
 
-    def variance(self) -> jax.Array:
-        """The variances ``[n]``, by default those of the points of the quadrature."""
-
-        if type(self).standard_deviation is not Univariate.standard_deviation:
-            return super().variance()
-
-        def of_one(p: Univariate) -> jax.Array:
-            points, weights = p.atoms()
-            return jnp.sum(weights * jnp.square(points - jnp.sum(weights * points)))
-
-        return jax.vmap(of_one)(widened(self))
-
     def standard_deviation(self) -> jax.Array:
+        """The standard deviations ``[n]``, by default those of the points of the quadrature."""
+        # A family that knows its variance may have no such points.
+        if type(self).variance is not Distribution.variance:
+            return super().standard_deviation()
+
         def of_one(p: Univariate) -> jax.Array:
             points, weights = p.atoms()
             return root_mean_square(weights, points - jnp.sum(weights * points))
 
-        # A family that knows its variance may have no such points.
-        if type(self).variance is not Univariate.variance:
-            return super().standard_deviation()
         return jax.vmap(of_one)(widened(self))
 
     def location(self) -> jax.Array:

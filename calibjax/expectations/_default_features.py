@@ -109,6 +109,8 @@ _SCORES = tuple(map(NormalDist().inv_cdf, _LEVELS))
 _NEGLIGIBLE = 1e-3
 
 
+#: Even quantiles of locations and of log spreads, c, and the share, of `RankScores`.
+Ranks = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 #: The predictions of one model, and its mask or None.
 Rows = tuple[Distribution, ArrayLike | None]
 
@@ -151,19 +153,14 @@ def rank_score_kernels(
     """
     known = _ranks(None, rows)
     return [
-        DistanceKernel(EmbeddingDistance(_with_weights(known, weights)), lengthscale, 2.0)
+        DistanceKernel(EmbeddingDistance(RankScores(*known, weights)), lengthscale, 2.0)
         for weights, lengthscale in kinds
     ]
 
 
 def rank_score_distance(rows: Sequence[Rows], weights: tuple[float, float]) -> EmbeddingDistance:
     """|x - x'| of the coordinates x, with weights of location and spread."""
-    return EmbeddingDistance(_with_weights(_ranks(None, rows), weights))
-
-
-def _with_weights(known: tuple[jax.Array, ...], weights: tuple[float, float]) -> RankScores:
-    locations, log_spreads, correlation, share = known
-    return RankScores(locations, log_spreads, correlation, share, weights)
+    return EmbeddingDistance(RankScores(*_ranks(None, rows), weights))
 
 
 def location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
@@ -173,9 +170,7 @@ def location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.A
 
 
 @on_devices
-def _ranks(
-    axis: Axis, _: None, rows: Sequence[tuple[Distribution, jax.Array | None]]
-) -> tuple[jax.Array, ...]:
+def _ranks(axis: Axis, _: None, rows: Sequence[tuple[Distribution, jax.Array | None]]) -> Ranks:
     """What RankScores know of all rows."""
     columns, kept = [], []
     for predictions, where in rows:
@@ -192,7 +187,7 @@ def _ranks(
     return jax.vmap(_ranks_of_numbers, (2, None))(values, mask)
 
 
-def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:
+def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> Ranks:
     """The same from locations and log spreads ``[2, n]`` of rows of which some are kept."""
     n = jnp.sum(mask, dtype=jnp.int32)
     ordered = jnp.sort(jnp.where(mask[None], values, jnp.inf), axis=1)
@@ -223,7 +218,7 @@ def _even_quantiles(ordered: jax.Array, n: jax.Array) -> jax.Array:
 
 
 def _both_scores(
-    known: tuple[jax.Array, ...], location: jax.Array, log_spread: jax.Array
+    known: Ranks, location: jax.Array, log_spread: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Both coordinates of a prediction of numbers."""
     locations, log_spreads, correlation, share = known

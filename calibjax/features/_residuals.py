@@ -11,11 +11,12 @@ one, the observed targets.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.tree_util import Partial
 from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
@@ -33,7 +34,6 @@ from calibjax.expectations import all_labels
 from calibjax.features._random_features import sum_arrays, target_frequency
 from calibjax.kernels import (
     KernelLike,
-    UnitFeature,
     WhiteKernel,
     pairwise,
     stein_scores,
@@ -128,23 +128,10 @@ class CentredFeature:
     """A feature f of any family, whose expectation is 0.
 
     Args:
-        feature: f.
+        feature: f, of a prediction and a target or, as a `UnitFeature`, of U = F(y).
     """
 
-    feature: TargetFeature
-
-    def residuals(
-        self, predictions: Distribution, targets: jax.Array, others: jax.Array
-    ) -> jax.Array:
-        """``[n, D, M]`` for targets ``[n, D, …]``."""
-        return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
-
-
-@struct
-class PITFeature:
-    """The means of functions of U = F(y), whose expectations are 0."""
-
-    feature: UnitFeature
+    feature: Any
 
     def residuals(
         self,
@@ -152,7 +139,7 @@ class PITFeature:
         targets: jax.Array | UnitInterval | DrawnPIT,
         others: jax.Array,
     ) -> jax.Array:
-        """``[n, D, M]`` for targets ``[n, D]``, intervals, or the PIT of targets and draws."""
+        """``[n, D, M]`` for targets ``[n, D, …]``, intervals, or the PIT of targets and draws."""
         if isinstance(targets, UnitInterval):
             return self.feature.of_intervals(targets)
         if isinstance(targets, DrawnPIT):
@@ -195,7 +182,7 @@ class Indicators:
 
 
 #: How a test takes the residual of a target.
-Feature = DrawnFeature | CentredFeature | PITFeature | LabelFeature | Indicators
+Feature = DrawnFeature | CentredFeature | LabelFeature | Indicators
 
 # Up to this number of classes a product of matrices with indicators is faster than sums over the
 # rows of each class.
@@ -286,7 +273,7 @@ def residual_feature(
             _SteinFourierFeatures(_draw_fourier_features(key, residual.kernel, y, dtype))
         )
     if isinstance(residual, PITResidual):
-        return PITFeature(residual.feature)
+        return CentredFeature(residual.feature)
     if isinstance(residual, FeatureResidual):
         feature = residual.feature
         return LabelFeature(feature) if p.has_labels else DrawnFeature(feature)
@@ -296,17 +283,12 @@ def residual_feature(
         return DrawnFeature(_draw_fourier_features(key, residual.kernel, y, dtype))
     if isinstance(residual.kernel, WhiteKernel) and p.label_probabilities().size > 2:
         return Indicators()
-    return LabelFeature(_RowOf(_root(residual.kernel, p)))
+    return LabelFeature(Partial(_row_of, _root(residual.kernel, p)))
 
 
-@struct
-class _RowOf:
+def _row_of(table: jax.Array, p: Distribution, y: jax.Array) -> jax.Array:
     """The feature f(y) that is row y of a table."""
-
-    table: jax.Array
-
-    def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
-        return self.table[y]
+    return table[y]
 
 
 def _root(kernel: KernelLike, p: Distribution) -> jax.Array:

@@ -356,8 +356,7 @@ def _asymptotic_skce_test(
         feature_key, key = jax.random.split(key)
         operator = low_rank_h(feature_key, kernel, data, n_features, axis)
     else:
-        tiled = tiled_h(kernel, data, axis)
-        operator = tiled.dense() if method in _HOLDING_MATRIX else tiled
+        operator = tiled_h(kernel, data, axis)
     found = _METHODS[method](key, operator, n_kept, n_resamples)
     described += "" if found.draws is None else f" of {n_resamples}"
     described += f", {n_features} features" if method == "features" else ""

@@ -16,6 +16,7 @@ from calibjax._base.struct import PyTree, batch_of_one, is_array, struct, type_n
 from calibjax._data import Distribution, families_with, wasserstein_refused
 from calibjax._loops import (
     CoordinateSums,
+    Elementwise,
     distance,
     slope_of_distance,
     slope_of_square,
@@ -150,6 +151,9 @@ class NormDistance(Distance):
     where the dtype cannot hold their squares, see `squares_keep_digits`.
     """
 
+    #: The square of the difference of two coordinates, and its slope in the first one.
+    square_and_slope: ClassVar[tuple[Elementwise, Elementwise]] = square, slope_of_square
+
     @abstractmethod
     def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         """d(p, q)^2 of one pair."""
@@ -204,7 +208,8 @@ class NormDistance(Distance):
 
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
         """|x - y|^2 of one pair."""
-        squares = (jnp.sum(jnp.square(x - y)) for x, y in zip(xs, ys, strict=True))
+        square, _ = self.square_and_slope
+        squares = (jnp.sum(square(x, y)) for x, y in zip(xs, ys, strict=True))
         return functools.reduce(jnp.add, squares)
 
     def tile(
@@ -214,7 +219,7 @@ class NormDistance(Distance):
         if all(x.ndim == 1 for x in xs):
             return vmap_pairs(self.squared_norm)(xs, ys)
         vectors = (jnp.concatenate([x.reshape(len(x), -1) for x in batch], 1) for batch in (xs, ys))
-        return sums(square, slope_of_square, *vectors)
+        return sums(*self.square_and_slope, *vectors)
 
     def draw_frequency(
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
@@ -353,12 +358,26 @@ class Euclidean(NormDistance):
         return label_probabilities(self, p)
 
 
+class VectorDistance(NormDistance):
+    """The Euclidean distance of vectors that are made of predictions: `embedding` differs."""
+
+    @abstractmethod
+    def embedding(self, p: Distribution) -> jax.Array:
+        """The vector of one prediction."""
+
+    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
+        return self.squared_norm(self.coordinates(p), self.coordinates(q))
+
+    def coordinates(self, p: Distribution) -> Coordinates:
+        return (self.embedding(p),)
+
+
 # Up to this number, each number of an embedding is a coordinate of its own.
 _FEW = 4
 
 
 @struct
-class EmbeddingDistance(NormDistance):
+class EmbeddingDistance(VectorDistance):
     """|phi(p) - phi(q)|, the Euclidean distance of an embedding of the predictions.
 
     Args:
@@ -378,6 +397,10 @@ class EmbeddingDistance(NormDistance):
 
     inner_functions = {"phi": "an embedding"}
 
+    # Equal predictions may differ in the last bit of phi, which compiled loops round in more than
+    # one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
+    square_and_slope = square_beyond_rounding, slope_of_square_beyond_rounding
+
     def _value(self, p: Distribution) -> jax.Array:
         """phi(p) as an array of the dtype of p."""
         value = self.phi(p)
@@ -388,28 +411,10 @@ class EmbeddingDistance(NormDistance):
             )
         return jnp.asarray(value).astype(widest_dtype(*jax.tree.leaves(p)))
 
-    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
-        return self.squared_norm(self.coordinates(p), self.coordinates(q))
-
     def coordinates(self, p: Distribution) -> Coordinates:
         value = self._value(p)
         # Tiles of single numbers are made in one loop, which is faster than tiles of vectors.
         return tuple(value) if value.ndim == 1 and value.size <= _FEW else (value,)
-
-    def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
-        # Equal predictions may differ in the last bit of phi, which compiled loops round in more
-        # than one way: equal up to rounding is equal, or the norm would have a slope of 1 there.
-        squares = (jnp.sum(square_beyond_rounding(x, y)) for x, y in zip(xs, ys, strict=True))
-        return functools.reduce(jnp.add, squares)
-
-    def tile(
-        self, xs: Coordinates, ys: Coordinates, sums: CoordinateSums = sum_over_coordinates
-    ) -> jax.Array:
-        if all(x.ndim == 1 for x in xs):
-            return vmap_pairs(self.squared_norm)(xs, ys)
-        (x,), (y,) = xs, ys
-        x, y = x.reshape(x.shape[0], -1), y.reshape(y.shape[0], -1)
-        return sums(square_beyond_rounding, slope_of_square_beyond_rounding, x, y)
 
     def embedding(self, p: Distribution) -> jax.Array:
         """phi(p), a vector, of one prediction."""
@@ -494,22 +499,8 @@ _FINITE_POINTS = Constraint(
 )
 
 
-class ScoreDistance(NormDistance):
-    """The Euclidean distance of vectors that are made of scores: `embedding` is what differs."""
-
-    @abstractmethod
-    def embedding(self, p: Distribution) -> jax.Array:
-        """The vector of one prediction."""
-
-    def squared(self, p: Distribution, q: Distribution) -> jax.Array:
-        return self.squared_norm(self.coordinates(p), self.coordinates(q))
-
-    def coordinates(self, p: Distribution) -> Coordinates:
-        return (self.embedding(p),)
-
-
 @struct
-class FisherDistance(ScoreDistance):
+class FisherDistance(VectorDistance):
     """The root of the generalised Fisher divergence, D(p, q)^2 = E |s_p(X) - s_q(X)|^2.
 
     The mean is over M points of a base measure, X = x_j with probability 1 / M, and
@@ -581,7 +572,7 @@ class FisherDistance(ScoreDistance):
 
 
 @struct
-class KernelizedFisherDistance(ScoreDistance):
+class KernelizedFisherDistance(VectorDistance):
     """D(p, q)^2 = E l(X, X') <s_p(X) - s_q(X), s_p(X') - s_q(X')> with independent X and X'.
 
     It is the squared norm of E (s_p(X) - s_q(X)) l(X, .), which smooths the difference of the

@@ -39,7 +39,7 @@ of the set.  z and z^2 - 1 have the mean 0 as they are.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -155,114 +155,6 @@ _USUAL_WEIGHTS = {
 
 
 @struct
-class PITKernel(Kernel):
-    r"""k((p, y), (q, z)) = k_P(p, q) sum_k a_k phibar_k(y | p) phibar_k(z | q), for numbers.
-
-    U = F_p(Y) is uniform in [0, 1] if the forecast p is right.  phi_k are functions of mean 0 on
-    the unit line, and phibar_k(y | p) is phi_k at F_p(y), or its mean over the interval that the
-    forecast says about y (`pit_interval`): from F(y-) to F(y) for counts, between two levels for
-    quantiles, between two ranks for draws, between the values at both ends if the target is only
-    known to be `Between` two numbers.  The mean of phibar_k under *every* forecast is 0, so
-    that h = k: no expectation is needed.  The kernel replaces a TensorProduct, and
-
-    .. math::
-        \mathrm{SKCE} = E\, k_P(P, P') \sum_k a_k\,
-        E[\phi_k(U) \mid P]\, E[\phi_k(U') \mid P'].
-
-    Monotone changes of the targets, such as logs or other units, do not change it.  With the usual
-    weights a_k = 1 / (pi k)^2 and k_P = 1 it is the mean square :math:`\int (G(u) - u)^2 du` of the
-    difference between the cdf G of U and the diagonal (Cramér and von Mises), at most 1/3.
-
-    Samples (`Empirical` without weights) are taken for draws from the law that the model predicts:
-    k_P sees the set of the S samples and the target, and U is the rank of the target in it.  If
-    both come from one law, the mean of h is 0 however few samples there are.
-
-    A row costs one cdf and O(K), a pair O(K): estimates take O(n^2 K) time, and O(n) memory.
-
-    Args:
-        prediction_kernel: k_P, for example a DistanceKernel; that of `default_kernel` does not
-            depend on units either.
-        weights: a_k >= 0 of the K features, ``[K]``; None stands for 1 / (pi k)^2 with K = 16
-            cosines, and for 1, 1 with normal scores.
-        features: "cosines", phi_k = sqrt(2) cos(pi k u), where k = 1 sees a wrong location, 2 a
-            wrong spread, and larger k the shape; or "normal scores", Hermite's polynomials
-            He_k(z) / sqrt(k!) of the normal score z of u: z sees the location, and
-            (z^2 - 1) / sqrt(2) sees the spread best, but they grow with the tail: where the
-            probability of the target and all beyond it is at most 2^-100 = 8e-31, |z| is 11.5 and
-            has the derivative 0, and nowhere it is above 11.6: no row outweighs a batch.  Of
-            samples also "standard scores", He_k(z) / sqrt(k!) of z = (y - mean) / deviation of the
-            S samples and the target, less the mean over all of them: few samples show more in their
-            own units than by ranks, and not only monotone changes of the targets matter.
-
-    Raises:
-        TypeError: at its use, predictions of vectors or without a cdf.
-        ValueError: features is none of these, or weights are no such vector.
-
-    See also:
-        `pit_interval`, `pit`; `VectorPITKernel` for vectors; `TensorProduct` for labels without an
-        order.
-
-    Example:
-        >>> import jax.numpy as jnp, calibjax as cj
-        >>> kernel = cj.PITKernel(lambda p, q: 1.0)
-        >>> predictions = cj.Normal(jnp.zeros(3), jnp.ones(3))
-        >>> float(cj.skce(kernel, predictions, jnp.array([0.0, 0.0, 0.0]), unbiased=False))
-        0.0774
-
-    Reference: Anderson and Darling, Asymptotic theory of certain goodness of fit criteria based on
-    stochastic processes, Annals of Mathematical Statistics 1952; Dawid, Statistical theory: the
-    prequential approach, Journal of the Royal Statistical Society A 1984; Czado, Gneiting and Held,
-    Predictive model assessment for count data, Biometrics 2009.
-    """
-
-    prediction_kernel: KernelLike
-    weights: ArrayLike | None = None
-    features: str = static(default="cosines")
-
-    domain = "pairs"
-    parameter_constraints = {"weights": NONNEGATIVE}
-    inner_functions = {"prediction_kernel": "predictions"}
-
-    def _complete(self) -> None:
-        super()._complete()
-        check_choice("features", self.features, tuple(_USUAL_WEIGHTS))
-        if self.weights is not None and (np.ndim(self.weights) != 1 or np.size(self.weights) == 0):
-            raise ValueError(
-                "weights of PITKernel must be a vector of at least one number, got shape "
-                f"{list(np.shape(self.weights))}."
-            )
-
-    def __call__(self, x: Sample, y: Sample) -> jax.Array:
-        feature = self.unit_feature()
-        of_predictions = kernel_value(self.prediction_kernel, judged(x)[0], judged(y)[0])
-        return of_predictions * dot(feature(*x), feature(*y))
-
-    def upper_bound(self) -> float | jax.Array:
-        """K such that h = k is in [-2 K, 2 K]."""
-        if self.features != "cosines":
-            return super().upper_bound()
-        return upper_bound(self.prediction_kernel) * jnp.sum(self.unit_feature().valid_weights())
-
-    def unit_feature(self) -> "UnitFeature":
-        """The vector of sqrt(a_k) phibar_k; a weight that is known to be 0 leaves its k out."""
-        weights: Any = self.weights
-        if weights is None:
-            weights = np.array(_USUAL_WEIGHTS[self.features], np.float32)
-        orders = list(range(1, weights.size + 1))
-        if not is_traced(weights):
-            weights = on_host(weights)
-            orders = [k for k in orders if weights[k - 1] != 0] or [1]
-            weights = weights[np.array(orders) - 1]
-        kind = self._kinds[self.features == _STANDARD]
-        return kind(weights, self.features, tuple(orders))
-
-    @property
-    def _kinds(self) -> tuple[type["UnitFeature"], type["UnitFeature"]]:
-        """The classes of features of the unit line, and of standard scores."""
-        return UnitFeature, StandardFeature
-
-
-@struct
 class UnitFeature:
     """sqrt(a_k) phibar_k for some k, whose mean is 0 under every forecast.
 
@@ -349,6 +241,140 @@ def _scaled(weights: jax.Array, features: jax.Array) -> jax.Array:
     return features * jnp.expand_dims(scales, range(features.ndim - 1))
 
 
+@struct
+class VectorFeatures(UnitFeature):
+    """sqrt(a_k) phi_k of d coordinates and sqrt(a_2) times the products of two of them."""
+
+    def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
+        """The features of n rows as `PITKernel` judges them, ``[n, M]``."""
+        if predictions.target_shape == "n":
+            raise TypeError(
+                "VectorPITKernel is defined for predictions of vectors, got "
+                f"{type(predictions).__name__} predictions of one number; take a PITKernel."
+            )
+        box = predictions.unit_box(targets)
+        n, d = box.low.shape
+        features = self.of_intervals(box).reshape(n, -1)
+        if 2 not in self.orders or d == 1:
+            return features
+        products = self._products(box)
+        pool = predictions.unit_boxes_of_pool()
+        if pool is not None:
+            boxes, exist = pool
+            products = products - jnp.mean(self._products(boxes), axis=1, where=exist)
+        scale = jnp.sqrt(self.valid_weights()[self.orders.index(2)].astype(features.dtype))
+        return jnp.concatenate([features, scale * products], axis=1)
+
+    def _products(self, box: UnitInterval) -> jax.Array:
+        """phi_1 of each coordinate times phi_1 of each later one, behind the axes of the box."""
+        return _products(self.unscaled(box, (1,))[..., 0])
+
+
+@struct
+class PITKernel(Kernel):
+    r"""k((p, y), (q, z)) = k_P(p, q) sum_k a_k phibar_k(y | p) phibar_k(z | q), for numbers.
+
+    U = F_p(Y) is uniform in [0, 1] if the forecast p is right.  phi_k are functions of mean 0 on
+    the unit line, and phibar_k(y | p) is phi_k at F_p(y), or its mean over the interval that the
+    forecast says about y (`pit_interval`): from F(y-) to F(y) for counts, between two levels for
+    quantiles, between two ranks for draws, between the values at both ends if the target is only
+    known to be `Between` two numbers.  The mean of phibar_k under *every* forecast is 0, so
+    that h = k: no expectation is needed.  The kernel replaces a TensorProduct, and
+
+    .. math::
+        \mathrm{SKCE} = E\, k_P(P, P') \sum_k a_k\,
+        E[\phi_k(U) \mid P]\, E[\phi_k(U') \mid P'].
+
+    Monotone changes of the targets, such as logs or other units, do not change it.  With the usual
+    weights a_k = 1 / (pi k)^2 and k_P = 1 it is the mean square :math:`\int (G(u) - u)^2 du` of the
+    difference between the cdf G of U and the diagonal (Cramér and von Mises), at most 1/3.
+
+    Samples (`Empirical` without weights) are taken for draws from the law that the model predicts:
+    k_P sees the set of the S samples and the target, and U is the rank of the target in it.  If
+    both come from one law, the mean of h is 0 however few samples there are.
+
+    A row costs one cdf and O(K), a pair O(K): estimates take O(n^2 K) time, and O(n) memory.
+
+    Args:
+        prediction_kernel: k_P, for example a DistanceKernel; that of `default_kernel` does not
+            depend on units either.
+        weights: a_k >= 0 of the K features, ``[K]``; None stands for 1 / (pi k)^2 with K = 16
+            cosines, and for 1, 1 with normal scores.
+        features: "cosines", phi_k = sqrt(2) cos(pi k u), where k = 1 sees a wrong location, 2 a
+            wrong spread, and larger k the shape; or "normal scores", Hermite's polynomials
+            He_k(z) / sqrt(k!) of the normal score z of u: z sees the location, and
+            (z^2 - 1) / sqrt(2) sees the spread best, but they grow with the tail: where the
+            probability of the target and all beyond it is at most 2^-100 = 8e-31, |z| is 11.5 and
+            has the derivative 0, and nowhere it is above 11.6: no row outweighs a batch.  Of
+            samples also "standard scores", He_k(z) / sqrt(k!) of z = (y - mean) / deviation of the
+            S samples and the target, less the mean over all of them: few samples show more in their
+            own units than by ranks, and not only monotone changes of the targets matter.
+
+    Raises:
+        TypeError: at its use, predictions of vectors or without a cdf.
+        ValueError: features is none of these, or weights are no such vector.
+
+    See also:
+        `pit_interval`, `pit`; `VectorPITKernel` for vectors; `TensorProduct` for labels without an
+        order.
+
+    Example:
+        >>> import jax.numpy as jnp, calibjax as cj
+        >>> kernel = cj.PITKernel(lambda p, q: 1.0)
+        >>> predictions = cj.Normal(jnp.zeros(3), jnp.ones(3))
+        >>> float(cj.skce(kernel, predictions, jnp.array([0.0, 0.0, 0.0]), unbiased=False))
+        0.0774
+
+    Reference: Anderson and Darling, Asymptotic theory of certain goodness of fit criteria based on
+    stochastic processes, Annals of Mathematical Statistics 1952; Dawid, Statistical theory: the
+    prequential approach, Journal of the Royal Statistical Society A 1984; Czado, Gneiting and Held,
+    Predictive model assessment for count data, Biometrics 2009.
+    """
+
+    prediction_kernel: KernelLike
+    weights: ArrayLike | None = None
+    features: str = static(default="cosines")
+
+    domain = "pairs"
+    parameter_constraints = {"weights": NONNEGATIVE}
+    inner_functions = {"prediction_kernel": "predictions"}
+    #: The class of features of the unit line.
+    feature_of_line: ClassVar[type[UnitFeature]] = UnitFeature
+
+    def _complete(self) -> None:
+        super()._complete()
+        check_choice("features", self.features, tuple(_USUAL_WEIGHTS))
+        if self.weights is not None and (np.ndim(self.weights) != 1 or np.size(self.weights) == 0):
+            raise ValueError(
+                "weights of PITKernel must be a vector of at least one number, got shape "
+                f"{list(np.shape(self.weights))}."
+            )
+
+    def __call__(self, x: Sample, y: Sample) -> jax.Array:
+        feature = self.unit_feature()
+        of_predictions = kernel_value(self.prediction_kernel, judged(x)[0], judged(y)[0])
+        return of_predictions * dot(feature(*x), feature(*y))
+
+    def upper_bound(self) -> float | jax.Array:
+        """K such that h = k is in [-2 K, 2 K]."""
+        if self.features != "cosines":
+            return super().upper_bound()
+        return upper_bound(self.prediction_kernel) * jnp.sum(self.unit_feature().valid_weights())
+
+    def unit_feature(self) -> UnitFeature:
+        """The vector of sqrt(a_k) phibar_k; a weight that is known to be 0 leaves its k out."""
+        weights: Any = self.weights
+        if weights is None:
+            weights = np.array(_USUAL_WEIGHTS[self.features], np.float32)
+        orders = list(range(1, weights.size + 1))
+        if not is_traced(weights):
+            weights = on_host(weights)
+            orders = [k for k in orders if weights[k - 1] != 0] or [1]
+            weights = weights[np.array(orders) - 1]
+        kind = StandardFeature if self.features == _STANDARD else self.feature_of_line
+        return kind(weights, self.features, tuple(orders))
+
+
 def judged(sample: Sample) -> Sample:
     """What is judged of one sample: draws with the target among them, and others as they are."""
     predictions, targets = batch_of_one(sample)
@@ -433,39 +459,8 @@ class VectorPITKernel(PITKernel):
     forecasts of multivariate quantities, TEST 2008.
     """
 
+    feature_of_line = VectorFeatures
+
     def upper_bound(self) -> float | jax.Array:
         """Not known: it depends on the number of coordinates."""
         return Kernel.upper_bound(self)
-
-    @property
-    def _kinds(self) -> tuple[type[UnitFeature], type[UnitFeature]]:
-        return VectorFeatures, StandardFeature
-
-
-@struct
-class VectorFeatures(UnitFeature):
-    """sqrt(a_k) phi_k of d coordinates and sqrt(a_2) times the products of two of them."""
-
-    def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
-        """The features of n rows as `PITKernel` judges them, ``[n, M]``."""
-        if predictions.target_shape == "n":
-            raise TypeError(
-                "VectorPITKernel is defined for predictions of vectors, got "
-                f"{type(predictions).__name__} predictions of one number; take a PITKernel."
-            )
-        box = predictions.unit_box(targets)
-        n, d = box.low.shape
-        features = self.of_intervals(box).reshape(n, -1)
-        if 2 not in self.orders or d == 1:
-            return features
-        products = self._products(box)
-        pool = predictions.unit_boxes_of_pool()
-        if pool is not None:
-            boxes, exist = pool
-            products = products - jnp.mean(self._products(boxes), axis=1, where=exist)
-        scale = jnp.sqrt(self.valid_weights()[self.orders.index(2)].astype(features.dtype))
-        return jnp.concatenate([features, scale * products], axis=1)
-
-    def _products(self, box: UnitInterval) -> jax.Array:
-        """phi_1 of each coordinate times phi_1 of each later one, behind the axes of the box."""
-        return _products(self.unscaled(box, (1,))[..., 0])

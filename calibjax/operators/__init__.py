@@ -2,7 +2,6 @@
 
 from calibjax.operators._blocks import BlockH, block_h, whole_blocks
 from calibjax.operators._gram_matrix import (
-    DenseH,
     DiscrepancyMatrix,
     TiledH,
     in_tiles,

@@ -20,8 +20,7 @@ class DiscrepancyMatrix(ABC):
     """The symmetric matrix of h_ij over n samples, accessed only through sums of its entries.
 
     Tests use only these sums, so that each test runs on each operator: on tiles that are computed
-    and discarded (`TiledH`), on a product of two thin matrices (`LowRankH`), and on a matrix in
-    memory (`DenseH`).
+    and discarded (`TiledH`), and on a product of two thin matrices (`LowRankH`).
 
     Attributes:
         weights: how much each row counts, ``[n]``: 1 or 0 for tests, NaN if the data are invalid.
@@ -81,36 +80,6 @@ class DiscrepancyMatrix(ABC):
 
         It is that matrix itself, or a smaller one.
         """
-
-
-@struct
-class DenseH(DiscrepancyMatrix):
-    """H as a matrix ``[n, n]`` in memory; all rows are on one device."""
-
-    matrix: jax.Array
-    weights: jax.Array
-    axis: None = static(default=None)
-
-    @property
-    def diagonal(self) -> jax.Array:
-        return jnp.diagonal(self.matrix)
-
-    def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
-        off_diagonal = self._off_diagonal()
-        squares = dot(self.weights, dot(jnp.square(off_diagonal), self.weights))
-        return dot(off_diagonal, self.weights), squares
-
-    def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        off_diagonal = self._off_diagonal()
-        vectors = vectors.astype(off_diagonal.dtype)
-        forms = jnp.sum(dot(vectors, off_diagonal) * vectors, axis=1)
-        return forms, dot(off_diagonal, self.weights)
-
-    def core(self) -> jax.Array:
-        return self.weights[:, None] * self.matrix * self.weights[None, :]
-
-    def _off_diagonal(self) -> jax.Array:
-        return jnp.fill_diagonal(self.matrix, 0, inplace=False)
 
 
 #: Samples, or what `tile` takes of them, and their weights.
@@ -202,15 +171,12 @@ class TiledH(DiscrepancyMatrix):
         return all_sum(forms, self.axis), sums.reshape(-1)
 
     def core(self) -> jax.Array:
-        return self.dense().core()
-
-    def dense(self) -> DenseH:
-        """H as a matrix in memory, if all rows are on one device."""
+        """The matrix itself, in memory; all rows are on one device."""
         samples = prepared(self.kernel, self.samples, self.axis)
         matrix = h_tile(self.kernel, samples, samples)
         # A tile may round h_ii otherwise than `diagonal` does.
         matrix = jnp.fill_diagonal(matrix, self.diagonal, inplace=False)
-        return DenseH(matrix, self.weights)
+        return self.weights[:, None] * matrix * self.weights[None, :]
 
     def deviations(self, locations: Data) -> jax.Array:
         """The deviation of each sample at each location, ``[n, J]``."""

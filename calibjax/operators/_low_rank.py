@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,28 +50,26 @@ class LowRankH(DiscrepancyMatrix):
         return self._row_sums(total), jnp.sum(jnp.square(matrix)) - self.trace(power=2)
 
     def quadratic_forms(self, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def products(samples: Sample, weights: jax.Array, vectors: jax.Array) -> list[jax.Array]:
-            rows = self.psi(samples)
-            squares = jnp.sum(jnp.square(rows), axis=1)
-            vectors = vectors.astype(rows.dtype)
-            return [dot(vectors.T, rows), dot(jnp.square(vectors).T, squares), dot(weights, rows)]
+        def products(rows: tuple[Sample, jax.Array], weights: jax.Array) -> list[jax.Array]:
+            psi, vectors = self.psi(rows[0]), rows[1].astype(self.weights.dtype)
+            squares = jnp.sum(jnp.square(psi), axis=1)
+            return [dot(vectors.T, psi), dot(jnp.square(vectors).T, squares), dot(weights, psi)]
 
-        products_with_psi, diagonal_forms, total = self._sum_over_rows(products, vectors.T)
+        products_with_psi, diagonal_forms, total = self._summed(products, (self.samples, vectors.T))
         forms = jnp.sum(jnp.square(products_with_psi), axis=1) - diagonal_forms
         return forms, self._row_sums(total)
 
     def core(self) -> jax.Array:
         return self._moments_of_psi()[0]
 
-    def _moments_of_psi(self) -> tuple[jax.Array, jax.Array]:
+    def _moments_of_psi(self) -> list[jax.Array]:
         """Psi^T W^2 Psi and Psi^T w, where w are the weights and W = diag(w)."""
 
         def moments(samples: Sample, weights: jax.Array) -> list[jax.Array]:
             rows = self.psi(samples) * weights[:, None]
             return [dot(rows.T, rows), jnp.sum(rows, axis=0)]
 
-        matrix, total = self._sum_over_rows(moments)
-        return matrix, total
+        return self._summed(moments, self.samples)
 
     def _row_sums(self, total: jax.Array) -> jax.Array:
         """sum_{j != i} w_j h_ij for each row i of weight 1, ``[n]``, from `total` = Psi^T w."""
@@ -79,19 +78,13 @@ class LowRankH(DiscrepancyMatrix):
         )
 
     def _map_rows_of_psi(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        def value_of_chunk(samples: Sample) -> jax.Array:
-            return function(self.psi(samples))
+        n_features = self.features[0].n_features
+        return map_rows(lambda x: function(self.psi(x)), self.samples, self.weights, n_features)
 
-        return map_rows(value_of_chunk, self.samples, self.weights, self.features[0].n_features)
-
-    def _sum_over_rows(
-        self, function: Callable[..., list[jax.Array]], *columns: jax.Array
+    def _summed(
+        self, function: Callable[[Any, jax.Array], list[jax.Array]], rows: PyTree
     ) -> list[jax.Array]:
-        def value_of_chunk(rows: tuple[PyTree, ...], weights: jax.Array) -> list[jax.Array]:
-            return function(rows[0], weights, *rows[1:])
-
-        rows, n_features = (self.samples, *columns), self.features[0].n_features
-        return sum_rows(value_of_chunk, rows, self.weights, n_features, self.axis)
+        return sum_rows(function, rows, self.weights, self.features[0].n_features, self.axis)
 
 
 def low_rank_h(
