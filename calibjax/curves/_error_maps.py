@@ -9,12 +9,12 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data import NOT_PLAIN, Data, Distribution, as_data, clean, padded
+from calibjax._data import NOT_PLAIN, Data, Distribution, as_data, clean
 from calibjax._numbers import absolute, dot, x_where
+from calibjax.curves._residual_sums import Resamples, resamples_of
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
 from calibjax.resampling import (
     Bins,
-    check_resamples,
     critical_value,
     is_beyond,
     redrawn_label_counts,
@@ -149,24 +149,17 @@ def witness_map(
             f"{type(data.predictions).__name__}; residual_map takes counts and real numbers."
         )
     n_bins = UniformBinning(n_bins).n_bins
-    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    of_band = resamples_of(data, confidence_level, n_resamples)
     check_choice("strategy", strategy, STRATEGIES)
-    return _witness_map(
-        key, padded(data), level, binned=(strategy, n_bins), n_resamples=n_resamples
-    )
+    return _witness_map(key, *of_band, strategy=strategy, n_bins=n_bins)
 
 
 @on_all_rows
 def _witness_map(
-    key: jax.Array,
-    data: Data,
-    confidence_level: jax.Array,
-    *,
-    binned: tuple[str, int],
-    n_resamples: int,
+    key: jax.Array, data: Data, resamples: Resamples, *, strategy: str, n_bins: int
 ) -> WitnessMap:
-    data, (strategy, n_bins) = clean(data), binned
-    dtype = data.weights.dtype
+    data = clean(data)
+    level, dtype = resamples.level, data.weights.dtype
     probs, complements = _with_complements(data.predictions)
     m, first = probs.shape[1], 1 if data.predictions.is_binary else 0
     row_of_class = jnp.arange(m, dtype=jnp.int32) - first
@@ -190,9 +183,11 @@ def _witness_map(
 
     n_cells = sizes.size
     cells = x_where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
-    redrawn = redrawn_label_counts(key, data.predictions, data.weights, cells, n_cells, n_resamples)
+    redrawn = redrawn_label_counts(
+        key, data.predictions, data.weights, cells, n_cells, resamples.number
+    )
     every = jax.vmap(cell.distances)(jnp.concatenate([redrawn, events.reshape(1, -1)]))
-    distances, critical = every[-1], critical_value(jnp.max(every[:-1], axis=1), confidence_level)
+    distances, critical = every[-1], critical_value(jnp.max(every[:-1], axis=1), level)
 
     value = events.reshape(-1).astype(dtype) / jnp.maximum(cell.size, 1).astype(dtype) - cell.mean
     valid = x_where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0).astype(dtype)
@@ -212,7 +207,7 @@ def _witness_map(
         score=shaped(score),
         significant=shaped(is_beyond(score, critical)),
         critical=critical,
-        confidence_level=confidence_level.astype(dtype) * valid,
+        confidence_level=level.astype(dtype) * valid,
     )
 
 
@@ -374,16 +369,13 @@ def residual_map(
             f"{type(data.predictions).__name__}; witness_map takes classes."
         )
     n_bins = check_integer("n_bins", n_bins, 1)
-    level, n_resamples = check_resamples(confidence_level, n_resamples)
-    return _residual_map(key, padded(data), level, n_bins=n_bins, n_resamples=n_resamples)
+    return _residual_map(key, *resamples_of(data, confidence_level, n_resamples), n_bins=n_bins)
 
 
 @on_all_rows
-def _residual_map(
-    key: jax.Array, data: Data, confidence_level: jax.Array, *, n_bins: int, n_resamples: int
-) -> ResidualMap:
+def _residual_map(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int) -> ResidualMap:
     data = clean(data)
-    dtype = data.weights.dtype
+    level, dtype = resamples.level, data.weights.dtype
     predictions, targets = data.predictions.exchangeable_pool(data.targets)
     location, spread = predictions.location(), predictions.spread()
     kept = data.weights != 0
@@ -404,9 +396,9 @@ def _residual_map(
 
     rows = row_numbers(data.weights)
     together = _RESIDUALS // data.n
-    values = under_model(means, key, (predictions, targets), rows, n_resamples, together)
+    values = under_model(means, key, (predictions, targets), rows, resamples.number, together)
     score = _standardised(values.at[:, 1].set(jnp.cbrt(values[:, 1])), count)
-    critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), confidence_level)
+    critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), level)
 
     # One residual that is not known, or infinite, makes the sums of all cells NaN.
     unknown = jnp.any(jnp.isnan(data.weights)) | jnp.any(jnp.isnan(values))
@@ -426,7 +418,7 @@ def _residual_map(
         score=shaped(score),
         significant=shaped(is_beyond(score, critical)),
         critical=critical * valid,
-        confidence_level=confidence_level.astype(dtype) * valid,
+        confidence_level=level.astype(dtype) * valid,
     )
 
 

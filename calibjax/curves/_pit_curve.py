@@ -11,17 +11,10 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, widest_dtype
-from calibjax._data import Between, Data, Distribution, RowOptions, Targets, clean, padded
-from calibjax.curves._residual_sums import Parts, sums_in_parts, without_equal_weights
+from calibjax._data import Data, Distribution, RowOptions, Targets, clean
+from calibjax.curves._residual_sums import Parts, Resamples, resamples_of, sums_in_parts
 from calibjax.estimators import UniformBinning
-from calibjax.resampling import (
-    NullSampler,
-    check_resamples,
-    critical_value,
-    fractions,
-    law_of_cells,
-    redrawn_uniform_counts,
-)
+from calibjax.resampling import critical_value, fractions, law_of_cells, redrawn_uniform_counts
 from calibjax.scores import numbers_as_data, pit
 
 
@@ -201,31 +194,20 @@ def pit_curve(
     check_key(key)
     data = numbers_as_data(predictions, targets, intervals=True, **rows)
     n_bins = UniformBinning(n_bins).n_bins
-    level, n_resamples = check_resamples(confidence_level, n_resamples)
-    data = without_equal_weights(padded(data))
-    is_known = data.is_plain and not isinstance(data.targets, Between)
-    sampler = None if is_known else NullSampler.of(data)
-    return _pit_curve(key, data, level, n_bins=n_bins, n_resamples=n_resamples, sampler=sampler)
+    return _pit_curve(key, *resamples_of(data, confidence_level, n_resamples), n_bins=n_bins)
 
 
 @on_all_rows
-def _pit_curve(
-    key: jax.Array,
-    data: Data,
-    confidence_level: jax.Array,
-    *,
-    n_bins: int,
-    n_resamples: int,
-    sampler: NullSampler | None,
-) -> PITCurve:
-    """The curve; `sampler` is None for known targets of independent rows that weigh the same."""
+def _pit_curve(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int) -> PITCurve:
+    level = resamples.level
     in_bin = -(-_LEAST_CELLS // n_bins)
     n_cells = n_bins * in_bin
     points = jnp.arange(n_cells + 1, dtype=jnp.int32)
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if sampler is None:
+    if resamples.sampler is None:
         pit_key, band_key = jax.random.split(key)
-        cells = uniform_counts(band_key, pit(pit_key, data), data.where, n_cells, n_resamples)
+        u = pit(pit_key, data)
+        cells = uniform_counts(band_key, u, data.where, n_cells, resamples.number)
         n, valid = cells.n, cells.valid
         found = cells.each(
             lambda x: jnp.sum(x.reshape(*x.shape[:-1], n_bins, in_bin), axis=-1, dtype=jnp.int32)
@@ -233,14 +215,13 @@ def _pit_curve(
         count, share = found.observed, fractions(found.observed, n, dtype)
         bins = law_of_cells(n, jnp.full(n_bins, in_bin), n_cells, dtype)
         distances = jnp.ravel(jax.vmap(bins.distances)(found.redrawn))
-        critical = critical_value(distances, confidence_level)
-        of_all = bins.critical(found.redrawn, confidence_level)
-        alone, together = ([n_bins * x for x in bins.band(c)] for c in (critical, of_all))
+        critical = critical_value(distances, level), bins.critical(found.redrawn, level)
+        alone, together = ([n_bins * x for x in bins.band(c)] for c in critical)
         below = cells.each(cumulative)
         at_grid = law_of_cells(n, points, n_cells, dtype)
         grid = at_grid.mean
         difference = fractions(below.observed, n, dtype) - grid
-        low, high = at_grid.band(at_grid.critical(below.redrawn, confidence_level))
+        low, high = at_grid.band(at_grid.critical(below.redrawn, level))
         low, high = low - grid, high - grid
     else:
         grid, ends = UniformBinning(n_cells).edges(dtype), points[::in_bin]
@@ -248,17 +229,17 @@ def _pit_curve(
             jnp.concatenate([ends[:-1], jnp.zeros_like(points)]),
             jnp.concatenate([ends[1:], points]),
         )
-        sums = sums_in_parts(key, data, grid, parts, n_resamples, sampler)
+        sums = sums_in_parts(key, data, grid, parts, resamples)
         of_bins, of_grid, n = sums[:n_bins], sums[n_bins:], sums.total
         valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)
         share = 1 / n_bins + of_bins.observed / n
         count = of_bins.n_rows * share
         alone, together = (
             [jnp.maximum(1 - x, 0.0), 1 + x]
-            for x in (n_bins / n * of(confidence_level) for of in (of_bins.alone, of_bins.together))
+            for x in (n_bins / n * of(level) for of in (of_bins.alone, of_bins.together))
         )
         difference = of_grid.observed / n
-        high = of_grid.together(confidence_level) / n
+        high = of_grid.together(level) / n
         low = -high
     return PITCurve(
         edges=UniformBinning(n_bins).edges(dtype),
@@ -272,7 +253,7 @@ def _pit_curve(
         difference=difference * valid,
         difference_low=low * valid,
         difference_high=high * valid,
-        confidence_level=confidence_level.astype(dtype) * valid,
+        confidence_level=level.astype(dtype) * valid,
     )
 
 
@@ -376,43 +357,32 @@ def coverage_curve(
             f"{type(data.predictions).__name__}: labels have no central intervals."
         )
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
-    level, n_resamples = check_resamples(confidence_level, n_resamples)
-    data = without_equal_weights(padded(data))
-    sampler = None if data.is_plain else NullSampler.of(data)
-    return _coverage_curve(
-        key, data, level, n_levels=n_levels, n_resamples=n_resamples, sampler=sampler
-    )
+    of_band = resamples_of(data, confidence_level, n_resamples)
+    return _coverage_curve(key, *of_band, n_levels=n_levels)
 
 
 @on_all_rows
 def _coverage_curve(
-    key: jax.Array,
-    data: Data,
-    confidence_level: jax.Array,
-    *,
-    n_levels: int,
-    n_resamples: int,
-    sampler: NullSampler | None,
+    key: jax.Array, data: Data, resamples: Resamples, *, n_levels: int
 ) -> CoverageCurve:
-    """The curve; `sampler` is None for rows that are independent and weigh the same."""
     n_cells, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if sampler is None:
+    if resamples.sampler is None:
         pit_key, band_key = jax.random.split(key)
         distances = jnp.abs(2 * pit(pit_key, data) - 1)
-        found = uniform_counts(band_key, distances, data.where, n_cells, n_resamples)
+        found = uniform_counts(band_key, distances, data.where, n_cells, resamples.number)
         found, valid = found.each(lambda counts: cumulative(counts)[..., 1:-1]), found.valid
         bins = law_of_cells(found.n, j, n_cells, dtype)
         levels, coverage = bins.mean, fractions(found.observed, found.n, dtype)
-        low, high = bins.band(bins.critical(found.redrawn, confidence_level))
+        low, high = bins.band(bins.critical(found.redrawn, resamples.level))
     else:
         # The interval of the level j / c is as many half cells to both sides of 1/2.
         grid, parts = UniformBinning(2 * n_cells).edges(dtype), Parts(n_cells - j, n_cells + j)
-        sums = sums_in_parts(key, data, grid, parts, n_resamples, sampler)
+        sums = sums_in_parts(key, data, grid, parts, resamples)
         valid = jnp.where(jnp.any(jnp.isnan(sums.observed)), jnp.nan, 1.0).astype(dtype)
         levels = j.astype(dtype) / n_cells
         coverage = levels + sums.observed / sums.total
-        largest = sums.together(confidence_level) / sums.total
+        largest = sums.together(resamples.level) / sums.total
         low, high = jnp.maximum(levels - largest, 0.0), jnp.minimum(levels + largest, 1.0)
     return CoverageCurve(
         levels=levels,
@@ -420,7 +390,7 @@ def _coverage_curve(
         low=low * valid,
         high=high * valid,
         width=_median_widths(data, n_levels).astype(dtype) * valid,
-        confidence_level=confidence_level.astype(dtype) * valid,
+        confidence_level=resamples.level.astype(dtype) * valid,
     )
 
 

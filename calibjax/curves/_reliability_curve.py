@@ -21,13 +21,12 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_key
 from calibjax._base.sharding import on_all_rows, on_one_device
 from calibjax._base.struct import is_traced, struct
-from calibjax._data import DEPENDENCE, Data, Distribution, RowOptions, clean, padded
+from calibjax._data import DEPENDENCE, Data, Distribution, RowOptions, clean
 from calibjax._numbers import isotonic_frequencies
-from calibjax.curves._residual_sums import sums_in_bins, without_equal_weights
+from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
 from calibjax.resampling import (
     Bins,
-    NullSampler,
     check_resamples,
     critical_value,
     fractions,
@@ -157,26 +156,15 @@ def reliability_curve(
     data = binary_as_data(predictions, targets, **rows)
     n_bins = UniformBinning(n_bins).n_bins
     check_choice("strategy", strategy, STRATEGIES)
-    level, n_resamples = check_resamples(confidence_level, n_resamples)
-    data = without_equal_weights(padded(data))
-    sampler = None if data.is_plain else NullSampler.of(data)
-    return _reliability_curve(
-        key, data, level, binned=(strategy, n_bins), n_resamples=n_resamples, sampler=sampler
-    )
+    of_band = resamples_of(data, confidence_level, n_resamples)
+    return _reliability_curve(key, *of_band, strategy=strategy, n_bins=n_bins)
 
 
 @on_all_rows
 def _reliability_curve(
-    key: jax.Array,
-    data: Data,
-    confidence_level: jax.Array,
-    *,
-    binned: tuple[str, int],
-    n_resamples: int,
-    sampler: NullSampler | None,
+    key: jax.Array, data: Data, resamples: Resamples, *, strategy: str, n_bins: int
 ) -> ReliabilityCurve:
-    """The curve; `sampler` is None for rows that are independent and weigh the same."""
-    rows, (strategy, n_bins) = clean(data), binned
+    rows, level = clean(data), resamples.level
     probs, weights = rows.predictions.binary_probability(), rows.weights
     dtype = weights.dtype
     bins, edges = intervals_of(strategy, n_bins, probs, weights != 0)
@@ -185,17 +173,19 @@ def _reliability_curve(
         return jnp.zeros(n_bins, jnp.int32).at[bins].add(x.astype(jnp.int32), mode="drop")
 
     count = counts(jnp.ones(rows.n))
-    if sampler is None:
+    if resamples.sampler is None:
         moments = jnp.stack([probs, 1 - probs, probs * (1 - probs)], axis=1)
         mean, complement, variance = bin_means(moments, bins, count).T
         events = Bins(mean, complement, variance * count.astype(dtype), count)
         frequency = fractions(counts(rows.targets), count, dtype)
         # A row that draws the other label counts in no cell.
         cells = jnp.stack([jnp.full_like(bins, n_bins), bins], axis=1)
-        redrawn = redrawn_label_counts(key, rows.predictions, weights, cells, n_bins, n_resamples)
+        redrawn = redrawn_label_counts(
+            key, rows.predictions, weights, cells, n_bins, resamples.number
+        )
         distances = jax.vmap(events.distances)(redrawn)
-        alone = events.band(critical_value(distances.T, confidence_level))
-        together = events.band(events.critical(redrawn, confidence_level))
+        alone = events.band(critical_value(distances.T, level))
+        together = events.band(events.critical(redrawn, level))
     else:
 
         def residuals(predictions: Distribution, targets: jax.Array) -> jax.Array:
@@ -204,13 +194,13 @@ def _reliability_curve(
 
         rows = rows.replace(targets=rows.targets.astype(jnp.int32))
         variance = probs * (1 - probs)
-        sums = sums_in_bins(key, rows, bins, n_bins, n_resamples, sampler, residuals, variance)
+        sums = sums_in_bins(key, rows, bins, n_bins, resamples, residuals, variance)
         values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
         mean, frequency = bin_means(values, bins, sums.total, weights).T
         unit = 1 / jnp.where(sums.total > 0, sums.total, 1.0)
         alone, together = (
             (jnp.maximum(mean - unit * x, 0.0), jnp.minimum(mean + unit * x, 1.0))
-            for x in (sums.alone(confidence_level), sums.together(confidence_level))
+            for x in (sums.alone(level), sums.together(level))
         )
     valid = jnp.where(jnp.any(jnp.isnan(weights)), jnp.nan, 1.0)
     of_filled = jnp.where(count > 0, valid, jnp.nan).astype(dtype)
@@ -223,7 +213,7 @@ def _reliability_curve(
         pointwise_high=alone[1] * of_filled,
         simultaneous_low=together[0] * of_filled,
         simultaneous_high=together[1] * of_filled,
-        confidence_level=confidence_level.astype(dtype) * valid,
+        confidence_level=level.astype(dtype) * valid,
     )
 
 

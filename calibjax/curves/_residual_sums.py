@@ -42,8 +42,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.struct import PyTree, is_traced, on_host, struct
-from calibjax._data import Between, Data, Distribution, clean, unit_interval
+from calibjax._base.struct import PyTree, is_traced, on_host, static, struct
+from calibjax._data import Between, Data, Distribution, clean, padded, unit_interval
 from calibjax._numbers import dot
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import (
@@ -51,6 +51,7 @@ from calibjax.resampling import (
     NullSampler,
     SampledRows,
     SetSums,
+    check_resamples,
     critical_value,
     draw_pits,
     in_passes,
@@ -64,7 +65,31 @@ from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
 _ROUNDING = 256
 
 
-def without_equal_weights(data: Data) -> Data:
+@struct
+class Resamples:
+    """The data sets under H0 that a band comes from.
+
+    Args:
+        level: the probability of the band.
+        number: how many data sets there are, R.
+        sampler: how they are made; None for known targets of independent rows that weigh the same,
+            of which counts are drawn.
+    """
+
+    level: jax.Array
+    number: int = static()
+    sampler: NullSampler | None = static(None)
+
+
+def resamples_of(data: Data, confidence_level: float, n_resamples: int) -> tuple[Data, Resamples]:
+    """Checked data, padded and without weights that are all equal, and what their band needs."""
+    level, n_resamples = check_resamples(confidence_level, n_resamples)
+    data = _without_equal_weights(padded(data))
+    is_counted = data.is_plain and not isinstance(data.targets, Between)
+    return data, Resamples(level, n_resamples, None if is_counted else NullSampler.of(data))
+
+
+def _without_equal_weights(data: Data) -> Data:
     """The same rows without weights, if all weights that are known here are equal or 0."""
     if data.weights is None or is_traced((data.weights, data.where)):
         return data
@@ -118,8 +143,7 @@ def sums_in_bins(
     data: Data,
     bins: jax.Array,
     n_bins: int,
-    n_resamples: int,
-    sampler: NullSampler,
+    resamples: Resamples,
     residuals_of: Callable[[Distribution, jax.Array], jax.Array],
     variance: jax.Array,
 ) -> ResidualSums:
@@ -129,7 +153,7 @@ def sums_in_bins(
     variance under the model is ``[n]``.
     """
     draw_key, multiplier_key = jax.random.split(key)
-    weights = data.weights
+    weights, sampler = data.weights, resamples.sampler or NullSampler()
     sets = sampler.data_sets(draw_key, multiplier_key, data, row_numbers(weights))
 
     def in_bins(bins: jax.Array, x: jax.Array) -> jax.Array:
@@ -154,7 +178,7 @@ def sums_in_bins(
             found = found._replace(factors=jnp.sum(found.factors, axis=0, keepdims=True))
         return found.under_h0(missing, jnp.sum(weights))[..., 0].T, found.observed[:, 0, 0]
 
-    sums, observed = in_passes(of_groups, n_resamples)
+    sums, observed = in_passes(of_groups, resamples.number)
     distances = jnp.abs(sums) / jnp.where(deviation > 0, deviation, 1.0)[None]
     return ResidualSums(observed, deviation, distances, size, count)
 
@@ -171,12 +195,7 @@ class Parts(NamedTuple):
 
 
 def sums_in_parts(
-    key: jax.Array,
-    data: Data,
-    grid: jax.Array,
-    parts: Parts,
-    n_resamples: int,
-    sampler: NullSampler,
+    key: jax.Array, data: Data, grid: jax.Array, parts: Parts, resamples: Resamples
 ) -> ResidualSums:
     """The sums over all kept rows of the masses in parts of the unit interval, less their lengths.
 
@@ -185,10 +204,9 @@ def sums_in_parts(
         data: predictions and their targets, which may be `Between`.
         grid: even points of the unit interval, from 0 to 1, ``[g]``.
         parts: parts of the line.
-        n_resamples: the number of data sets under H0.
-        sampler: of the rows.
+        resamples: the data sets under H0.
     """
-    is_coarse = isinstance(data.targets, Between)
+    is_coarse, sampler = isinstance(data.targets, Between), resamples.sampler or NullSampler()
     pit_key, band_key = jax.random.split(key)
     draw_key, multiplier_key = jax.random.split(band_key)
     if is_coarse:
@@ -251,7 +269,7 @@ def sums_in_parts(
         found = sum_over_rows(of_rows, rows, weights, per_row).transformed(parts.of)
         return found.under_h0(missing[None], total), ()
 
-    sums, _ = in_passes(of_groups, n_resamples)
+    sums, _ = in_passes(of_groups, resamples.number)
     distances = jnp.abs(sums) / jnp.where(is_fixed, 1.0, deviation)[None]
     # Rounding leaves a little of what is 0.
     observed, distances = (jnp.where(is_fixed, 0.0 * x, x) for x in (observed, distances))

@@ -23,10 +23,10 @@ import jax.numpy as jnp
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, with_fields
-from calibjax._data import Data, Distribution, RowOptions, clean, padded
+from calibjax._data import Data, Distribution, RowOptions, clean
 from calibjax.curves._error_maps import quantile_bins
-from calibjax.curves._residual_sums import sums_in_bins, without_equal_weights
-from calibjax.resampling import NullSampler, check_resamples, pooled
+from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
+from calibjax.resampling import pooled
 from calibjax.scores import numbers_as_data
 
 
@@ -134,22 +134,13 @@ def spread_skill_curve(
             f"{type(data.predictions).__name__}; residual_map compares other predicted spreads."
         )
     n_bins = check_integer("n_bins", n_bins, 1)
-    level, n_resamples = check_resamples(confidence_level, n_resamples)
-    data = without_equal_weights(padded(data))
-    return _spread_skill_curve(
-        key, data, level, n_bins=n_bins, n_resamples=n_resamples, sampler=NullSampler.of(data)
-    )
+    of_band = resamples_of(data, confidence_level, n_resamples)
+    return _spread_skill_curve(key, *of_band, n_bins=n_bins)
 
 
 @on_all_rows
 def _spread_skill_curve(
-    key: jax.Array,
-    data: Data,
-    confidence_level: jax.Array,
-    *,
-    n_bins: int,
-    n_resamples: int,
-    sampler: NullSampler,
+    key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int
 ) -> SpreadSkillCurve:
     data = pooled(clean(data))
     pool, dtype = data.predictions, data.weights.dtype
@@ -177,8 +168,8 @@ def _spread_skill_curve(
     def residuals(_: Distribution, targets: jax.Array) -> jax.Array:
         return jnp.square(targets) - 1
 
-    sums = sums_in_bins(key, scores, bins, n_bins, n_resamples, sampler, residuals, variance)
-    largest = sums.together(confidence_level)
+    sums = sums_in_bins(key, scores, bins, n_bins, resamples, residuals, variance)
+    largest = sums.together(resamples.level)
     count = jnp.zeros(n_bins, jnp.int32).at[bins].add(1, mode="drop")
     total = jax.ops.segment_sum(weights, bins, n_bins)
     is_known = jnp.any(count > 0) & ~jnp.any(jnp.isnan(data.weights))
@@ -195,5 +186,5 @@ def _spread_skill_curve(
         error=in_units(error),
         error_low=in_units(spread - largest),
         error_high=in_units(spread + largest),
-        confidence_level=confidence_level.astype(dtype) * valid,
+        confidence_level=resamples.level.astype(dtype) * valid,
     )
