@@ -281,7 +281,7 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
     )
     monkeypatch.setattr(
         "calibjax.recalibration._cross_fit.fit_map",
-        lambda *_, **__: lambda p, *_: cj.Categorical(np.roll(p.probs, 1, axis=1)),
+        lambda *_, **__: lambda p, **_: cj.Categorical(np.roll(p.probs, 1, axis=1)),
     )
     said = run(rows, *PROBS, "--method", "svs", "--cluster", "site").stdout
     assert "better as they are" in said
@@ -295,7 +295,7 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
     assert abs(high - low - 2 * t.ppf(0.975, gaps.size - 1) * error) < 0.2 * (high - low)
     assert low < gaps.mean() < high and f"after - before: {gaps.mean():.3g} " in said
     monkeypatch.setattr(
-        "calibjax.recalibration._cross_fit.fit_map", lambda *_, **__: lambda p, *_: p
+        "calibjax.recalibration._cross_fit.fit_map", lambda *_, **__: lambda p, **_: p
     )
     said = run(rows, *PROBS, "--method", "svs").stdout
     assert "after - before: 0 (95 % interval 0 … 0), which may be chance" in said

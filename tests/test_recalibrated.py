@@ -16,7 +16,7 @@ import calibjax as cj
 from calibjax._data import as_data
 from calibjax.recalibration._cross_validation import least_squares_weights, parts_of
 from calibjax.recalibration._fit_recalibrator import OF_NUMBERS
-from calibjax.recalibration._pit_map import PITMap
+from calibjax.recalibration._pit_map import apply_pit_map
 from calibjax.recalibration._pit_map_fits import (
     LEVELS,
     PIT_MAP_FITS,
@@ -36,6 +36,7 @@ QUANTILES = cj.Quantiles((LOC[:, None] + 0.6 * SCORES).astype(np.float32), LEVEL
 SAMPLES = (LOC[:, None] + 0.6 * np.random.default_rng(2).normal(size=(N, 9))).astype(np.float32)
 EMPIRICAL = cj.Empirical(SAMPLES)
 FORMS = {"density": NORMAL, "quantiles": QUANTILES, "samples": EMPIRICAL}
+mapped = jax.jit(apply_pit_map, static_argnums=2)
 
 
 def shares():
@@ -75,8 +76,7 @@ def test_tails_of_a_flat_map_end():
     n_levels = len(LEVELS)
     flat = np.linspace(0.04, 0.96, n_levels)
     flat[:2] = 0.04, 0.0400001
-    line = PITMap(flat.astype(np.float32), LEVELS)
-    p = jax.jit(line)(NORMAL[:3])
+    p = mapped(NORMAL[:3], flat.astype(np.float32), LEVELS)
     y = LOC[:3]
     for score in (cj.crps(p, y), cj.log_score(p, y)):
         assert np.all(np.isfinite(score))
@@ -376,20 +376,20 @@ def test_least_squares_weights_are_those_that_scipy_finds():
 def test_parts_keep_together_what_depends_on_each_other():
     numbers = np.random.default_rng(6).integers(0, 30, N).astype(np.int32)
     kept = np.arange(N) % 7 > 0
-    assert parts_of(as_data(NORMAL, TARGETS, where=kept), kept, False, 10) is None
-    for depends, in_order in (
-        ({"clusters": numbers}, False),
-        ({"times": numbers / 4}, True),
-        ({"times": numbers / 4, "horizon": 1}, False),
+    assert parts_of(as_data(NORMAL, TARGETS, where=kept), kept, 10) is None
+    for depends in (
+        {"clusters": numbers},
+        {"times": numbers / 4},
+        {"times": numbers / 4, "horizon": 1},
     ):
         data = as_data(NORMAL, TARGETS, where=kept, **depends)
-        part = parts_of(data, kept, in_order, 10)
+        part = parts_of(data, kept, 10)
         assert part.shape == (kept.sum(),) and set(part) == set(range(10))
         for number in range(30):
             assert np.unique(part[numbers[kept] == number]).size == 1
-    # Times of one part follow each other.
-    first = np.array([part[numbers[kept] == number][0] for number in range(30)])
-    assert np.all(np.diff(first) >= 0)
+        # Times of one part follow each other.
+        first = np.array([part[numbers[kept] == number][0] for number in range(30)])
+        assert np.all(np.diff(first) >= 0) == ("times" in depends)
 
 
 # Conformal quantiles
@@ -659,7 +659,7 @@ OVERDISPERSED = np.random.default_rng(4).poisson(
 
 def test_a_map_of_counts_is_its_formula():
     g = np.linspace(0.05, 0.9, len(LEVELS)).astype(np.float32)
-    recalibrated = jax.jit(PITMap(g, LEVELS))(POISSON[:5])
+    recalibrated = mapped(POISSON[:5], g, LEVELS)
     probs, counts = np.asarray(recalibrated.probs, float), np.arange(64)
     np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
     z = ndtri(np.clip(stats.poisson(RATES[:5, None].astype(float)).cdf(counts), 1e-30, 1 - 1e-15))

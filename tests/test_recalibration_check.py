@@ -34,7 +34,7 @@ def check_of(predictions, targets):
 
 
 def best_of(m):
-    data = Data.unchecked(cj.Categorical(np.full((5, m), 1 / m)), np.zeros(5, int))
+    data = Data.unchecked(cj.Categorical(np.full((200, m), 1 / m)), np.zeros(200, int))
     return _recalibration_check.best_method(data)
 
 

@@ -25,19 +25,19 @@ def held_out(
     Units are rows, or clusters or times.  The interval is that of the difference of the mean
     scores, after minus before, of which smaller is better; None if a score is infinite.
     """
-    n, n_units, in_order = data.n, data.n_units(), data.horizon is not None
+    n, n_units = data.n, data.n_units()
     # A map may leave out one more of those that fit it.
     if n_units is not None and n_units < 3:
         return None
     count = min(_FOLDS, n_units or n)
     folds: Any = count
     by = "of clusters, by chance" if data.is_dependent else "by chance"
-    if in_order:
+    if data.horizon is not None:
         by = "of times one after another"
     elif not (data.is_dependent or data.predictions.has_labels):
         # Forecasts of one week are wrong together.
         folds, by = np.arange(n) * count // n, "of rows one after another"
-    held = judged_on_held_out(data, method, folds, in_order=in_order, lower=lower, **beside)
+    held = judged_on_held_out(data, method, folds, lower=lower, **beside)
 
     def judged(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
         test = calibration_test(jax.random.key(seed), data.replace(predictions=predictions))

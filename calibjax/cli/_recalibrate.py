@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -73,12 +73,11 @@ def recalibrate(
       calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
     from calibjax._base.files import replacing
-    from calibjax._data import Data
     from calibjax.cli._columns import Columns
     from calibjax.cli._held_out import held_out, in_words
     from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
     from calibjax.cli._write_table import with_columns_of
-    from calibjax.frames import row_options
+    from calibjax.frames import data_of
     from calibjax.recalibration import as_normal, fit_recalibrator
 
     _check_files(file, apply, out, save, load)
@@ -97,8 +96,7 @@ def recalibrate(
         fitted = Fitted(file, model.columns, model.target)
         method_of_fit = _method_of(model.columns, method, any(names))
         beside = columns_beside(model.table, *names, is_fit=True)
-        of_rows = row_options(model.table, None, cluster, time, horizon)
-        data = Data(model.predictions, model.targets, **of_rows)
+        data = data_of(model, clusters=cluster, times=time, horizon=horizon)
     else:
         recalibrator, fitted = read_map(load)
         names, said = names_beside(recalibrator), columns
@@ -119,11 +117,7 @@ def recalibrate(
     judged = None
     if load is None:
         with working(f"Fitting maps to {len(model.targets)} rows"):
-            # `Data` makes clusters of times without a horizon; folds of a fit are blocks of times.
-            options: Any = beside | {x: of_rows.get(x) for x in ("clusters", "times")}
-            recalibrator = fit_recalibrator(
-                model.predictions, model.targets, method_of_fit, lower=lower, **options
-            )
+            recalibrator = fit_recalibrator(data, None, method_of_fit, lower=lower, **beside)
             judged = held_out(data, method_of_fit, beside, lower, seed)
     written = []
     with ExitStack() as files:

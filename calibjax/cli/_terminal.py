@@ -1,7 +1,6 @@
 """What all commands do before and after their work, and errors that end them in one line."""
 
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -61,10 +60,5 @@ def echo(text: object, otherwise: str = "") -> None:
 
 def as_text(found: Any) -> str:
     """JSON, which has no infinity: it is a text."""
-    return json.dumps(_finite(found), ensure_ascii=False, allow_nan=False, indent=1)
-
-
-def _finite(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {name: _finite(x) for name, x in found.items()}
-    return "Infinity" if isinstance(found, float) and found == math.inf else found
+    found = json.loads(json.dumps(found), parse_constant=str)
+    return json.dumps(found, ensure_ascii=False, indent=1)

@@ -14,7 +14,7 @@ from calibjax.intervals import has_temperature
 from calibjax.recalibration import fit_recalibrator, fit_temperature, held_out, temper
 
 # Half of fewer rows is too few for a fit of several numbers, and for a test.
-LEAST_ROWS = 200
+_LEAST_ROWS = 200
 # With more numbers the fits take as long as the evaluation.
 _MOST_NUMBERS = 2**18
 # Fewer draws tell p = 0.005 from 0.5 as well.  Of so many rows they save more seconds than their
@@ -72,9 +72,12 @@ class RecalibrationCheck:
 def best_method(data: Data) -> str | None:
     """The method that predicts new rows best on average, among those that take no time.
 
-    None for families of numbers that are not the same after a map: they need another program.
+    None for few rows, for targets that are not known exactly, and for families of numbers that are
+    not the same after a map: they need another program.
     """
     p = data.predictions
+    if data.n < _LEAST_ROWS or p.n_labels == 1 or isinstance(data.targets, Between):
+        return None
     if p.n_labels is not None:
         if p.n_labels == 2:
             return _OF_TWO
@@ -92,7 +95,7 @@ def best_method(data: Data) -> str | None:
 def remedy(data: Data) -> str | None:
     """The call that recalibrates data for which `recalibration_check` takes too long, in words."""
     method = best_method(data)
-    if data.n < LEAST_ROWS or method is None or isinstance(data.targets, Between):
+    if method is None:
         return None
     return f"recalibrate it with fit_recalibrator(method={method!r}); cross_fit shows the gain"
 
@@ -100,13 +103,12 @@ def remedy(data: Data) -> str | None:
 def recalibration_check(
     key: jax.Array, data: Data, n_resamples: int, judge: Judge | None = None
 ) -> RecalibrationCheck | None:
-    """What the best method does to checked data; None of few or very many rows.
+    """What the best method does to checked data; None without one, and of very many rows.
 
     The test has the key, the shapes and so the program of the evaluation, but of many rows.
     """
     method = best_method(data)
-    is_small = _size(data) <= _MOST_NUMBERS
-    if data.n < LEAST_ROWS or method is None or data.predictions.n_labels == 1 or not is_small:
+    if method is None or _size(data) > _MOST_NUMBERS:
         return None
     return _check(key, data, method, n_resamples, judge)
 
@@ -118,7 +120,7 @@ def recalibration_checks(
 
     What `recalibration_check` found of the best method is not computed again.
     """
-    if data.n < LEAST_ROWS or data.predictions.n_labels == 1:
+    if data.n < _LEAST_ROWS or data.predictions.n_labels == 1:
         return []
     methods, found = ["temperature"] * has_temperature(data.predictions), []
     for method in filter(None, [*methods, best_method(data)]):

@@ -19,16 +19,12 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def data_of(
-    model: Model,
-    *,
-    censored: str | None = None,
-    weights: str | None = None,
-    clusters: str | None = None,
-    times: str | None = None,
-    horizon: Any = None,
-    groups: Sequence[str] = (),
+    model: Model, *, censored: str | None = None, groups: Sequence[str] = (), **rows: Any
 ) -> Data:
-    """The data set of predictions and targets of a table, and of other columns of it."""
+    """The data set of predictions and targets of a table, and of other columns of it.
+
+    Beside censored targets and groups they are those of `row_options`.
+    """
     table, targets = model.table, model.targets
     if censored is not None:
         if not isinstance(model.predictions, Normal):
@@ -36,8 +32,7 @@ def data_of(
                 f"{table.option('censored')} can be used only together with {table.option('mean')}."
             )
         targets = Between(targets, np.where(table.truths(censored), np.inf, targets))
-    rows = row_options(table, weights, clusters, times, horizon)
-    return Data(model.predictions, targets, **rows).replace(
+    return Data(model.predictions, targets, **row_options(table, **rows)).replace(
         groups=groups_of(table, groups) or None, classes=model.classes, row_names=model.row_names
     )
 
@@ -71,12 +66,9 @@ def row_options(
     return found
 
 
-def row_options_of_arrays(
-    weights: Any = None, clusters: Any = None, times: Any = None, horizon: Any = None
-) -> RowOptions:
+def row_options_of_arrays(horizon: Any = None, **arrays: Any) -> RowOptions:
     """`row_options` of arrays ``[n]`` as people have them."""
-    given = {"weights": weights, "clusters": clusters, "times": times}
-    given = {name: x for name, x in given.items() if x is not None}
+    given = {name: x for name, x in arrays.items() if x is not None}
     if not given:
         return RowOptions(horizon=horizon)
     return row_options(table_of_arrays(**given), **{name: name for name in given}, horizon=horizon)

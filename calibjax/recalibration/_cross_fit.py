@@ -79,36 +79,32 @@ def cross_fit(
     the Royal Statistical Society B 1974.
     """
     data = data_outside_jit("cross_fit", predictions, targets, rows, folds, covariates)
-    in_order = rows.get("times") is not None
     if np.ndim(folds) > 0 and data.is_dependent:
-        name = "times" if in_order or data.clusters is None else "clusters"
+        name = "clusters" if data.horizon is None else "times"
         raise ValueError(f"{name} must be None with the fold of each row, got an array.")
-    return _cross_fit(data, method, folds, in_order, groups, covariates, lower)
+    return _cross_fit(data, method, folds, lower, groups=groups, covariates=covariates)
 
 
 def _cross_fit(
     data: Data,
     method: str | Callable[[Data], Any],
     folds: int | ArrayLike,
-    in_order: bool = False,
-    groups: NamedColumns | None = None,
-    covariates: CovariatesLike | None = None,
     lower: float | None = None,
+    **beside: Any,
 ) -> Any:
-    """`cross_fit` of checked data, whose clusters may be times.
+    """`cross_fit` of checked data, and groups and covariates beside them.
 
     A function in place of a method makes new predictions of all rows by a map that is fitted to the
     rows which it gets.
     """
     kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
-    fold, found = numbers_of_folds(folds, data, in_order), []
+    fold, found = numbers_of_folds(folds, data), []
     for k in range(fold.max() + 1):
         others = data.replace(where=kept & (fold != k))
         if callable(method):
             found.append(method(others))
         else:
-            recalibrator = fit_map(others, method, in_order, groups, covariates, lower)
-            found.append(recalibrator(data.predictions, groups, covariates))
+            found.append(fit_map(others, method, lower, **beside)(data.predictions, **beside))
 
     def chosen(*parts: Any) -> Any:
         stacked = np.stack([np.asarray(x) for x in parts])
@@ -299,8 +295,7 @@ def decompose_score(
         method = of_labels if has_labels else "pit_beta"
     fold = numbers_of_folds(folds, data)
     _, of_model, of_recalibrated = held_out(data, method, fold, score=score)
-    counts = None if data.weights is None else np.asarray(data.weights, np.float64)
-    every = np.ones(data.n) if counts is None else counts
+    every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, np.float64)
     of_frequencies = _scores_of_frequencies(score, data, fold, every)
     sampling = Sampling.of_data(data)
 

@@ -8,7 +8,7 @@ from calibjax._base.check import check_array, check_integer, check_shapes
 from calibjax._data import Data
 
 
-def parts_of(data: Data, kept: np.ndarray, in_order: bool, count: int) -> np.ndarray | None:
+def parts_of(data: Data, kept: np.ndarray, count: int) -> np.ndarray | None:
     """The number of the part of each kept row, from 0; None if no row depends on another one.
 
     Clusters go to parts by chance, and times in their order, since what is near in time may be
@@ -17,7 +17,6 @@ def parts_of(data: Data, kept: np.ndarray, in_order: bool, count: int) -> np.nda
     Args:
         data: checked rows.
         kept: which rows count, ``[n]``.
-        in_order: whether clusters are times without a horizon.
         count: how many parts there are, unless there are fewer clusters or times.
     """
     units = _units_of(data, kept)
@@ -26,10 +25,10 @@ def parts_of(data: Data, kept: np.ndarray, in_order: bool, count: int) -> np.nda
     n_units = int(units.max()) + 1
     if n_units < 2:
         raise ValueError("clusters or times must have at least 2 different values, got 1.")
-    return _parts(units, in_order or data.times is not None, min(count, n_units))
+    return _parts(units, data, min(count, n_units))
 
 
-def numbers_of_folds(folds: Any, data: Data, in_order: bool = False) -> np.ndarray:
+def numbers_of_folds(folds: Any, data: Data) -> np.ndarray:
     """The number of the fold of each row, from 0, ``[n]``: given, or as `parts_of` makes them."""
     if np.ndim(folds) > 0:
         check_array("folds", folds, "integer")
@@ -42,7 +41,7 @@ def numbers_of_folds(folds: Any, data: Data, in_order: bool = False) -> np.ndarr
     units = np.arange(data.n) if units is None else units
     n_units = int(units.max()) + 1
     count = check_integer("folds", folds, 2, n_units, "the number of rows, clusters or times, ")
-    return _parts(units, in_order or data.times is not None, count)
+    return _parts(units, data, count)
 
 
 def _units_of(data: Data, kept: np.ndarray) -> np.ndarray | None:
@@ -51,9 +50,9 @@ def _units_of(data: Data, kept: np.ndarray) -> np.ndarray | None:
     return None if given is None else np.unique(np.asarray(given)[kept], return_inverse=True)[1]
 
 
-def _parts(units: np.ndarray, in_order: bool, count: int) -> np.ndarray:
+def _parts(units: np.ndarray, data: Data, count: int) -> np.ndarray:
     n_units = int(units.max()) + 1
-    if in_order:
+    if data.horizon is not None:  # Clusters may be times without one, which is 0 then.
         return units * count // n_units
     return (np.random.default_rng(0).permutation(n_units) % count)[units]
 

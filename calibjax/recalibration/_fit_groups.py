@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import static, struct
-from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
+from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_columns
 from calibjax.recalibration._label_curves import from_logits, happened, log_odds
 from calibjax.recalibration._penalised_regression import Regression, Slopes, logistic_regression
 from calibjax.recalibration._probability_maps import LabelRows, Numbers
@@ -46,10 +46,9 @@ class Coding(NamedTuple):
     @classmethod
     def of(cls, groups: NamedColumns, kept: np.ndarray) -> Self:
         """The segments of the kept rows ``[n]``."""
-        given = named_columns("groups", groups)
-        if not given:
+        typed = typed_columns("groups", groups, kept.size, kept)
+        if not typed:
             raise ValueError("groups must hold at least one column, got none.")
-        typed = {name: _typed(name, x, kept.size, kept) for name, x in given.items()}
         columns = tuple(_most_frequent(name, x, kept) for name, x in typed.items())
         codes = [column.codes(typed[column.name])[kept] for column in columns]
         found = []
@@ -86,7 +85,8 @@ class Coding(NamedTuple):
                 f"groups must have the columns of the fit, {', '.join(self.names)}, got none "
                 f"called {lacking[0]}."
             )
-        codes = [x.codes(_typed(x.name, given[x.name], n)) for x in self.columns]
+        typed = typed_columns("groups", {name: given[name] for name in self.names}, n)
+        codes = [x.codes(typed[x.name]) for x in self.columns]
         none, parts, first = self.n_segments, [], 0
         for column, code in zip(self.columns, codes, strict=True):
             parts.append(np.where(code >= 0, first + code, none))
@@ -105,10 +105,6 @@ class Coding(NamedTuple):
         found = np.zeros((len(segments), self.n_segments + 1))
         np.put_along_axis(found, segments, 1.0, axis=1)
         return found[:, :-1]
-
-
-def _typed(name: str, given: object, n: int, kept: np.ndarray | bool = True) -> TypedColumn:
-    return typed_column(f"column {name} of groups", given, n, kept)
 
 
 def _most_frequent(name: str, column: TypedColumn, kept: np.ndarray) -> ColumnCode:
@@ -153,7 +149,8 @@ class GroupCurve:
         """New probabilities of rows in segments ``[n, J]``; the number S stands for none."""
         raised = jnp.maximum(probs, jnp.finfo(probs.dtype).tiny)
         logits = log_odds(jnp, raised)
-        x = scaled_logits(logits, self.centres, self.spreads)
+        x = (logits - jnp.asarray(self.centres)[None]) / jnp.asarray(self.spreads)[None]
+        x = jnp.clip(x, -FARTHEST, FARTHEST)
         a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
         # Options that a row does not have stay away.
         return jnp.where(probs > 0, from_logits(jnp, logits + a + b * x), 0.0)
@@ -165,12 +162,6 @@ class GroupCurve:
         a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
         # A map rises, whatever the segments of a row add up to.
         return jax.nn.sigmoid(a + jnp.maximum(1 + b, LEAST_SLOPE) * logits)
-
-
-def scaled_logits(logits: jax.Array, centres: Numbers, spreads: Numbers) -> jax.Array:
-    """Logits ``[n, c]`` in units of their spread."""
-    x = (logits - jnp.asarray(centres)[None]) / jnp.asarray(spreads)[None]
-    return jnp.clip(x, -FARTHEST, FARTHEST)
 
 
 def _sums_of(table: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.check import check_choice
+from calibjax._base.compile import filled_up
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced, on_host
 from calibjax._data import (
@@ -92,10 +93,8 @@ _OF_MANY = ("temperature", "svs", "sms", "beta", "spline", "isotonic")
 _MOST_CURVES, _MOST_PAIRS = 30, 200
 
 
-def fit_labels(
-    data: Data, method: str, groups: NamedColumns | None, in_order: bool
-) -> Recalibrator:
-    """`fit_recalibrator` of checked data; times go to parts in their order."""
+def fit_labels(data: Data, method: str, groups: NamedColumns | None) -> Recalibrator:
+    """`fit_recalibrator` of checked data."""
     n_classes = check_labels(data.predictions)
     check_choice("method for labels", method, OF_LABELS)
     if n_classes < 2:
@@ -112,7 +111,7 @@ def fit_labels(
     part: np.ndarray | None = None
     losses: dict[str, float] = {}
     if method == "auto" or groups is not None:
-        part = parts_of(data, kept, in_order, _N_FOLDS)
+        part = parts_of(data, kept, _N_FOLDS)
     if method == "auto":
         method, fitted, losses = fit_auto(rows, part)
     else:
@@ -232,9 +231,8 @@ def fit_numbers(
     groups: NamedColumns | None,
     covariates: CovariatesLike | None,
     lower: float | None,
-    in_order: bool,
 ) -> Recalibrator:
-    """`fit_recalibrator` of checked data; times go to parts in their order."""
+    """`fit_recalibrator` of checked data."""
     predictions, targets = data.predictions, data.targets
     check_choice("method for numbers", method, OF_NUMBERS)
     is_conditional = method in ("auto", "conditional")
@@ -250,7 +248,7 @@ def fit_numbers(
     of_members = isinstance(predictions, Empirical) and (is_conditional or method == "shift_scale")
     part = None
     if is_conditional or of_members or groups is not None:
-        part = parts_of(data, kept, in_order, _N_PARTS)
+        part = parts_of(data, kept, _N_PARTS)
     of_groups: FittedGroups | None = None
     losses: dict[str, float] = {}
     score = "log score, less that of the forecast as it is,"
@@ -290,7 +288,8 @@ def fit_numbers(
         method, fitted, losses = found
         if groups is not None:
             line = fitted.steps[-1]
-            g = _values(line, whole.predictions, _filled(columns, whole.n))
+            filled = None if columns is None else filled_up(columns)[: whole.n]
+            g = _values(line, whole.predictions, filled)
             g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
             g = np.maximum(g, np.finfo(np.float32).tiny)
             of_groups = fit_pit_map_groups(groups, kept, g, rows.below, rows.weights, part)
@@ -375,13 +374,6 @@ def _pit_map_rows(
 def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
     """What is known of the rows that count, which others follow that padding added."""
     return np.asarray(rows, float)[: kept.size][kept]
-
-
-def _filled(columns: np.ndarray | None, n: int) -> np.ndarray | None:
-    """Columns of the rows that padding adds, too."""
-    if columns is None:
-        return None
-    return np.concatenate([columns, np.zeros((n - len(columns), columns.shape[1]))])
 
 
 @jax.jit
@@ -553,7 +545,7 @@ def fit_recalibrator(
             may go below 0 where no forecast and no target does.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  In penalties n rows
             of unequal weights count as (sum w)^2 / sum w^2.  Clusters are held out together, and
-            times in blocks of consecutive ones (those of a `Data` if they have a horizon).
+            times in blocks of consecutive ones.
 
     Returns:
         Recalibrator, a function of predictions; print it.
@@ -592,7 +584,7 @@ def fit_recalibrator(
     masses, ICML 2018 (groups).
     """
     data = data_outside_jit("fit_recalibrator", predictions, targets, rows, covariates)
-    return fit_map(data, method, rows.get("times") is not None, groups, covariates, lower)
+    return fit_map(data, method, lower, groups, covariates)
 
 
 def data_outside_jit(
@@ -609,25 +601,25 @@ def data_outside_jit(
     of_numbers = isinstance(given, Distribution) and not given.has_labels
     if of_numbers:
         check_numbers(given)
-    return on_one_device(as_data(predictions, targets, at_least=1, intervals=of_numbers, **rows))
+    data = as_data(predictions, targets, at_least=1, intervals=of_numbers, **rows)
+    return on_one_device(data).replace(horizon=data.horizon)
 
 
 def fit_map(
     data: Data,
     method: str,
-    in_order: bool,
+    lower: float | None,
     groups: NamedColumns | None = None,
     covariates: CovariatesLike | None = None,
-    lower: float | None = None,
 ) -> Recalibrator:
-    """`fit_recalibrator` of checked data, whose clusters may be times, in their order."""
+    """`fit_recalibrator` of checked data."""
     check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
     if not data.predictions.has_labels:
-        return fit_numbers(data, method, groups, covariates, lower, in_order)
+        return fit_numbers(data, method, groups, covariates, lower)
     if lower is not None:
         raise ValueError("lower must be None for predictions of labels.")
     if covariates is not None:
         raise ValueError(
             "covariates must be None for predictions of labels, whose maps know groups."
         )
-    return fit_labels(data, method, groups, in_order)
+    return fit_labels(data, method, groups)

@@ -22,11 +22,10 @@ from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT, isotonic_frequencies
 from calibjax.recalibration._logit_cells import Cells, cells_of
 from calibjax.recalibration._penalised_regression import (
-    STRENGTHS,
-    Regression,
     logistic_regression,
     natural_spline,
     smooth_basis,
+    spline_fits,
 )
 from calibjax.recalibration._probability_maps import (
     Fitted,
@@ -176,19 +175,8 @@ def _spline(cells: Cells) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     knots = np.maximum.accumulate(knots - gap * np.arange(8)) + gap * np.arange(8)
     basis, curvature_of = smooth_basis(knots)
     features = natural_spline(np, (x - centre) / spread, knots, basis, curvature_of)
-    # The first two functions are straight lines, which have no penalty.
-    best: Regression | None = None
-    start, least = None, np.inf
-    for strength in STRENGTHS:
-        penalty = np.where(np.arange(8) < 2, 0.0, strength)
-        fit = logistic_regression(
-            features, cells.events, cells.weights, penalty, start, counts=counts
-        )
-        start = fit.numbers
-        loss = float(cells.weights @ fit.left_out)
-        if loss < least:
-            best, least = fit, loss
-    assert best is not None  # the losses are finite
+    fits = (fit for _, fit in spline_fits(features, cells.events, cells.weights, counts))
+    best = min(fits, key=lambda fit: float(cells.weights @ fit.left_out))
     values, curvatures = basis @ best.numbers, curvature_of @ best.numbers
     return knots * spread + centre, values, curvatures / spread**2, best.converged
 

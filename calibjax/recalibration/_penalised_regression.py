@@ -3,6 +3,7 @@
 All is in NumPy and float64, but for a spline where a map is used.
 """
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
@@ -10,8 +11,8 @@ import numpy as np
 
 from calibjax._numbers import ArrayT
 
-#: Strengths of the penalty of a spline, from nearly a straight line to hardly any.
-STRENGTHS = 10.0 ** np.arange(1, -7, -1)
+# Strengths of the penalty of a spline, from nearly a straight line to hardly any.
+_STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 _MOST_STEPS = 60
 # The search has converged if a step would lower the function by less.
 _DECREMENT = 1e-12
@@ -147,6 +148,22 @@ def _moves_alone(
     determinant = np.maximum(d00 * d11 - d01 * d10, 1e-3)
     g0, g1 = (d11 * g[0] - d01 * g[1]) / determinant, (d00 * g[1] - d10 * g[0]) / determinant
     return m00 * g0 + m01 * g1, m01 * g0 + m11 * g1
+
+
+def spline_fits(
+    features: np.ndarray,
+    happened: np.ndarray,
+    weights: np.ndarray,
+    counts: np.ndarray | float = 1.0,
+) -> Iterator[tuple[float, Regression]]:
+    """Strengths of a penalty on the curvature of splines of `smooth_basis`, and fits with each."""
+    start = None
+    for strength in _STRENGTHS.tolist():
+        # The first two functions are straight lines, which have no penalty.
+        penalty = np.where(np.arange(features.shape[1]) < 2, 0.0, strength)
+        fit = logistic_regression(features, happened, weights, penalty, start, counts=counts)
+        start = fit.numbers
+        yield strength, fit
 
 
 def natural_spline(

@@ -48,7 +48,6 @@ from calibjax.recalibration._pit_map_fits import (
     FittedPITMap,
     PITMapRows,
     cells,
-    fit_nothing,
     increasing,
     line_through,
 )
@@ -67,9 +66,6 @@ class PITMap:
 
     probabilities: Numbers
     levels: Sequence[float] = static()
-
-    def __call__(self, predictions: Distribution, covariates: jax.Array | None = None) -> Any:
-        return apply_pit_map(predictions, self.values(predictions, covariates), self.levels)
 
     def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
         """G at the levels ``[K]``, whatever the predictions are."""
@@ -421,9 +417,6 @@ class ConditionalPITMap:
     grid: Numbers
     levels: Sequence[float] = static()
 
-    def __call__(self, predictions: Distribution, covariates: jax.Array | None = None) -> Any:
-        return apply_pit_map(predictions, self.values(predictions, covariates), self.levels)
-
     def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
         """G of each forecast at the levels, ``[n, K]``."""
         dtype = widest_dtype(*jax.tree.leaves(predictions))
@@ -538,9 +531,10 @@ def fit_pit_map(
 
 def fit_of(name: str, rows: PITMapRows) -> FittedPITMap:
     """One map for all forecasts."""
-    n = rows.weights.sum()
-    shares = rows.weights @ rows.below / n
-    return (PIT_MAP_FITS | {"nothing": fit_nothing})[name](rows.levels, shares, float(n))
+    if name == "nothing":
+        return FittedPITMap(rows.levels, True, "")
+    n = float(rows.weights.sum())
+    return PIT_MAP_FITS[name](rows.levels, rows.weights @ rows.below / n, n)
 
 
 def _for_all(name: str, line: FittedPITMap, rows: PITMapRows) -> Fitted:

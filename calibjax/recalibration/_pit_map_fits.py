@@ -32,10 +32,9 @@ import numpy as np
 
 from calibjax._numbers import ArrayT
 from calibjax.recalibration._penalised_regression import (
-    STRENGTHS,
-    logistic_regression,
     natural_spline,
     smooth_basis,
+    spline_fits,
 )
 
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
@@ -51,11 +50,6 @@ class FittedPITMap(NamedTuple):
     probabilities: np.ndarray
     converged: bool
     words: str
-
-
-def fit_nothing(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITMap:
-    """G(u) = u."""
-    return FittedPITMap(levels, True, "")
 
 
 def fit_shift_scale(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITMap:
@@ -117,12 +111,10 @@ def fit_pit_spline(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPI
     features = natural_spline(np, x, knots, basis, curvature_of)
     ordered = np.minimum.outer(np.arange(len(x)), np.arange(len(x)))
     best: FittedPITMap | None = None
-    start, least = None, np.inf
-    for strength in STRENGTHS:
+    least = np.inf
+    for strength, fit in spline_fits(features, shares, np.ones(len(x))):
         penalty = np.where(np.arange(len(knots)) < 2, 0.0, strength)
-        fit = logistic_regression(features, shares, np.ones(len(x)), penalty, start)
-        start = fit.numbers
-        logits = features @ start
+        logits = features @ fit.numbers
         p = 1 / (1 + np.exp(-logits))
         loss = np.mean(np.logaddexp(0.0, logits) - shares * logits)
         gap = p - shares
@@ -178,7 +170,7 @@ class PITMapRows(NamedTuple):
         weights: positive, ``[n]``; their sum is how many equal ones would be as exact.
         part: the number of the part of each row that is left out in turn, ``[n]``.
         distances: D, of quantiles and samples, ``[n, K]``, else None.
-        beyond: o, beside distances, ``[n]``.
+        beyond: o, beside distances, ``[n]``; None where it is not known.
         features: what a map of each forecast looks at, ``[n, F]``, of which the first two are the
             median and the logarithm of the spread; None if no map looks at them.
         seen: how much of each cell between levels U may lie in, ``[n, K + 1]``, where intervals of
@@ -190,29 +182,20 @@ class PITMapRows(NamedTuple):
     weights: np.ndarray
     part: np.ndarray
     distances: np.ndarray | None = None
-    beyond: np.ndarray | float = 0.0
+    beyond: np.ndarray | None = None
     features: np.ndarray | None = None
     seen: np.ndarray | None = None
 
     def chosen(self, which: np.ndarray) -> "PITMapRows":
         """Some of the rows."""
-        distances, features, seen = (
-            None if x is None else x[which] for x in (self.distances, self.features, self.seen)
-        )
-        return self._replace(
-            below=self.below[which],
-            weights=self.weights[which],
-            part=self.part[which],
-            distances=distances,
-            beyond=np.broadcast_to(self.beyond, self.weights.shape)[which],
-            features=features,
-            seen=seen,
-        )
+        of_rows: Any = (None if x is None else x[which] for x in self[1:])
+        return PITMapRows(self.levels, *of_rows)
 
     def scores(self, g: np.ndarray) -> np.ndarray:
         """The score of each row by values of G at the levels, ``[K]`` or ``[n, K]``."""
         if self.distances is not None:
-            return np.sum((g - self.below) ** 2 * self.distances, axis=1) + self.beyond
+            beyond = 0.0 if self.beyond is None else self.beyond
+            return np.sum((g - self.below) ** 2 * self.distances, axis=1) + beyond
         if self.seen is not None:
             return -np.log(self.probabilities(g) / self.probabilities(self.levels))
         return -np.sum(cells(self.below) * np.log(cells(g) / cells(self.levels)), axis=-1)

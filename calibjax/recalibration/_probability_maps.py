@@ -7,7 +7,7 @@ temperature, slopes of each class, and a matrix.
 
 import functools
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,6 @@ import numpy as np
 
 from calibjax._base.compile import filled_up
 from calibjax._base.struct import struct
-from calibjax._data import in_dtype
 from calibjax._numbers import ArrayT, dot
 from calibjax.distributions import LEAST_OF_CLASS
 from calibjax.recalibration._logit_cells import Cells, cells_of
@@ -162,9 +161,6 @@ def of_present(xp: ModuleType, recalibrated: ArrayT, probs: ArrayT) -> ArrayT:
 
 def softmax(xp: ModuleType, logits: ArrayT) -> ArrayT:
     """Probabilities proportional to exp(logits), over the last axis."""
-    of_jax: Any = jax.nn.softmax
-    if xp is jnp:
-        return of_jax(logits, axis=1)
     powers = xp.exp(logits - xp.max(logits, axis=1, keepdims=True))
     return powers / xp.sum(powers, axis=1, keepdims=True)
 
@@ -173,12 +169,6 @@ def run(steps: tuple, probs: np.ndarray, ragged: bool = False) -> np.ndarray:
     """What a map makes of probabilities of NumPy, in float64."""
     recalibrated = apply(steps, probs, np)
     return of_present(np, recalibrated, probs) if ragged else recalibrated
-
-
-@jax.jit
-def apply_jit(steps: tuple, probs: jax.Array) -> jax.Array:
-    """`apply` as one program, in the dtype of the probabilities."""
-    return apply(in_dtype(steps, probs.dtype), probs)
 
 
 def with_floor(rows: LabelRows) -> tuple[Floor, LabelRows]:

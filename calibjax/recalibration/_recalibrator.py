@@ -44,7 +44,7 @@ from calibjax.recalibration._probability_maps import (
     Floor,
     MixedWithUniform,
     Scaling,
-    apply_jit,
+    apply,
     of_present,
 )
 
@@ -89,7 +89,7 @@ def _of_json(node: Any) -> Any:
         names = [field.name for field in dataclasses.fields(step)]
         return step(**{name: _of_json(node[name]) for name in names})
     if "columns" in node:
-        return Coding(tuple(map(_code_of, node["columns"])), _tuples(node["pairs"]))
+        return Coding(tuple(map(_code_of, node["columns"])), _of_json(node["pairs"]))
     return np.array(node["values"], float).astype(node["dtype"]).reshape(node["shape"])
 
 
@@ -97,10 +97,6 @@ def _code_of(node: dict[str, Any]) -> ColumnCode:
     is_float = np.dtype(node["dtype"]).kind == "f"
     levels = tuple(map(float, node["levels"]) if is_float else node["levels"])
     return ColumnCode(node["name"], node["dtype"], levels, tuple(node["cuts"]))
-
-
-def _tuples(node: list[Any]) -> tuple[Any, ...]:
-    return tuple(tuple(x) if isinstance(x, list) else x for x in node)
 
 
 class Fit(NamedTuple):
@@ -172,7 +168,8 @@ class Recalibrator:
             found = _recalibrated_numbers(
                 self.steps, predictions, numbers, self.of_groups, segments
             )
-            return found if self.fit.lower is None else _at_least(found, self.fit.lower)
+            lower = self.fit.lower
+            return found if lower is None else jax.tree.map(lambda x: jnp.maximum(x, lower), found)
         n_classes, predictions = check_labels(predictions), predictions.keeping_digits()
         if n_classes != self.fit.n_classes:
             raise ValueError(
@@ -245,17 +242,11 @@ def _recalibrated_numbers(
         predictions = step(predictions)
     if isinstance(line, (ConformalPITMap, MemberByMember)):
         return line(predictions)
-    if of_groups is None or segments is None:
-        return line(predictions, covariates)
     g = line.values(predictions, covariates)
-    g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
-    moved = in_dtype(of_groups, g.dtype).of_pit_map(g, segments)
-    return apply_pit_map(predictions, moved, line.levels)
-
-
-def _at_least(predictions: Distribution, lower: float) -> Distribution:
-    """Quantiles and samples of which none is below a bound."""
-    return jax.tree.map(lambda x: jnp.maximum(x, lower), predictions)
+    if of_groups is not None and segments is not None:
+        g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
+        g = in_dtype(of_groups, g.dtype).of_pit_map(g, segments)
+    return apply_pit_map(predictions, g, line.levels)
 
 
 def recalibrator_of(
@@ -301,7 +292,7 @@ def _recalibrated(
     probs = widened(numbers_of_classes(predictions))
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
     probs = x_where(valid, probs, 1 / probs.shape[1])
-    recalibrated, ragged = apply_jit(steps, probs), predictions.ragged
+    recalibrated, ragged = apply(in_dtype(steps, probs.dtype), probs), predictions.ragged
     if ragged:
         recalibrated = of_present(jnp, recalibrated, probs)
     if of_groups is not None and segments is not None:
@@ -344,5 +335,5 @@ def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
     content: dict[str, Any] = {name: found.get(name) for name in _PARTS}
     if found.get("digest") != digest_of(content):
         raise ValueError(f"{path}: the map in the file is damaged, fit it again.")
-    fit = content["fit"] | {x: _tuples(content["fit"][x]) for x in ("losses", "covariates")}
+    fit = content["fit"] | {x: _of_json(content["fit"][x]) for x in ("losses", "covariates")}
     return Recalibrator(_of_json(content["steps"]), _of_json(content["groups"]), Fit(**fit))
