@@ -52,4 +52,5 @@ from calibjax._data._typed_column import (
     read_array,
     text_of,
     typed_column,
+    typed_columns,
 )

@@ -15,6 +15,7 @@ import numpy as np
 
 from calibjax._base.check import check_shapes
 from calibjax._base.struct import is_traced
+from calibjax._data._named_columns import NamedColumns, named_columns
 
 _HOUR = np.timedelta64(1, "h")
 # What pandas and R write where a value is missing.
@@ -89,6 +90,14 @@ def typed_column(
     for row in np.flatnonzero(missing & kept & known)[:1]:
         raise ValueError(f"{name} must be known in every row; row {row} is {column.text(row)}.")
     return column
+
+
+def typed_columns(
+    argument: str, given: NamedColumns, n: int, kept: np.ndarray | bool = True
+) -> dict[str, TypedColumn]:
+    """`typed_column` of each of some columns by their names; `argument` is what errors call all."""
+    columns = named_columns(argument, given).items()
+    return {x: typed_column(f"column {x} of {argument}", y, n, kept) for x, y in columns}
 
 
 def different(values: np.ndarray) -> np.ndarray:

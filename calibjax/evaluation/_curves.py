@@ -71,10 +71,8 @@ def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
     for name, in_words in ("witness", _class_in_words), ("residuals", _residual_in_words):
         if name in curves:
             cells = curves[name].worst_cell(), curves[name].largest_cell()
-            if None in cells:
-                return None
-            clearest, largest = (in_words(curves[name], cell, classes) for cell in cells)
-            return _clearest_and_largest(clearest, largest)
+            if None not in cells:
+                return _clearest_and_largest(*(in_words(curves[name], x, classes) for x in cells))
     return None
 
 

@@ -90,17 +90,15 @@ def directions_of(
     data: Data,
     temperature: float | None,
     impossible: np.ndarray,
-    level: float,
     classes: list[Any] | None,
-) -> tuple[Direction, ...]:
-    """The clear directions of a model that is not calibrated, the main one first.
+) -> Sequence[Direction]:
+    """All directions in which a model may be wrong, of which `clear_directions` chooses.
 
     Args:
         key: the key of the measures, whose randomised PITs it sees too.
         data: n predictions and targets.
         temperature: the one that suits the rows best, or None.
         impossible: numbers of rows that do not count, as their targets had probability 0.
-        level: the probability that a calibrated model has any clear direction.
         classes: the names of the classes, or None.
     """
     predictions, n = data.predictions, data.n_kept()
@@ -116,14 +114,12 @@ def directions_of(
         (p,) = counted(predictions.label_probabilities())
         labels, sampling = np.asarray(data.targets)[:n][counts], _sampling(data, counts)
         p = p / p.sum(axis=1, keepdims=True)
-        found = directions_of_labels(p, labels, sampling, temperature, classes)
-        return clear_directions(found, level)
+        return directions_of_labels(p, labels, sampling, temperature, classes)
     if is_vector:
         centres, deviations, y = counted(*moments(predictions), data.targets)
         if not (np.isfinite([centres, deviations]).all() and deviations.all()):
             return ()
-        found = directions_of_vectors(centres, deviations, y, _sampling(data, counts))
-        return clear_directions(found, level)
+        return directions_of_vectors(centres, deviations, y, _sampling(data, counts))
     rows = pit(key, data), *_locations_and_spreads(data)
     counts &= np.isfinite([np.asarray(x)[:n] for x in rows]).all(axis=0)
     means = levels = None
@@ -134,8 +130,7 @@ def directions_of(
         of_means, targets = (np.asarray(x)[:n][counts] for x in both)
         means = (of_means, targets) if np.isfinite(of_means).all() else None
     pits, locations, spreads = counted(*rows)
-    found = directions_of_numbers(pits, locations, spreads, _sampling(data, counts), means, levels)
-    return clear_directions(found, level)
+    return directions_of_numbers(pits, locations, spreads, _sampling(data, counts), means, levels)
 
 
 def _sampling(data: Data, counts: np.ndarray) -> Sampling:

@@ -145,7 +145,8 @@ def evaluate_data(
     known = {"is_checked": data.is_checked, "is_valid": False}
     if data.where is not None:
         data = data.take(np.flatnonzero(data.where)).replace(where=None)
-    data = data.map(_in_dtype_of_jax).replace(**known)
+    in_dtype_of_jax = data.map(lambda x: jax.device_put(x) if isinstance(x, np.ndarray) else x)
+    data = in_dtype_of_jax.replace(**known)
     groups = None if data.groups is None else read_segments(data, data.groups, _ORDER)
     with working(f"Testing {data.n} rows"):
         test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)
@@ -154,10 +155,6 @@ def evaluate_data(
         raise ValueError(f"predictions cannot be tested{_first_nan(data)}.")
     is_x64 = jax.config.read("jax_enable_x64")
     return Evaluation(data, test, float(level), seed, columns, groups, is_x64)
-
-
-def _in_dtype_of_jax(x: Any) -> Any:
-    return jax.device_put(x) if isinstance(x, np.ndarray) else x
 
 
 def _first_nan(data: Data) -> str:

@@ -17,7 +17,12 @@ from calibjax._data import Between, Data, Distribution, padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import rows_in_words
-from calibjax.evaluation._directions import Direction, directions_in_words, directions_of
+from calibjax.evaluation._directions import (
+    Direction,
+    clear_directions,
+    directions_in_words,
+    directions_of,
+)
 from calibjax.evaluation._groups import (
     GroupVerdicts,
     columns_of_segments,
@@ -232,7 +237,8 @@ class Evaluation:
 
     def _directions_of(self, data: Data, temperature: float | None) -> tuple[Direction, ...]:
         key, rows = self.random_keys.measures, impossible_rows(data)
-        return directions_of(key, data, temperature, rows, self.level, self.classes)
+        found = directions_of(key, data, temperature, rows, self.classes)
+        return clear_directions(found, self.level)
 
     @_lazy
     def worst(self) -> str | None:

@@ -47,8 +47,6 @@ from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._outcomes import Basis, kernel_at, make_basis, outcomes_of
 from calibjax.resampling import checked_level
 
-T = TypeVar("T")
-
 # The number of predictions that the functions of predictions are made of.
 _LANDMARKS = 64
 # The number of the version changes with what a file holds.
@@ -408,12 +406,8 @@ def _update(
     before = dataclasses.replace(monitor, n_lost=monitor.n_lost + is_lost.astype(jnp.int32))
     counts = jnp.any(weights != 0) & ~is_lost
     has_cell = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
-    return _chosen(counts, after, before), jnp.zeros_like(has_cell).at[order].set(has_cell)
-
-
-def _chosen(condition: jax.Array, one: T, other: T) -> T:
-    """One pytree where a condition holds, else another with the same structure."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+    chosen = jax.tree.map(lambda a, b: jnp.where(counts, a, b), after, before)
+    return chosen, jnp.zeros_like(has_cell).at[order].set(has_cell)
 
 
 def _checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:

@@ -11,7 +11,7 @@ from jax import lax
 
 from calibjax._base.compile import bucket
 from calibjax._base.struct import struct
-from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_column
+from calibjax._data import ColumnCode, NamedColumns, TypedColumn, typed_columns
 from calibjax._numbers import dot
 from calibjax._pairwise import cut
 
@@ -54,8 +54,7 @@ class Column(NamedTuple):
 def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[str, str]]:
     """The columns that make segments of the kept rows ``[n]``, and why others are left out."""
     columns, left_out = [], {}
-    for name, given in named_columns("groups", groups).items():
-        typed = typed_column(f"column {name} of groups", given, kept.size, kept)
+    for name, typed in typed_columns("groups", groups, kept.size, kept).items():
         column = _column(name, typed, kept)
         if isinstance(column, str):
             left_out[name] = column

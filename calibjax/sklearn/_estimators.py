@@ -1,7 +1,7 @@
 """Estimators around another one, whose predictions are recalibrated by a map of held-out rows."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -43,6 +43,13 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
     """
 
     _default: ClassVar[type]
+    #: Fitted copies of the estimator, of features, targets and weights.
+    _fitted: Callable[..., list[Any]]
+    #: What models predict of features, ``[n, K]``.
+    _numbers: Callable[..., np.ndarray]
+    #: Predictions of calibjax, of what models predict, and its targets ``[n]``.
+    _forecasts: Callable[..., Distribution]
+    _targets: Callable[..., np.ndarray]
     estimator: Any
     method: str
     cv: Any
@@ -134,22 +141,6 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
     def _base(self) -> Any:
         """The estimator, or the default one."""
         return self._default() if self.estimator is None else self.estimator
-
-    def _fitted(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> list[Any]:
-        """Fitted copies of the estimator."""
-        raise NotImplementedError
-
-    def _numbers(self, models: list[Any], X: Any) -> np.ndarray:
-        """What models predict, ``[n, K]``."""
-        raise NotImplementedError
-
-    def _targets(self, y: np.ndarray) -> np.ndarray:
-        """Targets of calibjax, ``[n]``."""
-        raise NotImplementedError
-
-    def _forecasts(self, numbers: np.ndarray) -> Distribution:
-        """Predictions of calibjax, of what models predict."""
-        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -70,11 +70,11 @@ def calibration_pvalue_scorer(estimator: Any, X: Any, y: Any) -> float:
         >>> model = GaussianNB().fit(X[::2], y[::2])
         >>> pvalue = calibration_pvalue_scorer(model, X[1::2], y[1::2])
     """
-    key = jax.random.key(0)
     if hasattr(estimator, "predict_distribution"):
         predictions, targets = estimator.predict_distribution(X), np.asarray(y, float)
-        return float(calibration_test(key, predictions, targets).pvalue)
-    return float(calibration_test(key, *labels_and_forecasts(estimator, X, y)).pvalue)
+    else:
+        predictions, targets = labels_and_forecasts(estimator, X, y)
+    return float(calibration_test(jax.random.key(0), predictions, targets).pvalue)
 
 
 class ReliabilityDisplay:

@@ -14,14 +14,11 @@ from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior._draws import (
     chance_in_column,
     chance_of,
-    dependence,
     factor_of,
     has_few_values,
     normal_scores,
-    shared,
+    remarks_on_draws,
     shift_and_spread,
-    stuck,
-    swapped,
 )
 from calibjax.evaluation._posterior._read_simulations import (
     matched,
@@ -293,13 +290,7 @@ def check_posterior(
     observations = None if x is None else read_observations(x)
     found = matched(parameters, observations, check_flag("drop_missing", drop_missing))
     rows = {name: _in_own_units(*each) for name, each in found.parameters.items()}
-    remarks = [
-        *found.remarks,
-        *stuck(rows, found.names),
-        *swapped(rows),
-        *shared(rows),
-        *dependence(rows, parameters.n_chains),
-    ]
+    remarks = found.remarks + remarks_on_draws(rows, found.names, parameters.n_chains)
     n, n_draws = next(iter(rows.values()))[1].shape
     has_several = len(rows) > 1
     of_each = 1 + (x is not None)

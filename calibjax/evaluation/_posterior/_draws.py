@@ -152,6 +152,14 @@ def _right(n_draws: int) -> np.ndarray:
     return np.asarray(ndtri((np.arange(n_draws + 1) + 0.5) / (n_draws + 1)))
 
 
+def remarks_on_draws(
+    found: dict[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray, n_chains: int | None
+) -> list[str]:
+    """Sentences on draws that look wrong, of true values and draws by the names of parameters."""
+    of_rows = stuck(found, names) + swapped(found) + shared(found)
+    return of_rows + dependence(found, n_chains)
+
+
 def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray) -> list[str]:
     """A sentence on simulations whose draws are all equal, and not equal to the true value.
 

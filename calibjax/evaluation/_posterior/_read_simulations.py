@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data import Frame, in_one_precision, typed_column
+from calibjax._data import Frame, in_one_precision, named_columns, typed_column
 from calibjax.frames import as_numpy
 
 _SIMULATION = "simulation"
@@ -65,15 +65,12 @@ def _dataset_of(value: Any) -> Any:
     return value if hasattr(value, "data_vars") else None
 
 
-def _by_name(value: Any) -> dict[str, Any] | None:
+def _by_name(argument: str, value: Any) -> dict[str, Any] | None:
     """The arrays or columns of what has names; None of one array."""
     dataset = _dataset_of(value)
     if dataset is not None:
         return {str(name): dataset[name] for name in dataset.data_vars}
-    if not isinstance(value, (Mapping, Frame)):
-        return None
-    names = value if isinstance(value, Mapping) else value.columns
-    return {str(name): value[name] for name in names}
+    return named_columns(argument, value) if isinstance(value, (Mapping, Frame)) else None
 
 
 def read_parameters(theta: Any, draws: Any) -> Parameters:
@@ -92,10 +89,10 @@ def read_parameters(theta: Any, draws: Any) -> Parameters:
         TypeError: only one of theta and draws has names.
         ValueError: names, dimensions, shapes or labels do not fit.
     """
-    known, columns = _by_name(theta), None
+    known, columns = _by_name("theta", theta), None
     if isinstance(draws, Sequence) and any(_dataset_of(x) is not None for x in draws):
         draws = _concatenated(draws, list(known or ()))
-    by_name = _by_name(draws)
+    by_name = _by_name("draws", draws)
     if by_name is None and isinstance(theta, Frame):
         known, columns, theta = None, list(map(str, theta.columns)), np.asarray(theta)
     if (known is None) != (by_name is None):
@@ -246,7 +243,7 @@ def read_observations(x: Any) -> Observations:
     Raises:
         TypeError, ValueError: x is something else, or its columns differ in length.
     """
-    by_name = _by_name(x)
+    by_name = _by_name("x", x)
     columns: dict[str, np.ndarray] = {}
     labels: list[np.ndarray | None] = []
     for name, value in ({"x": x} if by_name is None else by_name).items():
