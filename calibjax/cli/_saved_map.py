@@ -91,5 +91,4 @@ def columns_beside(
 
 def names_beside(recalibrator: Recalibrator) -> tuple[list[str], list[str]]:
     """The names of the groups and of the covariates that a map was fitted with."""
-    curve = recalibrator.of_groups
-    return [] if curve is None else curve.coding.names, list(recalibrator.fit.covariates)
+    return recalibrator.names_of_groups, list(recalibrator.fit.covariates)

@@ -21,7 +21,7 @@ from calibjax._data import (
 from calibjax.distributions import Normal
 from calibjax.intervals import Estimate, Sampling, mean_interval
 from calibjax.recalibration._cross_validation import numbers_of_folds
-from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_map
+from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_recalibrator
 from calibjax.recalibration._pit_map import as_normal
 from calibjax.recalibration._recalibrator import check_labels
 from calibjax.resampling import one_level
@@ -104,7 +104,8 @@ def _cross_fit(
         if callable(method):
             found.append(method(others))
         else:
-            found.append(fit_map(others, method, lower, **beside)(data.predictions, **beside))
+            recalibrator = fit_recalibrator(others, None, method, lower=lower, **beside)
+            found.append(recalibrator(data.predictions, **beside))
 
     def chosen(*parts: Any) -> Any:
         stacked = np.stack([np.asarray(x) for x in parts])

@@ -23,6 +23,7 @@ from calibjax._base.struct import static, struct
 from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_columns
 from calibjax.recalibration._label_curves import from_logits, happened, log_odds
 from calibjax.recalibration._penalised_regression import Regression, Slopes, logistic_regression
+from calibjax.recalibration._pit_map_fits import PITMapRows
 from calibjax.recalibration._probability_maps import LabelRows, Numbers
 
 # A column has at most so many levels, the most frequent ones.
@@ -253,12 +254,7 @@ def fit_groups(
 
 
 def fit_pit_map_groups(
-    groups: NamedColumns,
-    kept: np.ndarray,
-    g: np.ndarray,
-    below: np.ndarray,
-    weights: np.ndarray,
-    part: np.ndarray | None,
+    groups: NamedColumns, kept: np.ndarray, g: np.ndarray, of_unit: PITMapRows
 ) -> FittedGroups:
     """The map of segments for a map of the unit interval.
 
@@ -266,10 +262,10 @@ def fit_pit_map_groups(
         groups: columns of all rows.
         kept: which rows count, ``[n]``; all else is of these.
         g: the map for all rows, at the levels, ``[n, K]``.
-        below, weights: how much of U is at most each level, ``[n, K]``; how much each row counts.
-        part: the number of the part of each row that is left out together, or None.
+        of_unit: what is known of U.
     """
-    rows, logits = _Rows.of(groups, kept, weights, part), np.log(g) - np.log1p(-g)
+    rows, below = _Rows.of(groups, kept, of_unit.weights, of_unit.part), of_unit.below
+    logits = np.log(g) - np.log1p(-g)
     curve = _curve(rows, logits, logits, below, n_errors=1.0)
     gain = np.mean(np.logaddexp(0.0, logits) - below * logits, axis=1) - curve.losses
     return _together(rows, [curve], gain, np.zeros(1), np.ones(1))

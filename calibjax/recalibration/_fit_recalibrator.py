@@ -292,7 +292,7 @@ def fit_numbers(
             g = _values(line, whole.predictions, filled)
             g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
             g = np.maximum(g, np.finfo(np.float32).tiny)
-            of_groups = fit_pit_map_groups(groups, kept, g, rows.below, rows.weights, part)
+            of_groups = fit_pit_map_groups(groups, kept, g, rows)
     return recalibrator_of(
         predictions,
         fitted,
@@ -584,7 +584,16 @@ def fit_recalibrator(
     masses, ICML 2018 (groups).
     """
     data = data_outside_jit("fit_recalibrator", predictions, targets, rows, covariates)
-    return fit_map(data, method, lower, groups, covariates)
+    check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
+    if not data.predictions.has_labels:
+        return fit_numbers(data, method, groups, covariates, lower)
+    if lower is not None:
+        raise ValueError("lower must be None for predictions of labels.")
+    if covariates is not None:
+        raise ValueError(
+            "covariates must be None for predictions of labels, whose maps know groups."
+        )
+    return fit_labels(data, method, groups)
 
 
 def data_outside_jit(
@@ -603,23 +612,3 @@ def data_outside_jit(
         check_numbers(given)
     data = as_data(predictions, targets, at_least=1, intervals=of_numbers, **rows)
     return on_one_device(data).replace(horizon=data.horizon)
-
-
-def fit_map(
-    data: Data,
-    method: str,
-    lower: float | None,
-    groups: NamedColumns | None = None,
-    covariates: CovariatesLike | None = None,
-) -> Recalibrator:
-    """`fit_recalibrator` of checked data."""
-    check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
-    if not data.predictions.has_labels:
-        return fit_numbers(data, method, groups, covariates, lower)
-    if lower is not None:
-        raise ValueError("lower must be None for predictions of labels.")
-    if covariates is not None:
-        raise ValueError(
-            "covariates must be None for predictions of labels, whose maps know groups."
-        )
-    return fit_labels(data, method, groups)

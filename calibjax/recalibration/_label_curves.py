@@ -345,8 +345,27 @@ def venn_abers(events: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.nd
     # Seen from the right, the same hull: of point i it is point last - i.
     after = last - behind[::-1]
 
+    def touching_slope(left: int, right: int, label: float) -> float:
+        """The slope of the line below all points up to `left`, and below those from `right` on.
+
+        The latter are moved by the new row: by 1 to the right, and by its label upwards.
+        """
+
+        def slope(i: int, j: int) -> float:
+            return (y[j] + label - y[i]) / (x[j] + 1 - x[i])
+
+        while True:
+            start = left, right
+            # A point further away touches if it is below the line.
+            while left > 0 and slope(before[left], right) >= slope(left, right):
+                left = before[left]
+            while right < last and slope(left, after[right]) <= slope(left, right):
+                right = after[right]
+            if start == (left, right):
+                return slope(left, right)
+
     def merged(left: int, right: int) -> float:
-        p0, p1 = (_touching_slope(x, y, before, after, left, right, z) for z in (0.0, 1.0))
+        p0, p1 = (touching_slope(left, right, label) for label in (0.0, 1.0))
         return p1 / (1 - p0 + p1)
 
     at = np.array([merged(i, i + 1) for i in range(last)])
@@ -369,32 +388,3 @@ def _hull_before(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             j = neighbour[j]
         neighbour[i] = j
     return neighbour
-
-
-def _touching_slope(
-    x: np.ndarray,
-    y: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    left: int,
-    right: int,
-    label: float,
-) -> float:
-    """The slope of the line below all points up to `left`, and below those from `right` on, moved.
-
-    Points from `right` on are moved by the new row: by 1 to the right, and by its label upwards.
-    """
-    last = len(x) - 1
-
-    def slope(i: int, j: int) -> float:
-        return (y[j] + label - y[i]) / (x[j] + 1 - x[i])
-
-    while True:
-        moved = False
-        # A point further away touches if it is below the line.
-        while left > 0 and slope(before[left], right) >= slope(left, right):
-            left, moved = before[left], True
-        while right < last and slope(left, after[right]) <= slope(left, right):
-            right, moved = after[right], True
-        if not moved:
-            return slope(left, right)

@@ -1,5 +1,6 @@
 """Slope and intercept of a logistic recalibration, and what medical papers show beside them."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -148,18 +149,14 @@ def logistic_calibration(
     quantile = float(ndtri((1 + level) / 2) ** 2)
     least, slope, words = likelihood.best_slope()
     intercept = likelihood.intercept(1.0)
-    of_intercept = _profile_interval(
-        lambda a: likelihood.deviance(a, 1.0),
-        intercept,
-        likelihood.deviance(intercept, 1.0),
-        quantile,
-    )
+    at_one = functools.partial(likelihood.deviance, b=1.0)
+    of_intercept = _profile_interval(at_one, intercept, at_one(intercept), quantile)
     of_slope, beside, pvalue = _NONE, np.nan, np.nan
     if not np.isnan(slope):
         of_slope = _profile_interval(likelihood.profile_deviance, slope, least, quantile)
         beside = likelihood.intercept(slope) if np.isfinite(slope) else np.nan
         # Two numbers: the chi-squared distribution is an exponential one.
-        pvalue = float(np.exp(-max(likelihood.deviance(0.0, 1.0) - least, 0.0) / 2))
+        pvalue = float(np.exp(-max(at_one(0.0) - least, 0.0) / 2))
     sampling = Sampling(len(happened), None if data.weights is None else rows.weights)
     expected = float(sampling.shares() @ rows.probs[:, 1])
     share = float(sampling.shares() @ happened)

@@ -200,14 +200,9 @@ def smooth_basis(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The first two are 1 and x, and of all others the integral of f_i'' f_j'' is 1 if i = j, else 0.
     """
     k, width = len(knots), np.diff(knots)
-    differences = np.zeros((k - 2, k))
-    overlaps = np.zeros((k - 2, k - 2))
-    for i in range(k - 2):
-        a, b = 1 / width[i], 1 / width[i + 1]
-        differences[i, i : i + 3] = a, -a - b, b
-        overlaps[i, i] = (width[i] + width[i + 1]) / 3
-        if i:
-            overlaps[i, i - 1] = overlaps[i - 1, i] = width[i] / 6
+    differences = np.diff(np.diff(np.eye(k), axis=0) / width[:, None], axis=0)
+    of_neighbours = np.diag(width[1:-1] / 6, 1)
+    overlaps = np.diag((width[:-1] + width[1:]) / 3) + of_neighbours + of_neighbours.T
     second = np.linalg.solve(overlaps, differences)
     roughness = differences.T @ second
     sizes, directions = np.linalg.eigh(roughness)

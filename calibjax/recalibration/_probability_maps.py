@@ -6,6 +6,7 @@ temperature, slopes of each class, and a matrix.
 """
 
 import functools
+import math
 from types import ModuleType
 from typing import NamedTuple
 
@@ -196,14 +197,6 @@ _MOST_STEPS = 1000
 _NUMBERS_TO_START = 2**18
 
 
-class _Penalty(NamedTuple):
-    """Strengths of squared entries of W - 1, on and off its diagonal, and of squared biases."""
-
-    diagonal: float = 0.0
-    others: float = 0.0
-    bias: float = 0.0
-
-
 def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
     """The s = 1 / T of the least loss of softmax(s log p), if it is inside, and T in words.
 
@@ -249,36 +242,36 @@ def fit_temperature(rows: LabelRows) -> Fitted:
 def fit_vector(rows: LabelRows) -> Fitted:
     """softmax(v o log p + b), without a penalty (Guo 2017)."""
     floor, raised = with_floor(rows)
-    fitted = _scaling_of(raised, _Penalty(), is_full=False)
+    fitted = _scaling_of(raised, math.inf, is_full=False)
     return fitted._replace(steps=(floor, *fitted.steps, mixed_with_uniform(rows)))
 
 
 def fit_svs(rows: LabelRows) -> Fitted:
     """softmax((1 + v) o L + b) of L = log p after a temperature, v and b drawn to 0."""
-    strength = rows.n_classes / rows.size()
-    return _after_temperature(rows, _Penalty(diagonal=strength, bias=strength), is_full=False)
+    return _after_temperature(rows, is_full=False)
 
 
 def fit_sms(rows: LabelRows) -> Fitted:
     """softmax(L + W L + b) of L = log p after a temperature, W and b drawn to 0."""
-    m, n = rows.n_classes, rows.size()
-    penalty = _Penalty(diagonal=m / n, others=m * (m - 1) / n, bias=m / n)
-    return _after_temperature(rows, penalty, is_full=True)
+    return _after_temperature(rows, is_full=True)
 
 
-def _after_temperature(rows: LabelRows, penalty: _Penalty, is_full: bool) -> Fitted:
+def _after_temperature(rows: LabelRows, is_full: bool) -> Fitted:
     floor, raised = with_floor(rows)
     slope, _, _ = _slope_of_likelihood(raised)
     mixed = mixed_with_uniform(rows)
     share = np.asarray(mixed.share)
     tempered = (1 - share) * softmax(np, slope * np.log(raised.probs)) + share / rows.n_classes
-    fitted = _scaling_of(raised._replace(probs=tempered), penalty, is_full)
+    fitted = _scaling_of(raised._replace(probs=tempered), rows.size(), is_full)
     first = floor, Scaling(slope, np.array(0.0)), mixed
     return fitted._replace(steps=(*first, *fitted.steps, mixed))
 
 
-def _scaling_of(rows: LabelRows, penalty: _Penalty, is_full: bool) -> Fitted:
+def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
     """The least penalised loss over W, or its diagonal, and b, by L-BFGS-B from W = 1 and b = 0.
+
+    Squares of b and of the diagonal of W - 1 have the penalty m / n, and those of its other entries
+    m (m - 1) / n; `size` is n, infinite without a penalty.
 
     One program computes the loss and its slope: for 5000 rows of 100 classes NumPy takes five times
     as long.  The search is outside of jit: a line search inside takes ten times as long to compile.
@@ -288,8 +281,8 @@ def _scaling_of(rows: LabelRows, penalty: _Penalty, is_full: bool) -> Fitted:
 
     m, dtype = rows.n_classes, jnp.result_type(float)
     ones = np.eye(m) if is_full else np.ones(m)
-    strengths = np.where(ones > 0, penalty.diagonal, penalty.others)
-    strengths = np.append(strengths.ravel(), np.full(m, penalty.bias))
+    strengths = np.where(ones > 0, m / size, m * (m - 1) / size)
+    strengths = np.append(strengths.ravel(), np.full(m, m / size))
     share, logs = rows.weights / rows.weights.sum(), np.log(rows.probs)
     # The curvature at the start, with which all numbers have steps of one size.
     variances = share[:, None] * rows.probs * (1 - rows.probs)
@@ -317,7 +310,7 @@ def _scaling_of(rows: LabelRows, penalty: _Penalty, is_full: bool) -> Fitted:
     # If all decisions are right, larger numbers are always better, and so is the bias of a class
     # that never came, unless a penalty holds it.
     goes_on = loss(1.5 * found.x)[0] < found.fun
-    present = penalty.bias > 0 or np.unique(rows.targets).size == m
+    present = size < math.inf or np.unique(rows.targets).size == m
     moved = units * found.x
     weight, bias = ones + moved[:-m].reshape(ones.shape), moved[-m:]
     diagonal = np.diagonal(weight) if is_full else weight

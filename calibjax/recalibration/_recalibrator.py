@@ -157,33 +157,28 @@ class Recalibrator:
         groups: NamedColumns | None = None,
         covariates: CovariatesLike | None = None,
     ) -> Any:
-        _check_given(
-            "groups", groups, () if self.of_groups is None else self.of_groups.coding.names
-        )
+        n_classes, curve, lower = self.fit.n_classes, self.of_groups, self.fit.lower
+        _check_given("groups", groups, self.names_of_groups)
         _check_given("covariates", covariates, self.fit.covariates)
-        if self.fit.n_classes is None:
+        if n_classes is None:
             check_numbers(predictions)
-            numbers = covariates_of(covariates, self.fit.covariates, len(predictions))
-            segments = self._segments(groups, len(predictions))
-            found = _recalibrated_numbers(
-                self.steps, predictions, numbers, self.of_groups, segments
-            )
-            lower = self.fit.lower
-            return found if lower is None else jax.tree.map(lambda x: jnp.maximum(x, lower), found)
-        n_classes, predictions = check_labels(predictions), predictions.keeping_digits()
-        if n_classes != self.fit.n_classes:
+        elif (actual := check_labels(predictions)) != n_classes:
             raise ValueError(
-                f"predictions must have the {self.fit.n_classes} classes of the fit, got "
-                f"{n_classes}."
+                f"predictions must have the {n_classes} classes of the fit, got {actual}."
             )
-        segments = self._segments(groups, len(predictions))
-        return _recalibrated(self.steps, predictions, self.of_groups, segments)
+        of_groups = None
+        if curve is not None and groups is not None:
+            of_groups = curve, curve.coding.segments(groups, len(predictions))
+        if n_classes is not None:
+            return _recalibrated(self.steps, predictions.keeping_digits(), of_groups)
+        numbers = covariates_of(covariates, self.fit.covariates, len(predictions))
+        found = _recalibrated_numbers(self.steps, predictions, of_groups, numbers)
+        return found if lower is None else jax.tree.map(lambda x: jnp.maximum(x, lower), found)
 
-    def _segments(self, groups: NamedColumns | None, n: int) -> np.ndarray | None:
-        """The numbers of the segments of each row, if the map knows segments."""
-        if self.of_groups is None or groups is None:
-            return None
-        return self.of_groups.coding.segments(groups, n)
+    @property
+    def names_of_groups(self) -> list[str]:
+        """The names of the columns of groups that the map was fitted with."""
+        return [] if self.of_groups is None else self.of_groups.coding.names
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON, which `load_recalibrator` reads; an old file is replaced."""
@@ -229,13 +224,16 @@ def numbers_of_classes(predictions: Distribution) -> jax.Array:
     return predictions.label_probabilities()
 
 
+# A map of segments, and the numbers of those of each row.
+_OfGroups = tuple[GroupCurve, np.ndarray] | None
+
+
 @jax.jit
 def _recalibrated_numbers(
     steps: tuple,
     predictions: Distribution,
+    of_groups: _OfGroups,
     covariates: jax.Array | None,
-    of_groups: GroupCurve | None = None,
-    segments: np.ndarray | None = None,
 ) -> Distribution:
     *before, line = steps
     for step in before:
@@ -243,9 +241,10 @@ def _recalibrated_numbers(
     if isinstance(line, (ConformalPITMap, MemberByMember)):
         return line(predictions)
     g = line.values(predictions, covariates)
-    if of_groups is not None and segments is not None:
+    if of_groups is not None:
+        curve, segments = of_groups
         g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
-        g = in_dtype(of_groups, g.dtype).of_pit_map(g, segments)
+        g = in_dtype(curve, g.dtype).of_pit_map(g, segments)
     return apply_pit_map(predictions, g, line.levels)
 
 
@@ -282,12 +281,7 @@ def _check_given(argument: str, given: object, names: Sequence[str]) -> None:
 
 
 @jax.jit
-def _recalibrated(
-    steps: tuple,
-    predictions: Distribution,
-    of_groups: GroupCurve | None = None,
-    segments: np.ndarray | None = None,
-) -> Distribution:
+def _recalibrated(steps: tuple, predictions: Distribution, of_groups: _OfGroups) -> Distribution:
     valid = valid_rows(predictions)[:, None]
     probs = widened(numbers_of_classes(predictions))
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
@@ -295,8 +289,9 @@ def _recalibrated(
     recalibrated, ragged = apply(in_dtype(steps, probs.dtype), probs), predictions.ragged
     if ragged:
         recalibrated = of_present(jnp, recalibrated, probs)
-    if of_groups is not None and segments is not None:
-        recalibrated = in_dtype(of_groups, recalibrated.dtype)(recalibrated, segments)
+    if of_groups is not None:
+        curve, segments = of_groups
+        recalibrated = in_dtype(curve, recalibrated.dtype)(recalibrated, segments)
     recalibrated = x_where(valid, recalibrated, jnp.nan)
     if predictions.is_binary:
         return Bernoulli(recalibrated[:, 1], complement=recalibrated[:, 0])
