@@ -112,7 +112,7 @@ def test_rows_of_one_outcome_are_no_cluster(tmp_path):
         pl.DataFrame({name: rows[name] for name in ("p", "y", *names)}).write_csv(path)
         columns = Columns("y", prob="p")
         model = columns.read(path)
-        found = columns_of_rows(model, vars(columns))
+        found = columns_of_rows(model, None)
         assert [column.name for column in found] == expected
     data = padded(as_data(model.predictions, model.targets))
     (hint,) = remarks_on_order(None, neighbours_in_columns(jax.random.key(0), data, found))
@@ -131,7 +131,7 @@ def test_targets_of_a_log_are_no_cluster(tmp_path):
     path = tmp_path / "samples.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     model = Columns().read(path)
-    assert model.target == "target" and columns_of_rows(model, {}) == []
+    assert model.target == "target" and columns_of_rows(model, None) == []
 
 
 def test_numbers_that_rise_with_the_target_are_no_cluster(tmp_path):
@@ -145,6 +145,6 @@ def test_numbers_that_rise_with_the_target_are_no_cluster(tmp_path):
     path = tmp_path / "x.csv"
     pl.DataFrame({"mu": mu, "sd": np.ones(90), "y": y} | names).write_csv(path)
     columns = Columns("y", mean="mu", sd="sd")
-    found = columns_of_rows(columns.read(path), vars(columns))
+    found = columns_of_rows(columns.read(path), None)
     assert [column.name for column in found] == ["shop"]
     assert isinstance(columns.read(path).predictions, cj.Normal)

@@ -1,5 +1,7 @@
 """The warning of `evaluate`: do rows next to each other depend on each other?"""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -153,10 +155,11 @@ def test_columns_of_dates_and_of_names():
     table = read_table(frame)
     place = PredictionColumns("mean", ["mu", "sd"], "mu")
     model = Model(table, place, "y", normal(np.zeros(4)), np.zeros(4))
-    nurse, day = columns_of_rows(model, dict(target="y", mean="mu", sd="sd"))
+    nurse, day = columns_of_rows(model, None)
     assert (nurse.name, nurse.is_time, nurse.values.tolist()) == ("nurse_id", False, [0, 0, 1, 1])
     assert day.name == "day" and day.is_time and np.argsort(day.values).tolist() == [1, 2, 0, 3]
-    (day,) = columns_of_rows(model, dict(target="ward", probs="nurse_*"))
+    used = PredictionColumns("mean", ["mu", "nurse_id"], "mu")
+    (day,) = columns_of_rows(dataclasses.replace(model, target="ward", columns=used), None)
     assert day.name == "day"
 
 
@@ -167,7 +170,7 @@ def test_questions_come_before_topics():
     model = Model(
         table, PredictionColumns("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(4)), np.zeros(4)
     )
-    (found,) = columns_of_rows(model, dict(target="y", mean="mu", sd="sd"))
+    (found,) = columns_of_rows(model, None)
     assert (found.name, found.values.tolist()) == ("prompt_id", [0, 1, 0, 1])
 
 
@@ -183,7 +186,7 @@ def test_days_that_forecasts_are_about_and_their_leads():
         model = Model(
             table, PredictionColumns("mean", ["mu", "sd"], "mu"), "y", normal(np.zeros(12)), made
         )
-        (column,) = columns_of_rows(model, dict(mean="mu", sd="sd"))
+        (column,) = columns_of_rows(model, None)
         return column
 
     for names in (("made", "about"), ("about", "made")):

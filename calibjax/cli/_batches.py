@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import re
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -91,12 +92,9 @@ def sort_key(name: str) -> tuple[int, Any]:
     comes before 2026-04-01, as 31.03.2026 does, and day 9 before day 10.
     """
     name = as_iso(name)
-    try:
-        number = Decimal(name)
-    except InvalidOperation:
-        number = Decimal("NaN")
-    if number.is_finite():
-        return 0, number
+    with suppress(InvalidOperation):
+        if (number := Decimal(name)).is_finite():
+            return 0, number
     # Texts and digits by turns, so that like is compared with like.
     return 1, [int(x) if k % 2 else x for k, x in enumerate(re.split("([0-9]+)", name))]
 

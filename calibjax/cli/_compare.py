@@ -52,8 +52,8 @@ def compare(
         result = compare_calibration(
             jax.random.key(seed), None, data, [other.predictions for other in others]
         )
-        columns_beside = columns_of_rows(first, vars(columns))
-        remarks = remarks_on_independence(keys_of(seed).neighbours, data, columns_beside)
+        beside = columns_of_rows(first, columns.event)
+        remarks = remarks_on_independence(keys_of(seed).neighbours, data, beside)
         interval = result.confidence_interval(1 - level)
     names, estimates = list(map(str, files)), np.asarray(result.estimates).tolist()
     models = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]

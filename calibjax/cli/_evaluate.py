@@ -62,7 +62,7 @@ def evaluate(
             horizon=horizon,
             groups=names_of_list(segments),
         )
-        others = columns_of_rows(model, vars(columns))
+        others = columns_of_rows(model, columns.event)
         found = evaluate_data(data, seed=seed, level=level, columns=others)
         table = None if by is None else found.by(groups_of(model.table, names_of_list(by)))
         if html is not None:

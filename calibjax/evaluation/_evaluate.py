@@ -121,7 +121,7 @@ def evaluate(
         data = predictions
     elif _name_columns(targets, given):
         model, data = read_model(read_table(predictions, given.get("target")), given)
-        others = columns_of_rows(model, given)
+        others = columns_of_rows(model, given.get("event"))
     else:
         data = read_arrays(predictions, targets, **given)
     return evaluate_data(data, seed=seed, level=level, columns=others)

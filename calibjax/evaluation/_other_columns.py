@@ -1,39 +1,27 @@
 """Columns of a table that hold no predictions, and may say which rows depend on each other."""
 
-import fnmatch
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from calibjax._data import different
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
 
-# Columns that say how rows count, and for whom.
-_OF_ROWS = ("weights", "clusters", "times", "horizon", "groups", "censored")
 
-
-def columns_of_rows(model: Model, used: Mapping[str, Any]) -> list[Column]:
+def columns_of_rows(model: Model, event: str | None) -> list[Column]:
     """The first other column of dates, and one of names that come again and again.
 
     Names are texts, or integers of a column whose name ends with id.  Such a column comes before
     others: rows of one question are nearer to each other than rows of one topic.  Of the days when
     forecasts were made and those that they are about, it is the latter.  Names that say the outcome
-    or the prediction are none: rows of one outcome are alike whatever they depend on.
+    or the prediction are none: rows of one outcome are alike whatever they depend on.  `event` is
+    that of `read_data`.
     """
-    table = model.table
     # Rows of one group may depend on each other as rows of another column may.
-    values = [x for name, x in used.items() if name not in _OF_ROWS and x is not None]
-    patterns = [x for value in values for x in ([value] if isinstance(value, str) else [])]
-    listed = {x for value in values if isinstance(value, (list, tuple)) for x in value}
-    listed |= {model.target, *model.columns.names}
+    table, used = model.table, {model.target, *model.columns.names, event}
     found: dict[bool, Column] = {}
     for name in sorted(table.columns, key=lambda name: not name.lower().endswith("id")):
-        if name in listed or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            continue
         cells = table.columns[name]
-        if cells.ndim > 1 or len(cells) != len(table):
+        if name in used or cells.ndim > 1 or len(cells) != len(table):
             continue
         is_id = cells.dtype.kind in "iu" and name.lower().endswith("id")
         is_text = cells.dtype == object and all(_is_name(x) for x in cells)
@@ -43,12 +31,11 @@ def columns_of_rows(model: Model, used: Mapping[str, Any]) -> list[Column]:
         n_names = different(column.values).size
         if n_names < 2:
             continue
-        times = read_times(column)
-        is_time = times.are_dates and bool(np.isfinite(times.values).all())
-        if is_time and is_time in found:
-            found[is_time] = _of_leads(found[is_time], Column(name, is_time, times.values))
-        elif is_time:
-            found[is_time] = Column(name, is_time, times.values)
+        times, are_dates = read_times(column)
+        is_time = are_dates and bool(np.isfinite(times).all())
+        if is_time:
+            days = Column(name, is_time, times)
+            found[is_time] = _of_leads(found[is_time], days) if is_time in found else days
         elif is_time not in found and n_names <= len(cells) / 2:
             codes = cluster_numbers(column)
             if not _say_outcome(model, codes):

@@ -43,16 +43,6 @@ class Model:
     targets: Any
     classes: list[Any] | None = None
 
-    @property
-    def row_names(self) -> np.ndarray:
-        """What each row is called in the table."""
-        return self.table.row_names
-
-    @property
-    def levels(self) -> list[float] | None:
-        """The levels of quantiles, ascending; None for other predictions."""
-        return None if self.columns.levels is None else sorted(self.columns.levels)
-
 
 @dataclasses.dataclass(frozen=True)
 class Columns:

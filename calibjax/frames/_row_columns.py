@@ -3,7 +3,7 @@
 import datetime
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def data_of(
             )
         targets = Between(targets, np.where(table.truths(censored), np.inf, targets))
     return Data(model.predictions, targets, **row_options(table, **rows)).replace(
-        groups=groups_of(table, groups) or None, classes=model.classes, row_names=model.row_names
+        groups=groups_of(table, groups) or None, classes=model.classes, row_names=table.row_names
     )
 
 
@@ -84,29 +84,25 @@ def groups_of(table: Table, names: Sequence[str], read: bool = True) -> dict[str
     return {name: as_numbers(x) for name, x in found.items()} if read else found
 
 
-class Times(NamedTuple):
-    """Numbers ``[n]``, NaN where a value is none, and whether they count days since 1970."""
-
-    values: np.ndarray
-    are_dates: bool
-
-
 def cluster_numbers(names: TypedColumn) -> np.ndarray:
     """The number of the cluster of each row, in the order of their names."""
     return numbered(names.values)[1].astype(np.int32)
 
 
-def read_times(column: TypedColumn) -> Times:
-    """Numbers, dates, or texts that are all dates or all numbers."""
+def read_times(column: TypedColumn) -> tuple[np.ndarray, bool]:
+    """Numbers ``[n]``, NaN where a value is none, and whether they count days since 1970.
+
+    Texts are all dates, or all numbers.
+    """
     values = column.values
     if values.dtype.kind == "M":
-        return Times((values - np.datetime64(0, "us")) / np.timedelta64(1, "D"), True)
+        return (values - np.datetime64(0, "us")) / np.timedelta64(1, "D"), True
     if values.dtype.kind != "O":
-        return Times(values.astype(np.float64), False)
+        return values.astype(np.float64), False
     texts, rows = numbered(values)
-    dates = Times(np.array([_days(text) for text in texts.tolist()])[rows], True)
-    numbers = Times(as_floats(texts)[rows], False)
-    return max(dates, numbers, key=lambda found: np.isfinite(found.values).sum())
+    dates = np.array([_days(text) for text in texts.tolist()])[rows], True
+    numbers = as_floats(texts)[rows], False
+    return max(dates, numbers, key=lambda found: np.isfinite(found[0]).sum())
 
 
 def as_iso(text: str) -> str:

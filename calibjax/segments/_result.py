@@ -296,7 +296,6 @@ class Names(NamedTuple):
     Args:
         segments: of each segment, in words.
         conditions: pairs of a column and its level for each segment, in words.
-        indices: the same as numbers of columns and of levels.
         statistics: of each statistic.
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
@@ -306,7 +305,6 @@ class Names(NamedTuple):
 
     segments: tuple[str, ...]
     conditions: tuple[tuple[tuple[str, str], ...], ...]
-    indices: tuple[tuple[tuple[int, int], ...], ...]
     statistics: tuple[str, ...]
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
@@ -394,10 +392,11 @@ class SegmentTestResult:
     def rows(self, segment: Segment) -> np.ndarray:
         """The numbers of the rows of a segment."""
         codes = np.asarray(self.codes)
-        index = self.names.conditions.index(tuple(segment.conditions.items()))
         is_member = np.all(codes != _NO_ROW, axis=1)
-        for column, level in self.names.indices[index]:
-            is_member &= codes[:, column] == level
+        of_columns = {name: (c, levels) for c, (name, levels) in enumerate(self.names.levels)}
+        for name, level in segment.conditions.items():
+            column, levels = of_columns[name]
+            is_member &= codes[:, column] == levels.index(level)
         return np.flatnonzero(is_member)
 
     @property

@@ -153,18 +153,10 @@ def segments_tested(
     sampler = NullSampler.of(data)
     shared = key, table_of(segments, order), np.float32(LEAST_VARIANCE)
     found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, sampler)
-    phrases, conditions = [], []
-    for chosen in segments:
-        in_words, levels = [], []
-        for c, level in chosen:
-            in_words.append(columns[c].phrases[level])
-            levels.append((columns[c].name, columns[c].levels[level]))
-        phrases.append(", ".join(in_words) or ALL_ROWS)
-        conditions.append(tuple(levels))
+    pairs = [[(columns[c], level) for c, level in chosen] for chosen in segments]
     names = Names(
-        segments=tuple(phrases),
-        conditions=tuple(conditions),
-        indices=tuple(segments),
+        segments=tuple(", ".join(c.phrases[k] for c, k in x) or ALL_ROWS for x in pairs),
+        conditions=tuple(tuple((c.name, c.levels[k]) for c, k in x) for x in pairs),
         statistics=names_of_statistics(forecasts),
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
