@@ -269,17 +269,33 @@ def test_scores_of_gamma_variables():
 
 
 @pytest.mark.parametrize(
-    ("observed", "words"),
+    ("statistic", "observed", "is_chance", "words"),
     [
-        (-0.2, "strongly over-confident"),
-        (0.16, "strongly over-confident"),
-        (0.84, "over-confident, logits should be about 0.84 times as large"),
-        (1.2, "under-confident, logits should be about 1.2 times as large"),
-        (1.6, "strongly under-confident"),
+        ("calibration slope", -0.2, False, "strongly over-confident"),
+        ("calibration slope", 0.16, False, "strongly over-confident"),
+        (
+            *("calibration slope", 0.84, False),
+            "over-confident, logits should be about 0.84 times as large",
+        ),
+        (
+            *("calibration slope", 1.2, False),
+            "under-confident, logits should be about 1.2 times as large",
+        ),
+        (
+            *("calibration slope", 1.003, False),
+            "under-confident, logits should be about 1.003 times as large",
+        ),
+        ("calibration slope", 1.6, False, "strongly under-confident"),
+        ("calibration slope", 1.003, True, "calibration slope 1"),
+        ("calibration slope", 0.84, True, "calibration slope 0.84"),
+        ("spread", 1.25, False, "predicted spread 20 % too small"),
+        ("spread", 1.004, False, "predicted spread 0.4 % too small"),
     ],
 )
-def test_only_factors_near_1_are_stated(observed, words):
-    assert effect_in_words("calibration slope", observed, 1.0) == words
+def test_a_slope_is_a_factor_where_it_is_near_1_and_no_chance(
+    statistic, observed, is_chance, words
+):
+    assert effect_in_words(statistic, observed, 1.0, is_chance=is_chance) == words
 
 
 def one_segment(**given):

@@ -23,6 +23,15 @@ def shares_in_words(predicted: float, observed: float, mean: str = " on average"
     return said if ratio == "1" else f"{said}, {ratio} times as many"
 
 
+def told_apart(x: float, other: float, digits: int = 3) -> tuple[str, str]:
+    """Both numbers with so many digits, or as many as tell them apart, up to seven."""
+    for n in range(digits, 8):
+        texts = f"{x:.{n}g}", f"{other:.{n}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def class_name(classes: Sequence[Any] | None, label: int) -> str:
     """The name of a class in quotes, or its number if classes have no names."""
     name = label if classes is None else classes[label]

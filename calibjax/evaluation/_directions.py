@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax._base.text import class_name, shares_in_words
+from calibjax._base.text import class_name, shares_in_words, told_apart
 from calibjax._data import Between, Data, clean
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import moments
@@ -387,12 +387,8 @@ def directions_of_numbers(
 
 
 def _means_in_words(predicted: float, observed: float) -> str:
-    """Both means, with as many digits as tell them apart."""
-    for digits in range(3, 8):
-        words = f"{predicted:.{digits}g}", f"{observed:.{digits}g}"
-        if words[0] != words[1]:
-            break
-    return f"predicted {words[0]} on average, observed {words[1]}"
+    of_predicted, of_observed = told_apart(predicted, observed)
+    return f"predicted {of_predicted} on average, observed {of_observed}"
 
 
 def directions_of_vectors(
@@ -430,7 +426,7 @@ def directions_of_vectors(
         ("too narrow", "too wide"),
         sizes - 1,
         float(np.var(sizes)),
-        lambda _: (1.0, size, f"errors are {size:.3g} times as large as predicted"),
+        lambda _: (1.0, size, f"errors are {told_apart(size, 1)[0]} times as large as predicted"),
         lambda: errors / size if size > 0 else None,
     )
     shifts = [error_of_coordinate(j) for j in range(middles.size)]

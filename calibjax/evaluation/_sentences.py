@@ -9,7 +9,7 @@ import numpy as np
 
 from calibjax import intervals
 from calibjax._base.struct import widest_dtype
-from calibjax._base.text import shares_in_words
+from calibjax._base.text import shares_in_words, told_apart
 from calibjax._data import Between, Data, Distribution, padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._dependence import remarks_on_rows
@@ -111,17 +111,17 @@ def _over_confident(predictions: Distribution, temperature: float) -> str | None
     if not 1 < temperature < math.inf:
         return None
     if predictions.has_labels:
-        return f"its logits were {temperature:.3g} times too large"
-    ratio = _deviation_ratio(predictions, temperature)
-    return f"its standard deviations were {ratio:.2g} of the right ones"
+        return f"its logits were {told_apart(temperature, 1.0)[0]} times too large"
+    ratio, _ = told_apart(_deviation_ratio(predictions, temperature), 1.0, 2)
+    return f"its standard deviations were {ratio} of the right ones"
 
 
 def _under_confident(predictions: Distribution, temperature: float) -> str:
     least = "at least " if is_end_of_range(temperature) else ""
     if predictions.has_labels:
-        return f"its logits should be {least}{1 / temperature:.3g} times as large"
-    ratio = _deviation_ratio(predictions, temperature)
-    return f"its standard deviations are {least}{ratio:.3g} times too large"
+        return f"its logits should be {least}{told_apart(1 / temperature, 1.0)[0]} times as large"
+    ratio, _ = told_apart(_deviation_ratio(predictions, temperature), 1.0)
+    return f"its standard deviations are {least}{ratio} times too large"
 
 
 def _deviation_ratio(predictions: Distribution, temperature: float) -> float:

@@ -52,7 +52,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
-from calibjax._base.text import class_name, shares_in_words, text_table
+from calibjax._base.text import class_name, shares_in_words, text_table, told_apart
 from calibjax.resampling import rank_of_level
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 from calibjax.segments._segments import LEAST_ROWS
@@ -197,15 +197,22 @@ def _end(observed: np.ndarray, a: np.ndarray, sign: int) -> np.ndarray:
 
 
 def in_words(
-    statistic: str, observed: float, predicted: float, classes: Sequence[Any] | None = None
+    statistic: str,
+    observed: float,
+    predicted: float,
+    classes: Sequence[Any] | None = None,
+    is_chance: bool = False,
 ) -> str:
-    """The error as part of a sentence."""
+    """The error as part of a sentence; a slope by chance is only a number."""
     if statistic == "calibration slope":
+        if is_chance:
+            return f"calibration slope {observed:.2g}"
         # Farther from 1 a step of Newton goes too far, or not far enough.
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
             return "strongly over-confident" if observed < 1 else "strongly under-confident"
         words = "over-confident" if observed < 1 else "under-confident"
-        return f"{words}, logits should be about {observed:.2g} times as large"
+        factor, _ = told_apart(observed, 1.0, 2)
+        return f"{words}, logits should be about {factor} times as large"
     if statistic == "location":
         words = "higher" if observed > 0 else "lower"
         return f"targets {abs(observed):.2g} predicted deviations {words}"
@@ -213,7 +220,8 @@ def in_words(
         if observed <= 0:
             return "predicted spread much too large"
         change, words = (1 - 1 / observed, "small") if observed > 1 else (1 / observed - 1, "large")
-        return f"predicted spread {100 * change:.0f} % too {words}"
+        percent = f"{100 * change:.{0 if change >= 0.01 else 1}f}"
+        return f"predicted spread {percent} % too {words}"
     if statistic == "coverage":
         return f"{100 * predicted:.0f} % intervals hold {100 * observed:.0f} %"
     shares = shares_in_words(predicted, observed, "")
@@ -361,7 +369,8 @@ class SegmentTestResult:
 
     def _segment(self, sums: SegmentSums, effects: Effects, s: int, j: int) -> Segment:
         observed, predicted, low, high, *expected = (float(x[s]) for x in effects)
-        statistic = self.names.statistics[j]
+        statistic, pvalue = self.names.statistics[j], float(sums.pvalues[s, j])
+        is_chance = pvalue > 1 - _CONFIDENCE
         return Segment(
             name=self.names.segments[s],
             conditions=dict(self.names.conditions[s]),
@@ -374,8 +383,8 @@ class SegmentTestResult:
             interval=Range(low - predicted, high - predicted),
             expected=Range(*expected),
             score=float(sums.scores[s, j]),
-            pvalue=float(sums.pvalues[s, j]),
-            words=in_words(statistic, observed, predicted, self.names.classes),
+            pvalue=pvalue,
+            words=in_words(statistic, observed, predicted, self.names.classes, is_chance),
         )
 
     def critical(self, confidence_level: float) -> float:
