@@ -347,6 +347,11 @@ VERDICTS = {
         "\nUnder-confident (of the test), its logits should be at least 100 times as",
         "",
     ),
+    "a factor near 1": (
+        {"temperature": 1.0004, "found": [TOO_SURE]},
+        "as if its logits were 1.0004 times too large",
+        "were 1 times",
+    ),
     "far off": ({"temperature": jnp.inf}, "farther off than any temperature", ""),
     # A best temperature of 0.946, logits 1.06 times as large, beside an error of T = 1.1.
     "a temperature that is not the error": (
@@ -401,6 +406,24 @@ def test_the_interval_of_the_best_temperature():
     assert found.best_temperature == pytest.approx(square.mean(), rel=2e-3)
     drawn = stats.bootstrap((square,), np.mean, n_resamples=4000, rng=0).confidence_interval
     np.testing.assert_allclose(found.of_temperature, drawn, rtol=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [1.0, 1.1, 1.5])
+@pytest.mark.parametrize("n_classes", [2, 10, 40])
+def test_the_interval_of_many_rows_is_that_of_few(n_classes, factor, monkeypatch):
+    """All pairs and landmarks, of logits that are so many times too large: no jump between them."""
+    rng = np.random.default_rng(n_classes)
+    logits = 1.5 * rng.normal(size=(1500, n_classes)).astype(np.float32)
+    targets = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    data = padded(as_data(cj.Categorical(jax.nn.softmax(factor * logits)), targets))
+    (low, high), (other_low, other_high) = (
+        effect_of(jax.random.key(0), data, 0.95, 999).skce.interval
+        for most in (1500, 0)
+        if not monkeypatch.setattr("calibjax.evaluation._measures._MAX_ALL_PAIRS", most)
+    )
+    assert other_high == pytest.approx(high, rel=0.2)
+    assert other_low == pytest.approx(low, abs=0.1 * high)
 
 
 def test_bounds_are_said():

@@ -42,7 +42,7 @@ MEAN_PIT, EVENTS = "mean PIT", "events"
 # The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
 # The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for
-# rows that have weights or depend on each other.
+# rows that have weights or depend on each other, with nearly the same interval.
 _MAX_ALL_PAIRS = 2**13
 # So many draws for one beyond the ends of an interval from landmarks, which the test of calibration
 # does not share: more draws move its ends by less than their own uncertainty.
@@ -508,7 +508,8 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         n_draws = min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
         n_features = _LANDMARKS_OF_NUMBERS if predictions.is_ordered else None
         test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_features=n_features)
-        estimate, interval = test.estimate, test.confidence_interval(confidence_level)
+        estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
+        interval = intervals.landmark_interval((terms, estimate, test.interval, level), data)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
     is_adapted = data.weights is None and not isinstance(data.targets, Between)
     if not is_adapted or not intervals.has_temperature(predictions):

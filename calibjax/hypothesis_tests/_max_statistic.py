@@ -133,6 +133,10 @@ class SimultaneousErrors:
         z = c if self.of_family is None else self.of_family.number(c)
         return self.factor * self.own.number(z) + self.rounding
 
+    def moments(self) -> tuple[jax.Array, jax.Array]:
+        """The mean and the variance under the model, times the factor and its square."""
+        return self.factor * self.own.mean, jnp.square(self.factor * self.own.deviation)
+
     def scaled(self, unit: jax.Array, factor: jax.Array) -> "SimultaneousErrors":
         """The thresholds times unit and factor, where `unit` is the one of the statistics."""
         own = Scale(unit * self.own.mean, unit * self.own.deviation, self.own.skewness)

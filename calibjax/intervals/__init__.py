@@ -30,6 +30,7 @@ from calibjax.intervals._skce_interval import (
     MeanInterval,
     NormInterval,
     h_and_dependent_sums,
+    landmark_interval,
     resampled_errors,
     skce_and_interval,
     skce_confidence_interval,

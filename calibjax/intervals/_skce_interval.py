@@ -59,6 +59,9 @@ SKCE, and mostly in the same cases: the smaller one is taken, and `benchmarks/IN
 how often it contains the SKCE.  With many eigenvalues of similar size it is the score interval's,
 by far: |delta|^2 is nearly constant then, and the triangle inequality far from sharp.
 
+An SKCE of landmarks has the same ends, with |delta|^2 of targets drawn from the model in place of
+the bootstrap's: v is the variance of these, and c that of the observed rows.
+
 **Rare events.**  Where they are missing, the data hardly vary, and the bootstrap believes in a tiny
 error.  But the model knows how much data vary if it is right.  If the observed variance tr C is
 smaller than the variance under the model, by not more than 2 standard errors s of chance, a normal
@@ -135,6 +138,10 @@ class HasQuantiles(Protocol):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest number that is not exceeded with the probability `level`."""
+        ...
+
+    def moments(self) -> tuple[jax.Array, jax.Array]:
+        """The mean and the variance."""
         ...
 
 
@@ -246,6 +253,10 @@ class DrawnErrors:
         draws = jnp.asarray(self.draws)
         found, beyond = upper_quantile(draws, level)
         return found * jnp.square(jnp.maximum(beyond, 1.0))
+
+    def moments(self) -> tuple[jax.Array, jax.Array]:
+        """The mean and the variance of the draws, over all axes."""
+        return _mean_and_variance(self.draws)
 
 
 # The number of rows that show the largest eigenvalue.
@@ -446,8 +457,7 @@ def skce_and_interval(
         h, data, sums = h_and_dependent_sums(axis, (key, kernel), data, n_resamples)
         unbiased, biased = sums.estimate, sums.biased
         errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
-        mean, variance = _mean_and_variance(sums.errors)
-        largest = jnp.minimum(mean, jnp.sqrt(variance / 2))
+        largest = _bound_on_largest(errors)
         squares = all_sum(jnp.sum(jnp.square(data.weights)), axis)
         n, observed = jnp.square(h.count()) / squares, h.trace() / squares - unbiased
     else:
@@ -457,7 +467,6 @@ def skce_and_interval(
         n, unbiased = h.count(), h.unbiased(row_sums)
         biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
         errors = resampled_errors(draws, n, biased, unbiased)
-        variance = _mean_and_variance(draws)[1]
         _, n_rows = global_offset(n_kept, axis)
         largest = largest_variance(h.kernel, data, n_kept, n_rows, axis) / n
         observed = n * (biased - unbiased)
@@ -471,8 +480,34 @@ def skce_and_interval(
         missing = missing_variance(expected, chance, observed) / n
     z = normal_quantile(level)
     interval = NormInterval(biased, errors, null)(level, jnp.square(z) * missing)
-    variance = variance + 2 * jnp.square(missing)
+    variance = errors.moments()[1] + 2 * jnp.square(missing)
     return unbiased, with_score_end(interval, unbiased, largest + missing, variance, z)
+
+
+@on_devices
+def landmark_interval(
+    axis: Axis, shared: tuple[SumOfTerms, jax.Array, NormInterval, jax.Array], data: Data
+) -> ConfidenceInterval:
+    """The same interval of an SKCE from landmarks, whose errors are those under the model.
+
+    `shared` is the kernel, the unbiased SKCE, its `NormInterval` and the level.
+    """
+    kernel, unbiased, interval, level = shared
+    if data.is_plain:
+        data, n_kept = clean_kept_first(data, axis)
+        _, n_rows = global_offset(n_kept, axis)
+        largest = largest_variance(kernel, data, n_kept, n_rows, axis)
+        largest /= n_rows.astype(largest.dtype)
+    else:
+        largest = _bound_on_largest(interval.errors)
+    _, variance = interval.errors.moments()
+    return with_score_end(interval(level), unbiased, largest, variance, normal_quantile(level))
+
+
+def _bound_on_largest(errors: HasQuantiles) -> jax.Array:
+    """What c / n is at most, if only |delta|^2 is known."""
+    mean, variance = errors.moments()
+    return jnp.minimum(mean, jnp.sqrt(variance / 2))
 
 
 def resampled_errors(
