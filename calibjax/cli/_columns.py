@@ -78,3 +78,21 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
     return dataclasses.replace(
         model, predictions=ordered, targets=labels[model.targets], classes=new
     )
+
+
+def with_same_targets(first: Model, other: Model) -> Model:
+    """The other model, with classes in the order of the first; an error unless targets agree."""
+    other = in_order(other, first.classes)
+    if len(other.targets) != len(first.targets):
+        raise ValueError(
+            f"{other.table.source}: expected {len(first.targets)} rows as in "
+            f"{first.table.source}, got {len(other.targets)}."
+        )
+    if not np.array_equal(other.table.rows, first.table.rows):
+        raise ValueError(
+            f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "
+            "by columns that both have, and leave out missing values in both."
+        )
+    words = f"the same target as in this row of {first.table.source}"
+    other.table.check(other.target, other.targets == first.targets, words)
+    return other

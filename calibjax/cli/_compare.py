@@ -1,24 +1,20 @@
 """The command `calibjax compare`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from calibjax._base.progress import working
-from calibjax.cli._options import AsJson, Level, Seed, with_options
+from calibjax.cli._options import AsJson, Columns, Level, Seed, with_options
 from calibjax.cli._terminal import as_text, echo
-
-if TYPE_CHECKING:
-    from calibjax.cli._columns import Columns
-    from calibjax.frames import Model
 
 
 @with_options()
 def compare(
     files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
-    columns: "Columns",
+    columns: Columns,
     cluster: str | None = None,
     time: str | None = None,
     horizon: float | None = None,
@@ -39,6 +35,7 @@ def compare(
     """
     import jax
 
+    from calibjax.cli._columns import with_same_targets
     from calibjax.evaluation import columns_of_rows, keys_of, remarks_on_independence
     from calibjax.frames import data_of
     from calibjax.intervals import compare_calibration
@@ -46,7 +43,7 @@ def compare(
     if len(files) < 2:
         raise ValueError(f"{files[0]}: expected at least one more file to compare it with.")
     first, *others = (columns.read(file, others=(cluster, time)) for file in files)
-    others = [_with_same_targets(first, other) for other in others]
+    others = [with_same_targets(first, other) for other in others]
     data = data_of(first, clusters=cluster, times=time, horizon=horizon)
     with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
         result = compare_calibration(
@@ -73,26 +70,6 @@ def compare(
         lines.append(f"({result.method}, intervals with confidence {1 - level:g})")
         echo("\n".join([*lines, *remarks]))
     return pairs[0]["rejected"]
-
-
-def _with_same_targets(first: "Model", other: "Model") -> "Model":
-    """The other model, with classes in the order of the first; an error unless targets agree."""
-    from calibjax.cli._columns import in_order
-
-    other = in_order(other, first.classes)
-    if len(other.targets) != len(first.targets):
-        raise ValueError(
-            f"{other.table.source}: expected {len(first.targets)} rows as in "
-            f"{first.table.source}, got {len(other.targets)}."
-        )
-    if not np.array_equal(other.table.rows, first.table.rows):
-        raise ValueError(
-            f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "
-            "by columns that both have, and leave out missing values in both."
-        )
-    words = f"the same target as in this row of {first.table.source}"
-    other.table.check(other.target, other.targets == first.targets, words)
-    return other
 
 
 def _sentence(pair: dict[str, Any]) -> str:

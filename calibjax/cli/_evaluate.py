@@ -2,22 +2,19 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from calibjax._base.progress import working
-from calibjax.cli._options import AsJson, Files, Level, Seed, names_of_list, with_options
+from calibjax.cli._options import AsJson, Columns, Files, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo
-
-if TYPE_CHECKING:
-    from calibjax.cli._columns import Columns
 
 
 @with_options()
 def evaluate(
     files: Files,
-    columns: "Columns",
+    columns: Columns,
     survival: str | None = None,
     censored: str | None = None,
     weight: str | None = None,
@@ -51,17 +48,11 @@ def evaluate(
     from calibjax.frames import data_of, groups_of
 
     columns = dataclasses.replace(columns, survival=survival)
-    model = columns.read(*files, others=(censored, weight, cluster, time))
+    of_rows = {"censored": censored, "weights": weight, "clusters": cluster, "times": time}
+    model = columns.read(*files, others=list(of_rows.values()))
     with working(f"Testing {len(model.table)} rows"):
-        data = data_of(
-            model,
-            censored=censored,
-            weights=weight,
-            clusters=cluster,
-            times=time,
-            horizon=horizon,
-            groups=names_of_list(segments),
-        )
+        groups = names_of_list(segments)
+        data = data_of(model, groups=groups, horizon=horizon, **of_rows)
         others = columns_of_rows(model, columns.event)
         found = evaluate_data(data, seed=seed, level=level, columns=others)
         table = None if by is None else found.by(groups_of(model.table, names_of_list(by)))

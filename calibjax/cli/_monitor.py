@@ -1,30 +1,13 @@
 """The command `calibjax monitor`."""
 
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from calibjax._base.progress import working
-from calibjax._base.text import listed
-from calibjax.cli._options import FORMATS, AsJson, Seed, with_options
+from calibjax.cli._options import FORMATS, AsJson, Columns, Seed, with_options
 from calibjax.cli._terminal import as_text, echo
-
-if TYPE_CHECKING:
-    from calibjax.cli._batches import Batch
-    from calibjax.cli._columns import Columns
-    from calibjax.cli._monitor_state import MonitorState
-    from calibjax.frames import Model
-
-# What the first call decides, and what it decides if it says nothing.
-_FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
-# Options of columns that may differ from call to call: levels are compared as numbers, and a file
-# whose probabilities are rounded may need what another one does not.
-_MAY_DIFFER = "levels normalize sort_quantiles separator decimal drop_missing where".split()
-# The least number of pairs, the share of rows in them, and the rounding of their probabilities.
-_PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 
 
 @with_options(
@@ -43,7 +26,7 @@ _PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
     "the first call decides it.",
 )
 def monitor(
-    columns: "Columns",
+    columns: Columns,
     state: Path,
     file: Annotated[
         Path | None, typer.Argument(help=f"The predictions: {FORMATS}. Only --show needs none.")
@@ -103,7 +86,7 @@ def monitor(
     from calibjax.cli._batches import batches_of
     from calibjax.cli._columns import in_order
     from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
-    from calibjax.cli._monitor_state import count
+    from calibjax.cli._monitor_state import checked, count, options_of, say_if_pairs
     from calibjax.cli._state_file import check_new, opened, read_state, write_state
 
     if reserve and stream is None:
@@ -113,22 +96,22 @@ def monitor(
     if file is None and not state.is_file():
         raise ValueError(f"{state}: there is no such file.")
     model = None
-    batches: list[Batch] = []
+    batches: list[Any] = []
     if file is not None:
         model = columns.read(file, at_least=1, others=(by, cluster, stream))
         # The same on each day, in whatever order the columns are.
         model = in_order(model, model.classes and sorted(model.classes))
         model, batches = batches_of(model, by)
         if cluster is None:
-            _say_if_pairs(model)
-        options = _options_of(model, columns)
+            say_if_pairs(model)
+        options = options_of(model, columns)
         options |= {"--by": by, "--cluster": cluster, "--stream": stream}
         options |= {"--reserve": reserve, "--lag": lag, "--level": level}
     with opened(state) as database:
         found = read_state(database)
         if model is not None:
             with working(f"Adding {len(model.targets)} rows"):
-                found = _checked(state, found, model, batches, options, seed)
+                found = checked(state, found, model, batches, options, seed)
                 source = model.table.source
                 if not again:
                     check_new(database, source, batches, by)
@@ -143,64 +126,3 @@ def monitor(
         text = f"{text}\n{curves(found)}" if show and not as_json else text
         echo(text, ", and nothing was counted")
     return bool(found.alarms)
-
-
-def _checked(
-    path: Path,
-    state: "MonitorState | None",
-    model: "Model",
-    batches: "list[Batch]",
-    options: dict[str, Any],
-    seed: int,
-) -> "MonitorState":
-    """The state, or a new one; an error if options are others than in its first call."""
-    from calibjax.cli._monitor_state import started
-
-    said = {name: x for name, x in options.items() if not (name in _FIRST and x is None)}
-    if state is None:
-        return started(model, batches[0], _FIRST | said, seed)
-    for name, value in said.items():
-        if state.options[name] != value:
-            was, now = map(_as_text, (state.options[name], value))
-            renamed = "; if only its header is another one, give the columns their old names"
-            raise ValueError(
-                f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
-                f"model needs another --state{renamed if name == 'columns' else ''}."
-            )
-    return state
-
-
-def _options_of(model: "Model", columns: "Columns") -> dict[str, Any]:
-    """What columns and options mean, which all calls agree in."""
-    options, levels = dataclasses.asdict(columns), model.columns.levels
-    given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
-    return {
-        "columns": " ".join(given),
-        "classes": model.classes,
-        "levels": levels and sorted(levels),
-    }
-
-
-def _as_text(value: Any) -> str:
-    return listed(value) if isinstance(value, list) else str("none" if value is None else value)
-
-
-def _say_if_pairs(model: "Model") -> None:
-    """Says so if rows 1 and 2, 3 and 4 and so on say the same of an event and of its complement.
-
-    The second row of such a pair is known from the first one, and evidence would count it twice.
-    """
-    n = len(model.targets) // 2 * 2
-    if not model.predictions.has_labels or n < 2 * _PAIRS:
-        return
-    probabilities = np.asarray(model.predictions.label_probabilities())
-    if probabilities.shape[1] != 2:
-        return
-    stated = probabilities[:n, 1].reshape(-1, 2).sum(axis=1)
-    events = model.targets[:n].reshape(-1, 2).sum(axis=1)
-    if np.mean((np.abs(stated - 1) <= _ROUNDING) & (events == 1)) >= _MOST:
-        model.table.say(
-            f"{model.table.source}: rows come in pairs whose probabilities and events add up to 1, "
-            "such as both teams of a game. The second one is known from the first, which makes "
-            "alarms false: keep one row of each, or name a column of pairs with --cluster."
-        )

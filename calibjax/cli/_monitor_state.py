@@ -4,6 +4,7 @@ import dataclasses
 import io
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,16 @@ import numpy as np
 from calibjax import monitoring
 from calibjax._base.text import listed
 from calibjax.cli._batches import Batch, sort_key
+from calibjax.cli._columns import Columns
 from calibjax.frames import Model, row_options
+
+# What the first call decides, and what it decides if it says nothing.
+_FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
+# Options of columns that may differ from call to call: levels are compared as numbers, and a file
+# whose probabilities are rounded may need what another one does not.
+_MAY_DIFFER = "levels normalize sort_quantiles separator decimal drop_missing where".split()
+# The least number of pairs, the share of rows in them, and the rounding of their probabilities.
+_PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 
 
 class Evidence(NamedTuple):
@@ -248,3 +258,62 @@ def _saved(monitor: monitoring.CalibrationMonitor) -> bytes:
     file = io.BytesIO()
     monitor.save(file)
     return file.getvalue()
+
+
+def checked(
+    path: Path,
+    state: MonitorState | None,
+    model: Model,
+    batches: list[Batch],
+    options: dict[str, Any],
+    seed: int,
+) -> MonitorState:
+    """The state, or a new one; an error if options are others than in its first call."""
+    said = {name: x for name, x in options.items() if not (name in _FIRST and x is None)}
+    if state is None:
+        return started(model, batches[0], _FIRST | said, seed)
+    for name, value in said.items():
+        if state.options[name] != value:
+            was, now = map(_as_text, (state.options[name], value))
+            renamed = "; if only its header is another one, give the columns their old names"
+            raise ValueError(
+                f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
+                f"model needs another --state{renamed if name == 'columns' else ''}."
+            )
+    return state
+
+
+def options_of(model: Model, columns: Columns) -> dict[str, Any]:
+    """What columns and options mean, which all calls agree in."""
+    options, levels = dataclasses.asdict(columns), model.columns.levels
+    given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
+    return {
+        "columns": " ".join(given),
+        "classes": model.classes,
+        "levels": levels and sorted(levels),
+    }
+
+
+def _as_text(value: Any) -> str:
+    return listed(value) if isinstance(value, list) else str("none" if value is None else value)
+
+
+def say_if_pairs(model: Model) -> None:
+    """Says so if rows 1 and 2, 3 and 4 and so on say the same of an event and of its complement.
+
+    The second row of such a pair is known from the first one, and evidence would count it twice.
+    """
+    n = len(model.targets) // 2 * 2
+    if not model.predictions.has_labels or n < 2 * _PAIRS:
+        return
+    probabilities = np.asarray(model.predictions.label_probabilities())
+    if probabilities.shape[1] != 2:
+        return
+    stated = probabilities[:n, 1].reshape(-1, 2).sum(axis=1)
+    events = model.targets[:n].reshape(-1, 2).sum(axis=1)
+    if np.mean((np.abs(stated - 1) <= _ROUNDING) & (events == 1)) >= _MOST:
+        model.table.say(
+            f"{model.table.source}: rows come in pairs whose probabilities and events add up to 1, "
+            "such as both teams of a game. The second one is known from the first, which makes "
+            "alarms false: keep one row of each, or name a column of pairs with --cluster."
+        )

@@ -4,11 +4,16 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
 from calibjax.cli._terminal import check_options, one_line_errors
+
+if TYPE_CHECKING:
+    from calibjax.cli._columns import Columns
+else:
+    Columns = Any  # its module takes long to import
 
 FORMATS = (
     "a .csv, .tsv, .jsonl, .json, .parquet, .arrow or .npz file, also with .gz; - is standard input"

@@ -2,19 +2,14 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
 
 from calibjax._base.progress import working
-from calibjax.cli._options import AsJson, Seed, names_of_list, with_options
+from calibjax.cli._options import AsJson, Columns, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo
-
-if TYPE_CHECKING:
-    from calibjax._data import Distribution
-    from calibjax.cli._columns import Columns
-    from calibjax.frames import PredictionColumns
 
 
 @with_options(
@@ -34,7 +29,7 @@ if TYPE_CHECKING:
     load="A map that --save has kept, instead of rows that fit a new one.",
 )
 def recalibrate(
-    columns: "Columns",
+    columns: Columns,
     file: Annotated[
         Path | None, typer.Argument(help="Rows with known targets, which did not train the model.")
     ] = None,
@@ -73,9 +68,15 @@ def recalibrate(
       calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
     from calibjax._base.files import replacing
-    from calibjax.cli._columns import Columns
-    from calibjax.cli._held_out import held_out, in_words
-    from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, names_beside, read_map
+    from calibjax.cli._held_out import below_zero, held_out, in_words
+    from calibjax.cli._saved_map import (
+        Fitted,
+        columns_beside,
+        map_as_file,
+        method_of,
+        names_beside,
+        read_map,
+    )
     from calibjax.cli._write_table import with_columns_of
     from calibjax.frames import data_of
     from calibjax.recalibration import as_normal, fit_recalibrator
@@ -90,11 +91,11 @@ def recalibrate(
     if load is None:
         assert file is not None
         names = names_of_list(segments), names_of_list(covariates)
-        model, said = columns.read(file, others=(cluster, time, *names[1])), Columns()
+        model, said = columns.read(file, others=(cluster, time, *names[1])), None
         if names[1] and model.predictions.has_labels:
             raise ValueError("--covariates is for forecasts of numbers, got classes.")
         fitted = Fitted(file, model.columns, model.target)
-        method_of_fit = _method_of(model.columns, method, any(names))
+        method_of_fit = method_of(model.columns, method, any(names))
         beside = columns_beside(model.table, *names, is_fit=True)
         data = data_of(model, clusters=cluster, times=time, horizon=horizon)
     else:
@@ -125,7 +126,7 @@ def recalibrate(
             assert out is not None
             recalibrated = recalibrator(new, **beside_new)
             if used.kind == "mean":
-                _method_of(used, recalibrator.fit.method, any(names))
+                method_of(used, recalibrator.fit.method, any(names))
                 recalibrated = as_normal(recalibrated)
             content = with_columns_of(table, rows, used.columns_of(recalibrated, used.absent(rows)))
             files.enter_context(replacing(out, content))
@@ -133,7 +134,7 @@ def recalibrate(
             stay = f", and {left} without a value, which stay as they are" if left else ""
             shown = " and ".join(used.shown())
             written.append(f"{out}: {len(new)} rows with new {shown}{stay}.")
-            written += _below_zero(new, recalibrated)
+            written += below_zero(new, recalibrated)
         if save is not None:
             files.enter_context(replacing(save, map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
@@ -149,35 +150,6 @@ def recalibrate(
             elif load is None:
                 blocks.append("There are too few clusters or times to hold some of them out.")
             echo("\n".join([*blocks, *written]))
-
-
-def _below_zero(new: "Distribution", recalibrated: "Distribution") -> list[str]:
-    """A line about rows that a map brought below 0, where no forecast is."""
-    import jax
-
-    if not recalibrated.has_known_quantiles:
-        return []
-    before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, recalibrated))
-    n_below = int(np.sum(np.any(after < 0, axis=1)))
-    if not n_below or np.any(before < 0):
-        return []
-    return [
-        f"{n_below} rows have new numbers below 0, where none was: if nothing below 0 can happen, "
-        "fit the map with --lower 0."
-    ]
-
-
-def _method_of(columns: "PredictionColumns", method: str | None, looks_beside: bool) -> str:
-    """The method; of normal predictions one whose predictions are normal again."""
-    if columns.kind != "mean":
-        return method or "auto"
-    if looks_beside or method not in (None, "shift_scale", "nothing"):
-        got = "--segments or --covariates" if looks_beside else method
-        raise ValueError(
-            f"--mean and --sd can be recalibrated by shift_scale, got {got}, after which "
-            "predictions are not normal; recalibrate quantiles of them, with --quantiles."
-        )
-    return method or "shift_scale"
 
 
 def _check_files(

@@ -27,22 +27,24 @@ class Fitted:
     columns: PredictionColumns | None
     target: str | None
 
-    def columns_in(self, table: Table, said: Columns) -> PredictionColumns:
+    def columns_in(self, table: Table, said: Columns | None) -> PredictionColumns:
         """The columns of another file whose predictions the map takes.
 
         Args:
             table: the file.
-            said: what the user says of its columns; if nothing, they are called as before.
+            said: what the user says of its columns; if nothing or None, they are called as those
+                that fitted the map.
 
         Raises:
             ValueError: these are predictions of another kind, of other classes, or at other levels.
         """
         ours = self.columns
-        if ours is None or said.are_said:
+        if said is not None and (ours is None or said.are_said):
             found = said.prediction_columns(table)
             kinds = ("kind", "classes", "levels") if ours is not None else ()
             pairs = [(what, getattr(ours, what), getattr(found, what)) for what in kinds]
         else:
+            assert ours is not None  # the map has just been fitted
             found, names = ours, None
             if "*" in ours.pattern:
                 names = list(stems_of(table, ours.pattern, self.target))
@@ -92,3 +94,16 @@ def columns_beside(
 def names_beside(recalibrator: Recalibrator) -> tuple[list[str], list[str]]:
     """The names of the groups and of the covariates that a map was fitted with."""
     return recalibrator.names_of_groups, list(recalibrator.fit.covariates)
+
+
+def method_of(columns: PredictionColumns, method: str | None, looks_beside: bool) -> str:
+    """The method; of normal predictions one whose predictions are normal again."""
+    if columns.kind != "mean":
+        return method or "auto"
+    if looks_beside or method not in (None, "shift_scale", "nothing"):
+        got = "--segments or --covariates" if looks_beside else method
+        raise ValueError(
+            f"--mean and --sd can be recalibrated by shift_scale, got {got}, after which "
+            "predictions are not normal; recalibrate quantiles of them, with --quantiles."
+        )
+    return method or "shift_scale"

@@ -161,9 +161,7 @@ class Table:
 
     def texts(self, name: str) -> np.ndarray:
         """A column as text, without missing values."""
-        cells = self.one_value(name)
-        self.check_present(name, "a value")
-        return _as_texts(cells)
+        return self.typed(name).texts()
 
     def truths(self, name: str) -> np.ndarray:
         """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
