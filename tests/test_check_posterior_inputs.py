@@ -222,10 +222,10 @@ def test_observations_in_all_forms():
         (pd.DataFrame(x, columns=["u", "v"]), ["u", "v"]),
         ({"u": x[:, 0], "v": x[:, 1:]}, ["u", "v"]),
     ):
-        columns = read_observations(given).columns
+        columns, _ = read_observations(given)
         assert list(columns) == names
         np.testing.assert_array_equal(np.stack(list(columns.values()), axis=1), x)
-    assert list(read_observations(x[:, 0]).columns) == ["x"]
+    assert list(read_observations(x[:, 0])[0]) == ["x"]
     for wrong, message in (
         (x[None], r"x must have shape \[n\] or \[n, k\], got shape \[1, 3, 2\]; x.reshape"),
         ({"u": x[:, 0], "v": x[1:]}, "x must have columns of one length"),

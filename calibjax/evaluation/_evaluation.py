@@ -261,7 +261,7 @@ class Evaluation:
         quantiles, samples or normal predictions are rejected, for fewer than 200 rows or 10^5 and
         more, and for rows that have weights or depend on each other.
         """
-        if not (self._is_explained and self._is_plain):
+        if not (self._is_explained and self.data.is_plain):
             return None
         return recalibration_check(self.random_keys.test, self.data, N_RESAMPLES, self._left)
 
@@ -276,10 +276,6 @@ class Evaluation:
         if pvalue > self.level:
             return ""
         return directions_in_words(self._directions_of(padded(data), None))
-
-    @property
-    def _is_plain(self) -> bool:
-        return self.units is None and self.weights is None
 
     @property
     def predictions(self) -> Distribution:
@@ -415,7 +411,7 @@ class Evaluation:
         these.  There are none for few rows, for targets that are not known exactly, and for rows
         that have weights or depend on each other.
         """
-        if isinstance(self.targets, Between) or not self._is_plain:
+        if isinstance(self.targets, Between) or not self.data.is_plain:
             return []
         return recalibration_checks(
             self.random_keys.test, self.data, N_RESAMPLES, self.recalibration

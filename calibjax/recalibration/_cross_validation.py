@@ -65,10 +65,8 @@ def in_words(names: tuple[str, ...], shares: np.ndarray) -> tuple[dict[str, floa
     """The candidates without those of small shares, the largest first, and in words."""
     shares = np.where(shares < _SMALL_SHARE, 0.0, shares)
     shares /= shares.sum()
-    chosen = {}
-    for k in np.argsort(-shares, kind="stable"):
-        if shares[k] > 0:
-            chosen[names[k]] = float(shares[k])
+    order = [k for k in np.argsort(-shares, kind="stable") if shares[k] > 0]
+    chosen = {names[k]: float(shares[k]) for k in order}
     return chosen, " + ".join([f"{share:.2f} {name}" for name, share in chosen.items()])
 
 

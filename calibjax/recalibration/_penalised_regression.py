@@ -209,5 +209,4 @@ def smooth_basis(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Two eigenvalues are 0, those of straight lines.
     rough = directions[:, 2:] / np.sqrt(np.maximum(sizes[2:], 1e-300))
     values = np.concatenate([np.ones((k, 1)), knots[:, None], rough], axis=1)
-    inner = second @ values
-    return values, np.concatenate([np.zeros((1, k)), inner, np.zeros((1, k))])
+    return values, np.pad(second @ values, ((1, 1), (0, 0)))

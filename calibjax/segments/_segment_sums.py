@@ -131,6 +131,10 @@ def bounded(residuals: jax.Array, most: float | tuple[float, ...]) -> jax.Array:
 class Uncentred:
     """Statistics that are sums of residuals."""
 
+    unit_of_variance: ClassVar = 1.0
+    #: Observed residuals are no larger where they have multipliers.
+    most_multiplied: ClassVar[float | tuple[float, ...]] = np.inf
+
     def centres(self, second: jax.Array) -> jax.Array:
         return jnp.zeros(second.shape[0], second.dtype)
 
@@ -165,9 +169,6 @@ class EventStatistics(Uncentred):
     knows_moments: ClassVar = True
     #: The statistic whose variance says how many events a segment has, for each statistic.
     measured_by: ClassVar = (0, 0)
-    unit_of_variance: ClassVar = 1.0
-    #: Observed residuals are no larger where they have multipliers.
-    most_multiplied: ClassVar = (np.inf, np.inf)
 
     def residuals(self, predictions: Distribution, labels: Sets) -> jax.Array:
         """r and r l for labels ``[n, D]``, ``[n, D, 2]``."""
@@ -230,8 +231,6 @@ class ClassStatistics(Uncentred):
     most: jax.Array
 
     knows_moments: ClassVar = True
-    unit_of_variance: ClassVar = 1.0
-    most_multiplied: ClassVar = np.inf
 
     @property
     def n_residuals(self) -> int:
@@ -336,7 +335,6 @@ class NumberStatistics(Uncentred):
     measured_by: ClassVar = (0, 0, 0)
     #: A number says as much as a fair coin, whether it is above the median.
     unit_of_variance: ClassVar = 0.25
-    #: Observed residuals are no larger where they have multipliers.
     most_multiplied: ClassVar = (_MOST_SCORE, (_MOST_SCORE**2 - 1) / math.sqrt(2), 1.0)
 
     @property

@@ -106,15 +106,8 @@ def _is_number(text: str) -> bool:
     return True
 
 
-class Condition(NamedTuple):
-    """Rows with one level of one column, by their numbers."""
-
-    column: int
-    level: int
-
-
-#: Conditions that hold together; none for all rows.
-Conditions = tuple[Condition, ...]
+#: Numbers of columns and of their levels, which hold together; none for all rows.
+Conditions = tuple[tuple[int, int], ...]
 
 
 def segments_of(columns: list[Column], kept: np.ndarray, order: int) -> dict[Conditions, int]:
@@ -137,8 +130,7 @@ def segments_of(columns: list[Column], kept: np.ndarray, order: int) -> dict[Con
             sums = np.zeros(len(levels), np.uint64)
             np.add.at(sums, level_of_row.reshape(-1), marks)
             for row in np.flatnonzero(counts >= LEAST_ROWS):
-                pairs = zip(chosen, levels[row].tolist(), strict=True)
-                conditions = tuple(itertools.starmap(Condition, pairs))
+                conditions = tuple(zip(chosen, levels[row].tolist(), strict=True))
                 found.setdefault(int(sums[row]), (conditions, int(counts[row])))
         if len(found) > _MOST_SEGMENTS:
             raise ValueError(

@@ -257,8 +257,7 @@ class RecalibratedClassifier(ClassifierMixin, RecalibratedEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest recalibrated probability, ``[n]``."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def _check_targets(self, y: np.ndarray) -> None:
         check_classification_targets(y)

@@ -175,20 +175,20 @@ class PosteriorCheck:
         seen = check.shift, check.spread
         if rows is not None:
             seen = shift_and_spread(normal_scores(*rows), self.n_draws)
-        chance = chance_of(*seen, self.n, self.n_draws, rows)
+        of_shift, of_spread = chance_of(*seen, self.n, self.n_draws, rows)
         found = []
         # What is named is beyond chance by itself.
-        if is_wrong and chance.shift <= self.level / 2:
+        if is_wrong and of_shift <= self.level / 2:
             side = "low" if check.shift > 0 else "high"
             found.append(f"too {side} (by {abs(check.shift):.2g} of its spread)")
-        if is_wrong and chance.spread <= self.level / 2:
+        if is_wrong and of_spread <= self.level / 2:
             side = "narrow" if check.spread > 1 else "wide"
             found.append(f"too {side} (spread {check.spread:.2g}, where 1 is right)")
-        if chance.spread < chance.shift:
+        if of_spread < of_shift:
             found.reverse()
         where = "" if check.column is None else f", most clearly with {check.column}"
         of_column = 1.0 if check.column_pvalue is None else check.column_pvalue
-        if is_wrong_given_x and (not found or of_column < min(chance)):
+        if is_wrong_given_x and (not found or of_column < min(of_shift, of_spread)):
             return f"wrong given the observations{where}"
         if not found:
             return "wrong, but on average neither too low or high nor too narrow or wide"

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +23,6 @@ _MOST_FACTOR = 20.0
 _MOST_SHARED = 0.1
 # Of sums of autocorrelations; a larger share of the draws says too little to be added.
 _N_ROUNDS, _LARGEST_SHARE = 10, 0.2
-
-
-class Chance(NamedTuple):
-    """P-values of a shift and a spread by themselves."""
-
-    shift: float
-    spread: float
 
 
 def normal_scores(true: np.ndarray, drawn: np.ndarray) -> np.ndarray:
@@ -75,7 +68,9 @@ def _factors(n_draws: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sqrt(found / np.mean(squares)), factors
 
 
-def chance_of(shift: float, spread: float, n: int, n_draws: int, rows: Any = None) -> Chance:
+def chance_of(
+    shift: float, spread: float, n: int, n_draws: int, rows: Any = None
+) -> tuple[float, float]:
     """How often right posteriors have such a shift, and such a spread, in the normal approximation.
 
     A shift makes the spread larger, too: the p-value of the spread is 1 if the spread around the
@@ -97,7 +92,7 @@ def chance_of(shift: float, spread: float, n: int, n_draws: int, rows: Any = Non
     of_spread = 0.0
     if excesses[0] * excesses[1] > 0:
         of_spread = min(map(abs, excesses)) * size * np.sqrt(n) / of_square
-    return Chance(*(2 * float(ndtr(-z)) for z in (of_shift, of_spread)))
+    return 2 * float(ndtr(-of_shift)), 2 * float(ndtr(-of_spread))
 
 
 def _deviations(pool: np.ndarray) -> tuple[float, float]:

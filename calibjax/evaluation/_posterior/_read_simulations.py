@@ -225,11 +225,8 @@ def _one_order(argument: str, labels: Sequence[np.ndarray | None]) -> np.ndarray
     return known[0] if known else None
 
 
-class Observations(NamedTuple):
-    """Columns ``[n]`` by their names, and labels of the simulations or None."""
-
-    columns: dict[str, np.ndarray]
-    labels: np.ndarray | None
+#: Columns ``[n]`` by their names, and labels of the simulations or None.
+Observations = tuple[dict[str, np.ndarray], np.ndarray | None]
 
 
 def read_observations(x: Any) -> Observations:
@@ -264,7 +261,7 @@ def read_observations(x: Any) -> Observations:
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"x must have columns of one length, got {sizes}.")
-    return Observations(columns, _one_order("x", labels))
+    return columns, _one_order("x", labels)
 
 
 def _array(name: str, value: Any) -> np.ndarray:
