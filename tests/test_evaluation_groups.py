@@ -35,6 +35,7 @@ def test_the_verdict_names_the_segment(evaluation):
     segment = worst_segment(evaluation.segments, 0.05)
     assert segment is not None and segment.conditions == {"station": "C"}
     assert f"wrong most clearly for {segment}, after " in evaluation.verdict
+    assert evaluation.verdict.endswith("egments are recalibrated by fit_recalibrator(groups=...).")
     assert f"{segment} after" in repr(evaluation)
 
 

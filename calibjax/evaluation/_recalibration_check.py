@@ -53,10 +53,18 @@ class RecalibrationCheck:
     words: str = ""
     left: str = ""
 
+    @property
+    def helps(self) -> bool:
+        """Whether the score falls."""
+        return self.after < self.before
+
     def in_words(self, level: float) -> str:
-        """What it does, and what it leaves, in one sentence; empty if the score does not fall."""
-        if not self.after < self.before:
-            return ""
+        """What it does, and what it leaves, in one sentence."""
+        if not self.helps:
+            return (
+                f"Recalibrating with {self.method} does not lower the {self.score} of rows that "
+                "did not fit it"
+            )
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
         left = f"; what is left: {self.left}" if self.left else ""
         before, after = number(self.before), number(self.after)

@@ -49,17 +49,20 @@ def verdict(evaluation: Any) -> str:
         said = time_in_words(measures), shift_in_words(measures[MEAN_PIT], measures.get(EVENTS))
         towards = "; ".join(filter(None, said)) or None
     found = f"(p = {evaluation.pvalue:.3g}, {rows})"
+    mends = None
+    if segments is not None and not isinstance(evaluation.targets, Between):
+        mends = "segments are recalibrated by fit_recalibrator(groups=...)"
     if evaluation.rejected:
         details, check = [certain], evaluation.recalibration
         then = None if check is None else check.in_words(level)
         if not evaluation.impossible.is_all(level):
             details = [towards or _how_far_off(evaluation), segments, evaluation.worst, certain]
             then = then if check else remedy(evaluation.data)
+            if check is None or not check.helps:
+                then = "; ".join(filter(None, [then, mends]))
         return _lines(f"Not calibrated {found}", "; ".join(filter(None, details)), then)
     if segments is not None:
         whole = f"No sign of miscalibration on the whole {found}"
-        is_known = not isinstance(evaluation.targets, Between)
-        mends = "segments are recalibrated by fit_recalibrator(groups=...)" if is_known else None
         return _lines(whole, "; ".join(filter(None, [certain, segments])), mends)
     if certain is not None:
         others = f"No other sign of miscalibration {found}"
