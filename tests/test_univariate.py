@@ -13,7 +13,7 @@ from rules import fine_rule
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax.distributions import _univariate_expectations as _fourier
+from calibjax.distributions import _far_rows, _fourier_rows, _univariate_expectations
 from calibjax.expectations import prepare_rows, residual_product_tile
 
 # The laws of a table, in the families and in SciPy.
@@ -103,7 +103,7 @@ def test_waves_are_sums_over_points(dtype, float64):
     laws = ps, cj.StudentT(ps.df, far, ps.scale), cj.StudentT(ps.df, far, wide)
     for law in laws:
         made = prepare_rows(law, kernel, ys, None)
-        assert isinstance(made, _fourier.FourierRows)
+        assert isinstance(made, _fourier_rows.FourierRows)
         assert bool(jnp.all(made.law_is_near)) == (law is ps)
         sums = tile(law, kernel, ys, law, ys)
         np.testing.assert_allclose(tile(made, kernel, ys, made, ys), sums, rtol=0, atol=atol)
@@ -119,7 +119,7 @@ def test_waves_are_sums_over_points(dtype, float64):
 def test_derivatives_of_waves(float64):
     rng = np.random.default_rng(3)
     x, a, u, v = (jnp.asarray(rng.normal(size=(3, 2))) for _ in range(4))
-    step, amplitudes, *_ = _fourier._frequencies(x.dtype)
+    step, amplitudes, *_ = _fourier_rows._frequencies(x.dtype)
     w = jnp.asarray(step * (np.arange(amplitudes.size) + 0.5))
     c = jnp.asarray(rng.normal(size=(2, w.size, 2)))
 
@@ -128,7 +128,7 @@ def test_derivatives_of_waves(float64):
         return jnp.sum(c[:, :, None] * each[None] * jnp.stack([jnp.cos(angles), jnp.sin(angles)]))
 
     def ours(x, a):
-        return jnp.sum(c * jnp.stack(_fourier._waves(x, a)))
+        return jnp.sum(c * jnp.stack(_fourier_rows._waves(x, a)))
 
     for of, by in ((jax.grad, (0, 1)), (jax.grad, 0), (jax.grad, 1), (jax.hessian, 0)):
         found, wanted = (jax.jit(of(f, by))(x, a) for f in (ours, plain))
@@ -139,7 +139,7 @@ def test_derivatives_of_waves(float64):
 
 def test_derivatives_of_waves_on_devices():
     x, rows = jnp.array([[0.3, -1.0], [2.0, 0.1]]), jax.sharding.PartitionSpec("rows")
-    of_all = jax.grad(lambda x: sum(map(jnp.sum, _fourier._waves(x, jnp.ones_like(x)))))
+    of_all = jax.grad(lambda x: sum(map(jnp.sum, _fourier_rows._waves(x, jnp.ones_like(x)))))
     mesh = jax.make_mesh((2,), ("rows",), (jax.sharding.AxisType.Auto,))
     of_each = jax.shard_map(of_all, mesh=mesh, in_specs=rows, out_specs=rows)
     np.testing.assert_allclose(jax.jit(of_each)(x), jax.jit(of_all)(x), rtol=1e-6)
@@ -159,7 +159,7 @@ def test_sums_of_far_rows_have_their_derivatives(float64):
         return jnp.sum(c * jnp.einsum("is,isjt,jt->ij", left[1], values, right[1]))
 
     def ours(left, right):
-        return jnp.sum(c * _fourier._sums_over_points(left, right))
+        return jnp.sum(c * _far_rows._sums_over_points(left, right))
 
     found, wanted = (jax.jit(jax.grad(f, (0, 1)))(left, right) for f in (ours, plain))
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-9), found, wanted)
@@ -460,10 +460,10 @@ def test_random_features_of_univariate_predictions(key):
 def test_squares_that_overflow_have_no_gradient():
     def pairs(scale):
         gaps = scale * jnp.linspace(0.1, 2, 5)
-        measure = (gaps, _fourier.variances(gaps, jnp.mean(gaps))), jnp.full(5, 0.2)
+        measure = (gaps, _univariate_expectations.variances(gaps, jnp.mean(gaps))), jnp.full(5, 0.2)
         near = (jnp.zeros((1, 5)), jnp.zeros((1, 5))), jnp.full((1, 5), 0.2)
         row = jax.tree.map(lambda x: x[None], measure)
-        return jnp.sum(_fourier._sums_over_points(row, near))
+        return jnp.sum(_far_rows._sums_over_points(row, near))
 
     found = jax.vmap(jax.grad(pairs))(10 ** jnp.arange(15, 38, dtype=jnp.float32))
     np.testing.assert_allclose(found, 0, atol=1e-12)

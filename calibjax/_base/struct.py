@@ -122,7 +122,7 @@ def as_pytree(tree: PyTree, name: str = "a function") -> PyTree:
     afterwards, so that kernels that share a part can be told by it.
     """
 
-    leaves, structure = jax.tree.flatten(tree, is_leaf=_is_partial)
+    leaves, structure = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Partial))
     made = list(leaves)
     for i, leaf in enumerate(leaves):
         if callable(leaf):
@@ -130,10 +130,6 @@ def as_pytree(tree: PyTree, name: str = "a function") -> PyTree:
             made[i] = make(leaf, name)
     is_same = all(map(operator.is_, made, leaves))
     return tree if is_same else jax.tree.unflatten(structure, made)
-
-
-def _is_partial(node: PyTree) -> bool:
-    return isinstance(node, Partial)
 
 
 def _with_plain_function(partial: Partial, name: str) -> Partial:
@@ -188,42 +184,6 @@ def _may_change_unseen(value: object) -> bool:
     is_frozen = parameters is not None and parameters.frozen
     by_identity = type(value).__eq__ is object.__eq__ or type(value).__hash__ is None
     return bool(getattr(value, "__dict__", None)) and by_identity and not is_frozen
-
-
-class _Leaf:
-    """Stands in the structure where a leaf was: the class itself, which is one even if copied."""
-
-
-#: The structure of a tree, and of each of its leaves the type and the value of an option.
-Structure = tuple[jax.tree_util.PyTreeDef, tuple[tuple[type, Any], ...]]
-
-
-@struct
-class Bound:
-    """A function with parameters as leaves, and options that choose its code as structure."""
-
-    parameters: list[jax.Array]
-    structure: Structure = static()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        treedef, options = self.structure
-        parameters = iter(self.parameters)
-        leaves = [next(parameters) if kind is _Leaf else value for kind, value in options]
-        return jax.tree.unflatten(treedef, leaves)(*args, **kwargs)
-
-
-def bind(function: Callable[..., Any]) -> Bound:
-    """A user's function as an argument of jit.
-
-    Functions, booleans, integers and strings that a `jax.tree_util.Partial` holds, such as
-    ``unbiased=False``, are options; everything else that it holds is traced.
-    """
-    leaves, treedef = jax.tree.flatten(as_pytree(function))
-    kinds = (int, str, np.bool_, np.integer)
-    # With their types: True equals 1.
-    options = [(type(x), x) if isinstance(x, kinds) else (_Leaf, None) for x in leaves]
-    parameters = [x for x, (kind, _) in zip(leaves, options, strict=True) if kind is _Leaf]
-    return Bound(parameters, (treedef, tuple(options)))
 
 
 def is_array(leaf: object) -> bool:
@@ -315,3 +275,29 @@ def merge(chosen: Sequence[Any], rest: Sequence[Any], structure: Split) -> PyTre
     treedef, kinds = structure
     sources = {True: iter(chosen), False: iter(rest)}
     return jax.tree.unflatten(treedef, [next(sources[kind]) for kind in kinds])
+
+
+@struct
+class Bound:
+    """A function with parameters as leaves, and options that choose its code as structure."""
+
+    parameters: list[jax.Array]
+    options: tuple[tuple[type, Any], ...] = static()
+    structure: Split = static()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        options = [value for _, value in self.options]
+        return merge(self.parameters, options, self.structure)(*args, **kwargs)
+
+
+def bind(function: Callable[..., Any]) -> Bound:
+    """A user's function as an argument of jit.
+
+    Functions, booleans, integers and strings that a `jax.tree_util.Partial` holds, such as
+    ``unbiased=False``, are options; everything else that it holds is traced.
+    """
+    tree, kinds = as_pytree(function), (int, str, np.bool_, np.integer)
+    are_parameters = [not isinstance(x, kinds) for x in jax.tree.leaves(tree)]
+    parameters, options, structure = split(tree, are_parameters)
+    # With their types: True equals 1.
+    return Bound(parameters, tuple((type(x), x) for x in options), structure)

@@ -32,7 +32,6 @@ from calibjax._numbers._quantiles import (
     integer_or_invalid,
     quantile_from_cdf,
     smallest_count_with,
-    smallest_with,
     with_levels,
 )
 from calibjax._numbers._special_functions import (
@@ -59,7 +58,6 @@ from calibjax._numbers._validity import (
     FINITE,
     NONNEGATIVE,
     POSITIVE,
-    PROBABILITY,
     TOLERANCE,
     ArrayT,
     Constraint,

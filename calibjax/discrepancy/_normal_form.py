@@ -59,16 +59,17 @@ from calibjax.kernels import (
     KernelLike,
     PITKernel,
     Product,
+    RowsWithNumbers,
     SteinKernel,
     TensorProduct,
     UnitFeature,
     VectorFeature,
+    embedded_rows,
     judged,
     kernel_value,
     pairwise,
-    prepare_pit,
-    prepare_scores,
     stein,
+    stein_scores,
     stein_tile,
     sum_of_products,
     times,
@@ -174,10 +175,11 @@ class SteinResidual(TargetResidual):
         return stein(self.kernel, with_score(a), with_score(b))
 
     def tile(self, a: Sample, b: Sample) -> jax.Array:
-        return stein_tile(self.kernel, (a[1], a[0].scores), (b[1], b[0].scores))
+        return stein_tile(self.kernel, (a[1], a[0].numbers), (b[1], b[0].numbers))
 
     def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        return prepare_scores(prediction_kernel, rows)
+        predictions = embedded_rows(prediction_kernel, rows[0])
+        return RowsWithNumbers(predictions, stein_scores(*rows))
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         return self.product(a, location)
@@ -204,10 +206,12 @@ class PITResidual(TargetResidual):
         return dot(feature, feature)
 
     def tile(self, a: Sample, b: Sample) -> jax.Array:
-        return dot(a[0].features, b[0].features.T)
+        return dot(a[0].numbers, b[0].numbers.T)
 
     def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        return prepare_pit(prediction_kernel, self.feature, rows)
+        predictions, targets = rows[0].exchangeable_pool(rows[1])
+        features = self.feature.of_rows(predictions, targets)
+        return RowsWithNumbers(embedded_rows(prediction_kernel, predictions), features)
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         return self.product(a, location)

@@ -1,6 +1,6 @@
 """Families of predictive distributions: a class in a file each, with its closed forms."""
 
-from calibjax.distributions import _normal_expectations, _univariate_expectations
+from calibjax.distributions import _fourier_rows, _normal_expectations
 from calibjax.distributions._binomial import Binomial
 from calibjax.distributions._categorical import LEAST_OF_CLASS, Bernoulli, Categorical, Ordinal
 from calibjax.distributions._conversion import as_predictions, is_foreign

@@ -2,54 +2,24 @@
 
 A point x with a gap g stands for an interval of the length g, or whatever a kernel makes of it.  A
 target is a point with the gap 0.
-
-With a Gaussian kernel h is one product of vectors: sums over all pairs of points would take 65^2
-values of the kernel for each h.  In units of the lengthscale, for frequencies w_m = (m + 1/2) D
-with m >= 0, Poisson's summation formula gives
-
-    2 D sum_m phi(w_m) cos(w_m d) = sum_j (-1)^j exp(-(d + j P)^2 / 2),  P = 2 pi / D,
-
-with the normal density phi: the kernel, and copies of it at multiples of the period P.  With
-
-    r_m = exp(i w_m y) - sum_s a_s exp(i w_m x_s),
-
-the residual product of two rows is the real part of 2 D sum_m phi(w_m) r_m conj(r'_m), if all
-points are so near to one center that no copy is seen.  Targets that are further away are left out
-of r, and their part k(y, y') is added.  They must see no prediction: these are nearer to the center
-by as much as the kernel reaches.
 """
 
-import functools
-import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
-from jax.typing import DTypeLike
+from jax.tree_util import Partial
 
-from calibjax._base.sharding import Axis, all_of, as_varying
-from calibjax._base.struct import PyTree, indexed, struct
-from calibjax._loops import anywhere
 from calibjax._numbers import absolute
 from calibjax.distributions._univariate import Univariate
-from calibjax.expectations import (
-    inner_product,
-    mean_embedding,
-    measure_of_residual,
-    prepare_rows,
-    register_sums,
-    residual_product_tile,
-)
+from calibjax.expectations import inner_product, mean_embedding, measure_of_residual, register_sums
 from calibjax.kernels import (
     GaussianKernel,
     LaplacianKernel,
     LengthscaleKernel,
     WhiteKernel,
     in_lengthscales,
-    pairwise,
 )
 
 #: Points and gaps (x, g) in units of the lengthscale, each ``[S]``.
@@ -93,7 +63,7 @@ def sums_for(
         kernel_type,
         measure=lambda p, kernel: _measure(p, kernel, of_gaps),
         point=_point,
-        of_points=lambda kernel: of_points,
+        of_points=lambda kernel: Partial(of_points),
     )
 
 
@@ -102,20 +72,14 @@ def sums_for(
 _WIDTH = 0.6
 
 
-@struct
-class _OfNormals:
+def of_normals(a: Points, b: Points) -> jax.Array:
     """E exp(-(X - Z)^2 / 2) for independent X ~ N(x, v) and Z ~ N(z, u).
 
     In units of the lengthscale, the points x_s of a prediction stand for normal variables of the
     variances v_s: E k(Y, y) = sum_s a_s (1 + v_s)^{-1/2} exp(-(x_s - y)^2 / (2 (1 + v_s))).  All
     v_s are 0 unless the points are so far from each other that the kernel would see single ones.
     """
-
-    def __call__(self, a: Points, b: Points) -> jax.Array:
-        return _normal(*a, *b)
-
-
-def _normal(x: jax.Array, v: jax.Array, z: jax.Array, u: jax.Array | float) -> jax.Array:
+    (x, v), (z, u) = a, b
     root = lax.rsqrt(1 + v + u)
     return root * jnp.exp(-jnp.square((x - z) * root) / 2)
 
@@ -128,11 +92,10 @@ def variances(gaps: jax.Array, mean_gap: jax.Array) -> jax.Array:
     return jnp.maximum(square - 1, 0.0) * jnp.square(relative)
 
 
-sums_for(GaussianKernel, _OfNormals(), variances)
+sums_for(GaussianKernel, of_normals, variances)
 
 
-@struct
-class _OfIntervals:
+def of_intervals(a: Points, b: Points) -> jax.Array:
     """exp(-|d|) for two points, with the correction for the wider one of their intervals.
 
     The trapezoidal rule has an error of order g^2 at the kink of exp(-|d|), for points at distances
@@ -151,16 +114,14 @@ class _OfIntervals:
     (exp(-(|d| - g / 2)) - exp(-(|d| + g / 2))) / g outside of the interval and
     (2 - exp(|d| - g / 2) - exp(-(|d| + g / 2))) / g inside.
     """
-
-    def __call__(self, a: Points, b: Points) -> jax.Array:
-        distance, gap = absolute(a[0] - b[0]), jnp.maximum(a[1], b[1])
-        value, excess = jnp.exp(-distance), distance - gap / 2
-        width = jnp.where(gap > 0, gap, 1.0)
-        missed = jnp.square(jnp.minimum(excess, 0.0)) / width
-        of_point = value - missed + jnp.maximum(gap - distance, 0.0) / 12
-        near_end = jnp.exp(-jnp.abs(excess))
-        near_end = jnp.where(excess < 0, 2 - near_end, near_end)
-        return jnp.where(gap > 1, (near_end - value * jnp.exp(-gap / 2)) / width, of_point)
+    distance, gap = absolute(a[0] - b[0]), jnp.maximum(a[1], b[1])
+    value, excess = jnp.exp(-distance), distance - gap / 2
+    width = jnp.where(gap > 0, gap, 1.0)
+    missed = jnp.square(jnp.minimum(excess, 0.0)) / width
+    of_point = value - missed + jnp.maximum(gap - distance, 0.0) / 12
+    near_end = jnp.exp(-jnp.abs(excess))
+    near_end = jnp.where(excess < 0, 2 - near_end, near_end)
+    return jnp.where(gap > 1, (near_end - value * jnp.exp(-gap / 2)) / width, of_point)
 
 
 def widths(gaps: jax.Array, mean_gap: jax.Array) -> jax.Array:
@@ -168,7 +129,7 @@ def widths(gaps: jax.Array, mean_gap: jax.Array) -> jax.Array:
     return jnp.where(mean_gap > 1, gaps, jnp.minimum(gaps, 1.0))
 
 
-sums_for(LaplacianKernel, _OfIntervals(), widths)
+sums_for(LaplacianKernel, of_intervals, widths)
 
 
 def refuse_white_kernel(
@@ -183,282 +144,3 @@ def refuse_white_kernel(
 
 for function in (mean_embedding, inner_product):
     function.register(Univariate, WhiteKernel)(refuse_white_kernel)
-
-
-# Rows whose coefficients are made together, so that they stay in the nearest cache, and rows far
-# away, of which there are few.
-_ROWS_TOGETHER, _FAR_ROWS = 64, 4
-
-
-@struct
-class FourierRows:
-    """Rows: distributions, and Fourier coefficients of their residuals.
-
-    Args:
-        law: the prediction.
-        coefficients: r times the root of its weight, real parts and imaginary parts, ``[2 M]``, or
-            what the near rows see of a row that is not near.
-        target_is_near: whether the target is part of the coefficients.
-        law_is_near: whether no target that has no coefficients sees more than a negligible part
-            of it.
-        measure: the measure of the residual, of points from the center on.
-    """
-
-    law: Univariate
-    coefficients: jax.Array
-    target_is_near: jax.Array
-    law_is_near: jax.Array
-    measure: Measure
-
-    def cross_fit_pairs(self) -> tuple[tuple[Univariate, "FourierRows"], ...]:
-        return ((self.law, self),)
-
-
-@prepare_rows.register(Univariate, GaussianKernel)
-def fourier_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Axis) -> FourierRows:
-    """The rows with their Fourier coefficients, in O(n M Q) time."""
-    (scaled,) = in_lengthscales(kernel, ys)
-    # h does not depend on the center, and has no derivative in it.
-    center = lax.stop_gradient(jnp.median(all_of(jnp.median(scaled), axis)))
-    n = ys.shape[0]
-    size = min(n, _ROWS_TOGETHER)
-    n_chunks = -(-n // size)
-    index = jnp.minimum(jnp.arange(n_chunks * size), n - 1).reshape(n_chunks, size)
-    chunks = jax.tree.map(lambda x: x[index], (ps, ys))
-
-    @jax.checkpoint
-    def chunk_coefficients(chunk):
-        ps, ys = chunk
-        return _fourier_chunk(ps, ys, kernel, center)
-
-    made = lax.map(chunk_coefficients, chunks)
-    waves, target_is_near, law_is_near, measure = jax.tree.map(
-        lambda x: x.reshape(-1, *x.shape[2:])[:n], made
-    )
-
-    @jax.checkpoint
-    def with_far_rows(waves: jax.Array, measure: Measure) -> jax.Array:
-        groups, place = _far_first(measure, ~law_is_near)
-        return jnp.where(law_is_near[:, None], waves, _of_groups(_seen_by_waves, groups)[place])
-
-    are_any = anywhere(jnp.any(~law_is_near))
-    coefficients = lax.cond(are_any, with_far_rows, lambda waves, _: waves, waves, measure)
-    return FourierRows(ps, coefficients, target_is_near, law_is_near, measure)
-
-
-def _fourier_chunk(
-    ps: Univariate, ys: jax.Array, kernel: GaussianKernel, center: jax.Array
-) -> tuple[PyTree, ...]:
-    def measure(p, y):
-        return residual_measure(p, kernel, y, variances)
-
-    # Rows come last, so that sums over points run along whole registers.
-    (points, v), weights = jax.vmap(measure, out_axes=1)(ps, ys)
-    *_, radius, reach, negligible = _frequencies(points.dtype)
-    points, is_narrow = points - center, jnp.all(v == 0, axis=0)
-    is_near = jnp.abs(points) <= radius
-    in_reach = jnp.abs(points[1:]) > radius - reach
-    law_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
-    sums = _waves(jnp.where(is_near, points, 0.0), jnp.where(is_near, weights, 0.0))
-    measures = (points.T, v.T), weights.T
-    return jnp.concatenate(sums).T, is_near[0], law_is_near & is_narrow, measures
-
-
-def _seen_by_waves(measures: Measure) -> jax.Array:
-    """What waves see of any measures ``[R, Q]``, coefficients ``[R, 2 M]``.
-
-    The kernel is a product of two functions of any point t, integrated over t: of two points,
-
-        E k(X, Z) = (2 pi)^{1/2} int N(t; x, v + 1/2) N(t; z, u + 1/2) dt.
-
-    Where the second one is made of waves, all of it lies within the period, and outside of it the
-    first one does not matter: its coefficients are the integrals of it times (2 D)^{1/2}
-    (2 pi)^{-1/4} exp(i w_m t) over one period, by the trapezoidal rule.
-    """
-    (x, v), weights = measures
-    step, amplitudes, *_ = _frequencies(x.dtype)
-    # So dense that no frequency of the waves is mistaken for another one.
-    n = 5 * amplitudes.size // 2
-    t = ((np.arange(n) + 0.5) / n - 0.5) * (2 * math.pi / step)
-    angles = t[:, None] * step * (np.arange(amplitudes.size) + 0.5)
-    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * (t[1] - t[0])
-    waves *= math.sqrt(2 * step) * (2 * math.pi) ** -0.25
-    density = _normal(x[..., None], v[..., None] - 0.5, jnp.asarray(t[None, None], x.dtype), 0.0)
-    density = jnp.sum(weights[..., None] * density, axis=1) / math.sqrt(math.pi * 2)
-    return jnp.matmul(density, jnp.asarray(waves, x.dtype), precision=lax.Precision.HIGHEST)
-
-
-@jax.custom_jvp
-def _waves(points: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(2 D phi(w_m))^{1/2} sum_s a_s exp(i w_m x_s) of points ``[S, R]``, real and imaginary.
-
-    Both are ``[M, R]``.  They are linear in the weights a, and d/dx_s is that of the weights
-    i w_m a_s: backwards no wave is stored, and each pass takes as long as the waves themselves.
-    """
-    step, amplitudes, *_ = _frequencies(points.dtype)
-    # The angle of the first frequency, and by how much it grows to the next one.
-    angle = points * step
-    turn = jnp.cos(angle), jnp.sin(angle)
-    first = weights * jnp.cos(angle / 2), weights * jnp.sin(angle / 2)
-
-    def next_frequency(wave, amplitude):
-        (a, b), (c, s) = wave, turn
-        sums = amplitude * jnp.sum(a, axis=0), amplitude * jnp.sum(b, axis=0)
-        return (a * c - b * s, a * s + b * c), sums
-
-    return lax.scan(next_frequency, first, amplitudes, unroll=4)[1]
-
-
-@functools.partial(_waves.defjvp, symbolic_zeros=True)
-def _waves_jvp(primals, tangents):
-    (points, weights), (of_points, of_weights) = primals, tangents
-    waves = _waves.fun
-    step, amplitudes, *_ = _frequencies(points.dtype)
-    frequencies = jnp.asarray(step * (np.arange(amplitudes.size) + 0.5), points.dtype)[:, None]
-    change = jnp.zeros((), points.dtype), jnp.zeros((), points.dtype)
-    if not isinstance(of_points, SymbolicZero):
-        real, imaginary = waves(points, weights * of_points)
-        change = -frequencies * imaginary, frequencies * real
-    if not isinstance(of_weights, SymbolicZero):
-        change = jax.tree.map(jnp.add, change, waves(points, of_weights))
-    found = waves(points, weights)
-    return found, jax.tree.map(lambda x, d: jnp.broadcast_to(d, x.shape), found, change)
-
-
-def _frequencies(dtype: DTypeLike) -> tuple[float, jax.Array, float, float, float]:
-    """D, the roots of 2 D phi(w_m), a radius, a reach, and a probability.
-
-    The frequencies end where phi has a tail within rounding.  The kernel is within rounding of 0 at
-    the reach.  Two points within the radius around the center are at least that far from the
-    nearest copy of each other.  A distribution has coefficients if it is further from the center
-    than the radius without the reach with at most that probability.
-    """
-    n, end, reach, negligible = (
-        (256, 7.2, 8.0, 1e-6) if dtype == jnp.float64 else (112, 5.0, 5.5, 1e-3)
-    )
-    step = end / n
-    frequencies = (np.arange(n) + 0.5) * step
-    density = np.exp(-np.square(frequencies) / 2) / math.sqrt(2 * math.pi)
-    amplitudes = jnp.asarray(np.sqrt(2 * step * density), dtype)
-    return step, amplitudes, math.pi / step - 0.75 * reach, reach, negligible
-
-
-@residual_product_tile.register(FourierRows, GaussianKernel)
-def fourier_residual_tile(
-    ps: FourierRows, kernel: GaussianKernel, ys: jax.Array, qs: FourierRows, zs: jax.Array
-) -> jax.Array:
-    def product(ps, kernel, ys, qs, zs):
-        return lax.dot_general(
-            ps.coefficients,
-            qs.coefficients,
-            (((1,), (1,)), ((), ())),
-            precision=lax.Precision.HIGHEST,
-        )
-
-    def product_and_far_targets(ps, kernel, ys, qs, zs):
-        laws_are_near = ps.law_is_near[:, None] & qs.law_is_near[None, :]
-        both = ps.target_is_near[:, None] & qs.target_is_near[None, :]
-        far = jnp.where(both | ~laws_are_near, 0.0, pairwise(kernel, ys, zs))
-        return product(ps, kernel, ys, qs, zs) + far
-
-    @jax.checkpoint
-    def product_and_sums(ps, kernel, ys, qs, zs):
-        # Near rows see the others in their coefficients.
-        ours, theirs = (x.law_is_near & x.target_is_near for x in (ps, qs))
-        laws_are_near = ps.law_is_near[:, None] & qs.law_is_near[None, :]
-        near = laws_are_near | ours[:, None] | theirs[None, :]
-        sums = _sums_of_far_rows((ps.measure, ~ours), (qs.measure, ~theirs))
-        return jnp.where(near, product_and_far_targets(ps, kernel, ys, qs, zs), sums)
-
-    laws_are_near = ~anywhere(jnp.any(~ps.law_is_near) | jnp.any(~qs.law_is_near))
-    targets_are_near = ~anywhere(jnp.any(~ps.target_is_near) | jnp.any(~qs.target_is_near))
-    branch = jnp.where(laws_are_near, jnp.where(targets_are_near, 0, 1), 2).astype(jnp.int32)
-    branches = product, product_and_far_targets, product_and_sums
-    return lax.switch(branch, branches, ps, kernel, ys, qs, zs)
-
-
-#: Rows ``[groups, _FAR_ROWS, …]``, and whether any row of a group is far.
-_Groups = tuple[Measure, jax.Array]
-
-
-def _far_first(rows: Measure, are_far: jax.Array) -> tuple[_Groups, jax.Array]:
-    """The rows in groups, those that are far first, by their medians, and where each row is."""
-    median = rows[0][0][:, rows[1].shape[1] // 2]
-    order = jnp.argsort(jnp.where(are_far, lax.stop_gradient(median), jnp.inf))
-    index = jnp.pad(order, (0, -order.size % _FAR_ROWS), mode="edge").reshape(-1, _FAR_ROWS)
-    return (indexed(rows, index), jnp.any(are_far[index], axis=1)), jnp.argsort(order)
-
-
-def _of_groups(function: Callable[[Measure], jax.Array], groups: _Groups) -> jax.Array:
-    """A function of the rows of each group with rows that are far, and zeros for other rows."""
-
-    def zeros(rows: Measure) -> jax.Array:
-        shape = jax.eval_shape(function, rows)
-        return as_varying(jnp.zeros(shape.shape, shape.dtype), rows)
-
-    @jax.checkpoint
-    def of_group(group: _Groups) -> jax.Array:
-        rows, are_any = group
-        return lax.cond(anywhere(are_any), function, zeros, rows)
-
-    made = lax.map(of_group, groups)
-    return made.reshape(-1, *made.shape[2:])
-
-
-def _sums_of_far_rows(ps: tuple[Measure, jax.Array], qs: tuple[Measure, jax.Array]) -> jax.Array:
-    """The residual products of rows that are not near, ``[S, T]``, by sums over points."""
-    # Weights are constants, but their derivative varies.
-    (ours, at), (theirs, at_too) = (_far_first(*as_varying(x, (ps, qs))) for x in (ps, qs))
-
-    def of_ours(left: Measure) -> jax.Array:
-        (low, high), (from_, to) = (_reach_of(x) for x in (left, theirs[0]))
-        seen = theirs[1] & (low <= to) & (from_ <= high)
-        return _of_groups(lambda right: _sums_over_points(left, right).T, (theirs[0], seen)).T
-
-    return _of_groups(of_ours, ours)[at[:, None], at_too[None, :]]
-
-
-def _reach_of(rows: Measure) -> tuple[jax.Array, jax.Array]:
-    """The interval outside of which the kernel sees no point of a group of rows."""
-    (x, v), weights = lax.stop_gradient(rows)
-    *_, reach, _ = _frequencies(weights.dtype)
-    width = reach * jnp.sqrt(v + 0.5)
-    return jnp.min(x - width, axis=(-2, -1)), jnp.max(x + width, axis=(-2, -1))
-
-
-@jax.custom_vjp
-def _sums_over_points(left: Measure, right: Measure) -> jax.Array:
-    """sum_st a_is b_jt E k(X_is, Z_jt) of two groups of rows, ``[R, R']``."""
-    of_rows = jnp.sum(_values(left, right)[0] * right[1][None, None], axis=-1)
-    return jnp.sum(of_rows * left[1][..., None], axis=1)
-
-
-def _values(left: Measure, right: Measure) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """E k(X, Z), X - Z, and 1 / (1 + v + u), each ``[R, S, R', T]``."""
-    x, v = (y[..., None, None] for y in left[0])
-    z, u = (y[None, None] for y in right[0])
-    return _normal(x, v, z, u), x - z, 1 / (1 + v + u)
-
-
-def _sums_forward(left, right):
-    return _sums_over_points(left, right), (left, right)
-
-
-def _sums_backward(rows, cotangent):
-    # k = s^{1/2} exp(-s d^2 / 2) with s = 1 / (1 + v + u) has the derivatives -s d k in x, s d k in
-    # z, and s (s d^2 - 1) k / 2 in v and u.
-    left, right = rows
-    a, b = left[1], right[1]
-    to_left, to_right = b[None, None], a[..., None, None]
-    values, d, s = _values(left, right)
-    values = lax.optimization_barrier(values * cotangent[:, None, :, None])
-    of_x = lax.optimization_barrier(values * s * d)
-    # Numbers beyond all bounds have no kernel, and 0 times infinity would be NaN.
-    square = jnp.minimum(jnp.square(d * jnp.sqrt(s)), jnp.finfo(d.dtype).max)
-    of_v = lax.optimization_barrier(values * s * (square - 1) / 2)
-    ours = [jnp.sum(x * to_left, axis=(2, 3)) for x in (of_x, of_v, values)]
-    theirs = [jnp.sum(x * to_right, axis=(0, 1)) for x in (of_x, of_v, values)]
-    return ((-a * ours[0], a * ours[1]), ours[2]), ((b * theirs[0], b * theirs[1]), theirs[2])
-
-
-_sums_over_points.defvjp(_sums_forward, _sums_backward)

@@ -35,12 +35,9 @@ from calibjax.expectations._dispatch import (
     residual_product,
     residual_product_tile,
     squared_distance_tile,
-    squared_embedding_distance,
-    squared_embedding_distance_tile,
 )
 from calibjax.expectations._finite_sums import (
     all_labels,
-    double_sum_tile,
     finite_sums,
     label_residual,
     measure_of_residual,

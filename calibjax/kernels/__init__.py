@@ -35,17 +35,17 @@ from calibjax.kernels._distances import (
     embedding,
     squared_wasserstein,
 )
-from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged, prepare_pit
+from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged
 from calibjax.kernels._predictions import (
     DistanceKernel,
     FeatureKernel,
+    RowsWithNumbers,
     TensorProduct,
     VectorFeature,
     embedded_rows,
 )
 from calibjax.kernels._stein import (
     SteinKernel,
-    prepare_scores,
     stein,
     stein_scores,
     stein_tile,

@@ -59,7 +59,6 @@ from calibjax._numbers import (
     valid_or_nan,
 )
 from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
-from calibjax.kernels._predictions import embedded_rows
 
 # An interval is narrow if it is less than this share of the tail beyond it.  Gauss' rule of two
 # points then errs by less than 1e-7, and a difference of two values of its integral would lose
@@ -379,29 +378,6 @@ def judged(sample: Sample) -> Sample:
     """What is judged of one sample: draws with the target among them, and others as they are."""
     predictions, targets = batch_of_one(sample)
     return indexed(predictions.exchangeable_pool(targets), 0)
-
-
-@struct
-class PITRows:
-    """Predictions with the features of their targets.
-
-    Args:
-        predictions: a batch of n predictions, or what stands for them in a prediction kernel.
-        features: sqrt(a_k) phibar_k, ``[n, K]``.
-    """
-
-    predictions: PyTree
-    features: jax.Array
-
-    def cross_fit_pairs(self) -> tuple[tuple[PyTree, "PITRows"], ...]:
-        return ((self.predictions, self),)
-
-
-def prepare_pit(prediction_kernel: KernelLike, feature: UnitFeature, rows: Sample) -> PITRows:
-    """The predictions of n rows with the features of their targets."""
-    predictions, targets = rows[0].exchangeable_pool(rows[1])
-    features = feature.of_rows(predictions, targets)
-    return PITRows(embedded_rows(prediction_kernel, predictions), features)
 
 
 @struct

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from calibjax._base.struct import PyTree, batch_of_one, struct
+from calibjax._base.struct import batch_of_one, struct
 from calibjax._data import Distribution
 from calibjax._loops import row_by_row
 from calibjax.kernels._base import (
@@ -31,7 +31,6 @@ from calibjax.kernels._base import (
     times,
     vmap_pairs,
 )
-from calibjax.kernels._predictions import embedded_rows
 from calibjax.kernels._targets import GaussianKernel, LaplacianKernel, WhiteKernel, in_lengthscales
 
 
@@ -99,28 +98,6 @@ class SteinKernel(Kernel):
     def __call__(self, x: Sample, y: Sample) -> jax.Array:
         of_predictions = kernel_value(self.prediction_kernel, x[0], y[0])
         return of_predictions * stein(self.target_kernel, with_score(x), with_score(y))
-
-
-@struct
-class Scored:
-    """Predictions with the scores at their targets.
-
-    Args:
-        predictions: a batch of n predictions, or what stands for them in a prediction kernel.
-        scores: s_i = grad_y log p_i(y_i), in the shape of the targets.
-    """
-
-    predictions: Distribution
-    scores: jax.Array
-
-    def cross_fit_pairs(self) -> tuple[tuple[PyTree, "Scored"], ...]:
-        return ((self.predictions, self),)
-
-
-def prepare_scores(prediction_kernel: KernelLike, rows: Sample) -> Scored:
-    """The predictions of n rows with their scores, as vectors if these are what is compared."""
-    scores = stein_scores(*rows)
-    return Scored(embedded_rows(prediction_kernel, rows[0]), scores)
 
 
 def stein_scores(predictions: Distribution, targets: jax.Array) -> jax.Array:

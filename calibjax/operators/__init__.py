@@ -1,6 +1,6 @@
 """The matrix H of h over all pairs of samples, as an operator that need not hold the matrix."""
 
-from calibjax.operators._blocks import BlockH, block_h, whole_blocks
+from calibjax.operators._blocks import BlockH, block_h
 from calibjax.operators._gram_matrix import (
     DiscrepancyMatrix,
     TiledH,

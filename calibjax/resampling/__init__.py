@@ -39,7 +39,6 @@ from calibjax.resampling._null_sampler import (
     variance_deficit,
 )
 from calibjax.resampling._rank_pvalues import (
-    Level,
     as_multiple,
     check_resamples,
     checked_level,
