@@ -301,8 +301,7 @@ def decompose_score(
     sampling = Sampling.of_data(data)
 
     def part(values: np.ndarray) -> Estimate:
-        interval = mean_interval(values, level, sampling=sampling)
-        low, high = interval or (np.nan, np.nan)
+        low, high = mean_interval(values, level, sampling=sampling) or (np.nan, np.nan)
         # An infinite score of a row without weight counts for nothing.
         return Estimate(float(np.average(values[every > 0], weights=every[every > 0])), low, high)
 
@@ -348,8 +347,7 @@ def _crps_of_sample(sample: np.ndarray, weights: np.ndarray, targets: np.ndarray
     """E|Y - y| - E|Y - Y'| / 2 for the distribution of a sample with weights, in O(n log n)."""
     order = np.argsort(sample)
     ordered, share = sample[order], weights[order] / weights.sum()
-    ends = np.concatenate([[0.0], np.cumsum(share)])
-    sums = np.concatenate([[0.0], np.cumsum(share * ordered)])
+    ends, sums = np.cumsum(np.pad([share, share * ordered], ((0, 0), (1, 0))), axis=1)
     below = np.searchsorted(ordered, targets)
     distance = targets * (2 * ends[below] - 1) - 2 * sums[below] + sums[-1]
     # Half of E|Y - Y'| is sum_i s_i y_i (S_i + S_{i-1} - 1), with sums S of the shares s.
