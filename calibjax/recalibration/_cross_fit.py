@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -17,6 +16,7 @@ from calibjax._data import (
     RowOptions,
     Targets,
     as_data,
+    filled,
 )
 from calibjax.distributions import Normal
 from calibjax.intervals import Estimate, Sampling, mean_interval
@@ -109,7 +109,7 @@ def _cross_fit(
 
     def chosen(*parts: Any) -> Any:
         stacked = np.stack([np.asarray(x) for x in parts])
-        return jnp.asarray(stacked[fold, np.arange(len(fold))])
+        return jax.device_put(stacked[fold, np.arange(len(fold))])
 
     return jax.tree.map(chosen, *found)
 
@@ -150,7 +150,9 @@ def row_scores(predictions: Distribution, targets: Any, score: str | None = None
     """The score of each row, ``[n]``; by default the log score of labels, and else the CRPS."""
     score = score or ("log" if predictions.has_labels else "crps")
     if score == "brier":
-        return brier_scores(np.asarray(predictions.label_probabilities(), float), targets)
+        n = len(predictions)
+        probs = np.asarray(filled(predictions, n).label_probabilities(), float)
+        return brier_scores(probs[:n], targets)
     of_rows = log_score if score == "log" else crps
     return np.asarray(of_rows(predictions, targets), np.float64)
 
