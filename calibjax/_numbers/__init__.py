@@ -43,6 +43,7 @@ from calibjax._numbers._special_functions import (
     log1p_beyond_linear,
     log_gamma_ratio,
     log_gamma_step,
+    log_of_excess,
     log_quotient,
     log_quotient_beyond_linear,
     stirling_remainder,

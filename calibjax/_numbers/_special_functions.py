@@ -142,9 +142,13 @@ def log_gamma_ratio(a: jax.Array) -> jax.Array:
 
 def log_quotient(a: jax.Array, b: jax.Array) -> jax.Array:
     """log(a / b) for positive numbers, with all its digits where a / b is near 1."""
-    excess = quotient(a - b, b)
+    return log_of_excess(quotient(a - b, b), jnp.log(a) - jnp.log(b))
+
+
+def log_of_excess(excess: jax.Array, far: jax.Array) -> jax.Array:
+    """log(1 + excess), or `far` where that is not near 0."""
     near = jnp.abs(excess) < 0.5
-    return x_where(near, jnp.log1p(x_where(near, excess, 0.0)), jnp.log(a) - jnp.log(b))
+    return x_where(near, jnp.log1p(x_where(near, excess, 0.0)), far)
 
 
 def log_gamma_step(x: jax.Array) -> jax.Array:

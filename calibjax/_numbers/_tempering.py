@@ -31,11 +31,11 @@ def tempered_label_log_prob(
     logits = _tempered_logits(probs, temperature)
     # The largest logit is 0, so that no sum overflows or underflows.
     log_sums = jnp.log(jnp.sum(jnp.exp(logits), axis=-1))
-    return jax.vmap(_entry_of_label)(logits, targets) - log_sums
 
+    def entry(logits: jax.Array, label: jax.Array) -> jax.Array:
+        return logits.at[label].get(mode="clip", wrap_negative_indices=False)
 
-def _entry_of_label(logits: jax.Array, label: jax.Array) -> jax.Array:
-    return logits.at[label].get(mode="clip", wrap_negative_indices=False)
+    return jax.vmap(entry)(logits, targets) - log_sums
 
 
 def _tempered_logits(

@@ -68,10 +68,8 @@ _NEGATIVE_BINOMIAL = NegativeBinomial, "mean concentration|total_count"
 #: axes the parameter of one prediction has.
 _CLOSED_FORMS: dict[str, tuple[Callable[..., Distribution], str]] = {
     "Categorical": (Categorical, "probs_parameter|probs:1"),
-    "CategoricalProbs": (Categorical, "probs:1"),
     "CategoricalLogits": (Categorical.from_logits, "logits:1"),
     "Bernoulli": (Bernoulli, "probs_parameter|probs"),
-    "BernoulliProbs": (Bernoulli, "probs"),
     "BernoulliLogits": (Bernoulli.from_logits, "logits"),
     "Normal": (Normal, "loc scale"),
     "Laplace": (Laplace, "loc scale"),
@@ -84,13 +82,9 @@ _CLOSED_FORMS: dict[str, tuple[Callable[..., Distribution], str]] = {
     "Exponential": (_exponential, "mean"),
     "Weibull": (Weibull, "concentration scale"),
     "Poisson": (Poisson, "rate_parameter|rate"),
-    "Binomial": (Binomial, "total_count probs_parameter"),
-    "BinomialProbs": (Binomial, "total_count probs"),
-    "BinomialLogits": (Binomial, "total_count probs"),
+    "Binomial": (Binomial, "total_count probs_parameter|probs"),
     "NegativeBinomial": _NEGATIVE_BINOMIAL,
     "NegativeBinomial2": _NEGATIVE_BINOMIAL,
-    "NegativeBinomialProbs": _NEGATIVE_BINOMIAL,
-    "NegativeBinomialLogits": _NEGATIVE_BINOMIAL,
     "GammaPoisson": _NEGATIVE_BINOMIAL,
     "MultivariateNormal": (MultivariateNormalFullCovariance.from_scale_tril, "mean:1 scale_tril:2"),
     "MultivariateNormalDiag": (MultivariateNormalDiag, "mean:1 stddev:1"),
@@ -276,8 +270,10 @@ def _convert(obj: Foreign, batch: Batch) -> Distribution:
     name = obj.dist.name if _is_frozen(obj) else type(obj).__name__
     if name in _MADE_OF_OTHERS:
         return _MADE_OF_OTHERS[name](obj, batch)
-    form = _CLOSED_FORMS.get(f"{_package_of(obj)} {name}", _CLOSED_FORMS.get(name))
-    make, attributes = form or (None, "")
+    # In numpyro the last word of a name says which parameters were given.
+    family = name.removesuffix("Probs").removesuffix("Logits")
+    known = [f"{_package_of(obj)} {name}", name, family]
+    make, attributes = next((_CLOSED_FORMS[x] for x in known if x in _CLOSED_FORMS), (None, ""))
     words = [word.partition(":") for word in attributes.split()]
     names = [name for name, _, _ in words]
     if make is None or not _has_defaults(obj, names):

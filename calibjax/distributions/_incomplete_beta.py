@@ -17,7 +17,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numbers import exp_beyond_linear, log1p_beyond_linear, log_gamma_ratio
+from calibjax._numbers import (
+    exp_beyond_linear,
+    log1p_beyond_linear,
+    log_gamma_ratio,
+    log_of_excess,
+)
 from calibjax.distributions._incomplete_gamma import both_tails, outer_tail
 
 
@@ -43,8 +48,8 @@ def log_ratios(a: jax.Array, b: jax.Array, y: jax.Array) -> tuple[jax.Array, jax
     excess = jnp.where(a < b, y - a / total, b / total - (1 - y))
     log_mean, log_complement = jnp.log(a) - jnp.log(total), jnp.log(b) - jnp.log(total)
     return (
-        log_ratio(excess * (total / a), jnp.log(y) - log_mean),
-        log_ratio(-excess * (total / b), _log_of_rest(y) - log_complement),
+        log_of_excess(excess * (total / a), jnp.log(y) - log_mean),
+        log_of_excess(-excess * (total / b), _log_of_rest(y) - log_complement),
     )
 
 
@@ -54,12 +59,6 @@ def _log_of_rest(y: jax.Array) -> jax.Array:
     is_small = y < 1 / 3
     of_small = jnp.log1p(-jnp.where(is_small, y, 0.0))
     return jnp.where(is_small, of_small, jnp.log(1 - jnp.where(is_small, 0.0, y)))
-
-
-def log_ratio(excess: jax.Array, far: jax.Array) -> jax.Array:
-    """log(1 + excess), or `far` where that is not near 0."""
-    near = jnp.abs(excess) < 0.5
-    return jnp.where(near, jnp.log1p(jnp.where(near, excess, 0.0)), far)
 
 
 # exp(t) beyond it is infinite compared with 1.

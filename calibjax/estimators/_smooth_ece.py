@@ -153,12 +153,7 @@ def _rounded(x: jax.Array) -> jax.Array:
 
 
 def _n_cells(bandwidth: jax.Array) -> jax.Array:
-    twice = jnp.maximum(2 * _COARSE_CELLS, _rounded(20 / bandwidth))
-    return twice >> 1
-
-
-def _n_points(bandwidth: jax.Array) -> jax.Array:
-    return jnp.maximum(_LEAST_POINTS, _rounded(10 / bandwidth))
+    return jnp.maximum(2 * _COARSE_CELLS, _rounded(20 / bandwidth)) >> 1
 
 
 def _sums_over_nodes(rows: _Rows, cells: jax.Array, sums: _Sums) -> jax.Array:
@@ -216,7 +211,7 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     kernel = jnp.exp(-jnp.square(steps) / 2)
     smoothed = _convolved(reflected.T, kernel).T
 
-    points = _n_points(bandwidth)
+    points = jnp.maximum(_LEAST_POINTS, _rounded(10 / bandwidth))
     number = jnp.arange(_MOST_CELLS, dtype=jnp.int32)
     position = number.astype(dtype) * (length / (points - 1).astype(dtype))
     cell, right = _cell_and_share(position, cells)

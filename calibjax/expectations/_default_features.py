@@ -224,7 +224,9 @@ def _both_scores(
     locations, log_spreads, correlation, share = known
     knots, numbers = jnp.stack([locations, log_spreads]), jnp.stack([location, log_spread])
     a, b = jax.vmap(_score)(knots, numbers)
-    return a, share * _without(correlation, a, b)
+    # What b says beside a: nothing where the one says all about the other.
+    rest = 1 - jnp.square(correlation) + _NEGLIGIBLE
+    return a, share * ((b - correlation * a) / jnp.sqrt(rest))
 
 
 def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
@@ -234,9 +236,3 @@ def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
     step = knots[i] - knots[i - 1]
     share = jnp.clip((x - knots[i - 1]) / jnp.where(step > 0, step, 1.0), 0.0, 1.0)
     return scores[i - 1] + jnp.where(step > 0, share, 0.5) * (scores[i] - scores[i - 1])
-
-
-def _without(correlation: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """(b - c a) / sqrt(1 - c^2), and 0 where the one says all about the other."""
-    rest = 1 - jnp.square(correlation)
-    return (b - correlation * a) / jnp.sqrt(rest + _NEGLIGIBLE)

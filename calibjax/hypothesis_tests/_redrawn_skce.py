@@ -107,11 +107,6 @@ class ColumnGroup:
     base: int = static()
     source: int = static()
 
-    @property
-    def owners(self) -> tuple[int, ...]:
-        """Which of all kernels these are."""
-        return tuple(range(self.first, self.first + self.kernels.n_kernels))
-
 
 @struct
 class KernelTerms:
@@ -134,10 +129,6 @@ class KernelTerms:
     of_columns: list[ColumnGroup]
     n_kernels: int = static()
     families: tuple[int, ...] = static()
-
-    def base_kernels(self) -> list[KernelLike]:
-        """For each distance the kernel that interpolates all of its kernels from landmarks."""
-        return list(map(_base_kernel, self.bases))
 
     def of_kernels(self, parts: Sequence[jax.Array]) -> jax.Array:
         """Sums over the terms of each kernel ``[K, …]``.
@@ -164,6 +155,7 @@ class KernelTerms:
 
 
 def _base_kernel(kernels: Sequence[KernelLike]) -> KernelLike:
+    """The kernel that interpolates all kernels of one distance from landmarks."""
     with_distance = [kernel for kernel in kernels if isinstance(kernel, DistanceKernel)]
     if not with_distance:
         return kernels[0]
@@ -290,7 +282,7 @@ def redrawn_skce(
 
     is_coarse = isinstance(data.targets, Between)
     # What a distance compares is made once of each row: a quantile may take many steps.
-    kernels = terms.base_kernels()
+    kernels = list(map(_base_kernel, terms.bases))
     compared = [embedded_rows(kernel, data.predictions) for kernel in kernels]
     n_all = data.n * axis_size(axis)
     size, landmarks = min(n_features, n_all), []

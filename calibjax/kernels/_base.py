@@ -277,16 +277,9 @@ def describe(node: PyTree) -> str:
     if isinstance(words, str):
         return words
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        fields = [
-            describe(getattr(node, field.name))
-            for field in dataclasses.fields(node)
-            if not _is(getattr(node, field.name), field.default)
-        ]
-        return f"{type(node).__name__}({', '.join(fields)})"
+        values = [(getattr(node, x.name), x.default) for x in dataclasses.fields(node)]
+        shown = [x for x, usual in values if not (isinstance(x, (int, float)) and x == usual)]
+        return f"{type(node).__name__}({', '.join(map(describe, shown))})"
     if isinstance(node, jax.tree_util.Partial):
         return describe(node.func)
     return getattr(node, "__name__", type(node).__name__)
-
-
-def _is(value: PyTree, default: PyTree) -> bool:
-    return isinstance(value, (int, float)) and value == default

@@ -123,37 +123,40 @@ def check_formula(
     (terms, sample, sample) that will be evaluated, must return a number too.  No function may close
     over a traced value, whose gradient would be lost.
     """
-    _check_once(_evaluate, (kernel, terms), (prediction, target), formula)
+    _check_once((kernel, terms), (prediction, target), "kernel", "pairs", formula)
 
 
 def check_distance_formula(distance: DistanceLike, prediction: Points) -> None:
     """What users' functions in a distance return must be one number for one pair."""
-    if users_functions(distance, "distance", "a distance"):
-        _check_once(_evaluate_distance, distance, prediction)
+    kind = "distance", "a distance"
+    if users_functions(distance, *kind):
+        _check_once((distance, None), (prediction, None), *kind, None)
 
 
-def _check_once(
-    evaluate: Callable[..., None], function: PyTree, points: Points, *options: Callable[..., Any]
-) -> None:
+def _check_once(functions: tuple[PyTree, PyTree], points: Points, *options: Any) -> None:
     dtype = widest_dtype(*jax.tree.leaves(points))
 
     def abstract(x: jax.Array) -> Shape:
         return getattr(x, "shape", ()), dtype if is_floating(x) else jnp.result_type(x)
 
-    leaves, structure = jax.tree.flatten((as_pytree(function), points))
-    _evaluate_once(evaluate, structure, tuple(map(abstract, leaves)), options)
+    leaves, structure = jax.tree.flatten((as_pytree(functions), points))
+    _evaluate_once(structure, tuple(map(abstract, leaves)), *options)
 
 
 @functools.lru_cache(maxsize=512)
 def _evaluate_once(
-    evaluate: Callable[..., None],
     structure: jax.tree_util.PyTreeDef,
     avals: tuple[Shape, ...],
-    options: tuple[Callable[..., Any], ...],
+    name: str,
+    role: str,
+    formula: Callable[..., jax.Array] | None,
 ) -> None:
     def evaluated(leaves: list[jax.Array]) -> None:
-        function, points = jax.tree.unflatten(structure, leaves)
-        evaluate(function, points, *options)
+        (function, terms), points = jax.tree.unflatten(structure, leaves)
+        for part in users_functions(function, name, role):
+            _evaluate(*part, *points)
+        if formula is not None:
+            _check_number("h of one pair", formula(terms, points, points))
 
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in avals]
     if is_traced(jax.make_jaxpr(evaluated)(leaves).consts):
@@ -164,27 +167,16 @@ def _evaluate_once(
 
 
 def _evaluate(
-    kernels: tuple[KernelLike, PyTree], points: Points, formula: Callable[..., jax.Array]
+    name: str, function: Callable[..., Any], role: str, prediction: Points, target: Points
 ) -> None:
-    kernel, terms = kernels
-    _evaluate_functions(users_functions(kernel), *points)
-    _check_number("h of one pair", formula(terms, points, points))
-
-
-def _evaluate_distance(distance: DistanceLike, prediction: Points) -> None:
-    functions = users_functions(distance, "distance", "a distance")
-    _evaluate_functions(functions, prediction, None)
-
-
-def _evaluate_functions(functions: list[Part], prediction: Points, target: Points) -> None:
-    for name, function, role in functions:
-        point = _points(role, prediction, target)
-        if role == "an embedding":
-            _check_real(name, "a scalar or a vector", function(point))
-        elif role == "a feature":
-            _check_real(name, "a scalar or a vector", function(prediction, target))
-        else:
-            _check_number(name, function(point, point))
+    """What one function of the user returns must be what its role asks for."""
+    point = _points(role, prediction, target)
+    if role == "an embedding":
+        _check_real(name, "a scalar or a vector", function(point))
+    elif role == "a feature":
+        _check_real(name, "a scalar or a vector", function(prediction, target))
+    else:
+        _check_number(name, function(point, point))
 
 
 def _points(role: str, prediction: Points, target: Points) -> Points:

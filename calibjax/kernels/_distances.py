@@ -38,25 +38,6 @@ from calibjax._numbers import (
 from calibjax.kernels._base import KernelLike, check_final, hold_functions, pairwise, vmap_pairs
 
 
-def normal_mixture(
-    key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
-) -> jax.Array:
-    """w with E cos(<w, x>) = exp(-|x|^nu): exp(-r^nu) = E exp(-a r^2), a mixture of Gaussians."""
-    scale_key, key = jax.random.split(key)
-    scale = jnp.sqrt(2 * _positive_stable(scale_key, exponent / 2, dtype))
-    return scale * jax.random.normal(key, shape, dtype)
-
-
-def cauchy_mixture(
-    key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
-) -> jax.Array:
-    """w with E cos(<w, x>) = exp(-r^nu), r = sum_c |x_c|: exp(-r^nu) = E exp(-a r), a mixture of
-    exponentials."""
-    scale_key, key = jax.random.split(key)
-    scale = _positive_stable(scale_key, exponent, dtype)
-    return scale * jax.random.cauchy(key, shape, dtype)
-
-
 def _positive_stable(key: jax.Array, index: float, dtype: DTypeLike) -> jax.Array:
     """A draw of a > 0 with E exp(-t a) = exp(-t^index), 0 < index <= 1.
 
@@ -225,7 +206,10 @@ class NormDistance(Distance):
         self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
     ) -> jax.Array:
         """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-|phi(p) - phi(q)|^nu)."""
-        return normal_mixture(key, exponent, shape, dtype)
+        # exp(-r^nu) = E exp(-a r^2), a mixture of Gaussians.
+        scale_key, key = jax.random.split(key)
+        scale = jnp.sqrt(2 * _positive_stable(scale_key, exponent / 2, dtype))
+        return scale * jax.random.normal(key, shape, dtype)
 
 
 def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
@@ -331,7 +315,10 @@ class TotalVariation(Distance):
                 "random features need an exponent of at most 1 with TotalVariation, which gives no "
                 f"positive definite kernel with others, got {exponent}."
             )
-        return cauchy_mixture(key, exponent, shape, dtype) / 2
+        # exp(-r^nu) = E exp(-a r), a mixture of exponentials, for r = sum_c |p_c - q_c| / 2.
+        scale_key, key = jax.random.split(key)
+        scale = _positive_stable(scale_key, exponent, dtype)
+        return scale * jax.random.cauchy(key, shape, dtype) / 2
 
 
 @struct

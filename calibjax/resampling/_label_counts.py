@@ -36,8 +36,23 @@ def redrawn_label_counts(
         n_cells: the number of cells.
         n_resamples: the number of draws.
     """
+    numbers = row_numbers(weights)
     if predictions.n_labels == 2:
-        return _event_counts(key, predictions, weights, cells, n_cells, n_resamples)
+        # From sums of ones over the cells of rows.
+        ones = (weights != 0).astype(jnp.float32)
+
+        def drawn(label: int) -> jax.Array:
+            rows = SampledRows(predictions, jnp.full_like(numbers, label), None, numbers, numbers)
+            of_rows = jnp.ones_like(ones)[:, None], ones, jnp.zeros_like(ones), cells[:, label]
+            found = EventSums.of(DataSets(key, rows, None, False), *of_rows, n_cells)
+            return found.redrawn(n_resamples)[..., 0].astype(jnp.int32)
+
+        events = drawn(1)
+        if predictions.is_binary:  # The label 0 has no cell.
+            return events
+        sizes = jnp.zeros(n_cells, jnp.int32)
+        sizes = sizes.at[cells[:, 0]].add(ones.astype(jnp.int32), mode="drop")
+        return events + sizes[None] - drawn(0)
     groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
     n_draws = groups.size * DRAWS_PER_GROUP
     draws = jnp.arange(n_draws, dtype=jnp.int32)
@@ -52,30 +67,6 @@ def redrawn_label_counts(
         here = counts.at[draws[None], drawn]
         return here.add(1, mode="drop", wrap_negative_indices=False), None
 
-    chunks = in_chunks((predictions, row_numbers(weights), cells), weights, _LABELS // n_draws)
+    chunks = in_chunks((predictions, numbers, cells), weights, _LABELS // n_draws)
     start = jnp.zeros((n_draws, n_cells), jnp.int32)
     return lax.scan(add, start, chunks)[0][:n_resamples]
-
-
-def _event_counts(
-    key: jax.Array,
-    predictions: Distribution,
-    weights: jax.Array,
-    cells: jax.Array,
-    n_cells: int,
-    n_resamples: int,
-) -> jax.Array:
-    """`redrawn_label_counts` of two labels, from sums of ones over the cells of rows."""
-    numbers, ones = row_numbers(weights), (weights != 0).astype(jnp.float32)
-
-    def drawn(label: int) -> jax.Array:
-        rows = SampledRows(predictions, jnp.full_like(numbers, label), None, numbers, numbers)
-        of_rows = jnp.ones_like(ones)[:, None], ones, jnp.zeros_like(ones), cells[:, label]
-        found = EventSums.of(DataSets(key, rows, None, False), *of_rows, n_cells)
-        return found.redrawn(n_resamples)[..., 0].astype(jnp.int32)
-
-    events = drawn(1)
-    if predictions.is_binary:  # The label 0 has no cell.
-        return events
-    sizes = jnp.zeros(n_cells, jnp.int32).at[cells[:, 0]].add(ones.astype(jnp.int32), mode="drop")
-    return events + sizes[None] - drawn(0)
