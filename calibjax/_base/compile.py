@@ -127,13 +127,14 @@ def bucket(n: int) -> int:
     return max(-(-n // step) * step, 4)
 
 
-def filled_up(x: np.ndarray) -> np.ndarray:
-    """The rows, and as many copies of the last one as its bucket needs."""
+def filled_up(x: np.ndarray, size: int | None = None) -> np.ndarray:
+    """The rows, and as many copies of the last one as a size needs; by default that of a bucket."""
     n = x.shape[0]
-    if n in (0, bucket(n)):
+    size = bucket(n) if size is None else size
+    if n in (0, size):
         return x
     # With NumPy: a program of XLA would be compiled for each number of rows.
-    return np.concatenate([x, np.broadcast_to(x[-1:], (bucket(n) - n, *x.shape[1:]))])
+    return np.concatenate([x, np.broadcast_to(x[-1:], (size - n, *x.shape[1:]))])
 
 
 def first_rows(results: T, n: int) -> T:

@@ -36,10 +36,12 @@ from calibjax._data._interval_censored import (
 )
 from calibjax._data._named_columns import Frame, NamedColumns, named_columns
 from calibjax._data._padding import (
+    can_be_filled,
     check_like,
     check_locations,
     check_predictions,
     check_rows,
+    filled,
     padded,
 )
 from calibjax._data._precision import in_one_precision

@@ -1,5 +1,7 @@
 """Data filled up to a bucket of sizes; predictions alone and locations, checked."""
 
+from typing import TypeVar
+
 import jax
 import numpy as np
 from jax.typing import ArrayLike
@@ -8,7 +10,7 @@ from calibjax._base.check import check_shapes
 from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up
 from calibjax._base.parameters import family_name, row_shapes
 from calibjax._base.sharding import devices_of
-from calibjax._base.struct import is_traced, on_host
+from calibjax._base.struct import PyTree, is_traced, on_host
 from calibjax._data._checks import (
     check_dtype_of_targets,
     check_shapes_of_predictions,
@@ -18,6 +20,8 @@ from calibjax._data._checks import (
 from calibjax._data._data import Data, check_none_beside_data
 from calibjax._data._distribution import Distribution
 from calibjax._data._precision import compared_in_one_precision
+
+T = TypeVar("T")
 
 
 def check_predictions(
@@ -72,30 +76,41 @@ def check_like(name: str, predictions: Distribution, like: Distribution, whose: 
 def padded(data: Data) -> Data:
     """The data, filled up by masked rows to the size of a bucket; `where` is an array then.
 
-    Traced rows, rows on several devices, and more than 2^14 rows are returned as they are.  So are
-    predictions that are known by draws, because default kernels draw from all of their rows.  The
-    rows that are added are copies of the last one, and checked rows that were masked of a kept one.
+    What `filled` returns as it is, is returned as it is.  So are predictions that are known by
+    draws, because default kernels draw from all of their rows.  The rows that are added are copies
+    of the last one, and checked rows that were masked of a kept one.
     """
-    if (
-        data.n > LARGEST_BUCKET
-        or data.predictions.score_only
-        or is_traced(data)
-        or devices_of(data)
-    ):
+    if data.predictions.score_only or not can_be_filled(data, data.n):
         return data
     where = np.zeros(bucket(data.n), bool)
     where[: data.n] = True if data.where is None else data.where
-    mask = jax.device_put(where)
-    if is_traced(mask):  # Nothing changes inside of a user's jit, where data may be constants.
-        return data
     is_valid = data.is_valid or bool(data.is_checked and where.any())
-    leaves, structure = jax.tree.flatten(data.replace(where=None))
-    rows, source = leaves, np.arange(data.n)
+    rows, source = data.replace(where=None), None
     if is_valid and not where[: data.n].all():
-        source = np.where(where[: data.n], source, np.argmax(where))
-        rows = [on_host(x)[source] for x in leaves]
+        source = np.where(where[: data.n], np.arange(data.n), np.argmax(where))
+    rows = filled(rows, data.n, source)
+    mask = jax.device_put(where)
+    return rows.replace(where=mask, is_valid=is_valid, horizon=data.horizon)
+
+
+def can_be_filled(rows: PyTree, n: int) -> bool:
+    """Whether n rows are few enough, and may be looked at here: outside of jit, on one device."""
+    # Nothing changes inside of a user's jit, where rows may be constants.
+    is_fixed = n > LARGEST_BUCKET or is_traced((rows, jax.device_put(0.0)))
+    return not (is_fixed or devices_of(rows))
+
+
+def filled(rows: T, n: int, source: np.ndarray | None = None) -> T:
+    """A tree of n rows, filled up to the size of a bucket by copies of the last one.
+
+    Traced rows, rows on several devices, more than 2^14 rows, and all inside of a user's jit are
+    returned as they are.  `source` says which row stands in the place of each one.
+    """
+    if not can_be_filled(rows, n):
+        return rows
+    leaves, structure = jax.tree.flatten(rows)
     with np.errstate(over="ignore"):  # Masked rows may hold anything.
-        rows = rows if where.size == data.n else [filled_up(on_host(x)) for x in rows]
+        found = leaves if source is None else [on_host(x)[source] for x in leaves]
+        found = found if n == bucket(n) else [filled_up(on_host(x)) for x in found]
     shardings = [x.sharding if isinstance(x, jax.Array) and x.committed else None for x in leaves]
-    filled = jax.tree.unflatten(structure, jax.device_put(rows, shardings))
-    return filled.replace(where=mask, is_valid=is_valid, horizon=data.horizon)
+    return jax.tree.unflatten(structure, jax.device_put(found, shardings))

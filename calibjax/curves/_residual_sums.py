@@ -93,10 +93,7 @@ def _without_equal_weights(data: Data) -> Data:
     """The same rows without weights, if all weights that are known here are equal or 0."""
     if data.weights is None or is_traced((data.weights, data.where)):
         return data
-    weights = on_host(data.weights)
-    kept = weights > 0
-    if data.where is not None:
-        kept = kept & on_host(data.where)
+    kept, weights = data.counted_rows(), on_host(data.weights)
     if not kept.any() or np.ptp(weights[kept]) != 0:
         return data
     return data.replace(weights=None, where=jax.device_put(kept))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._base.struct import is_array, struct, widened, widest_dtype
+from calibjax._base.struct import is_array, is_traced, struct, widened, widest_dtype
 from calibjax._data import Distribution
 from calibjax._numbers import (
     NONNEGATIVE,
@@ -212,8 +212,9 @@ class SurvivalCurve(Distribution):
                 f"{list(of_times)} and {list(shape)}; predictions[rows] chooses rows of both."
             )
         if len(of_times) == 1:
-            shared = jnp.broadcast_to(jnp.asarray(self.times), shape)
-            vars(self)["times"] = shared
+            xp = jnp if is_traced(self.times) else np  # which compiles nothing
+            times = xp.broadcast_to(xp.asarray(self.times), shape)
+            vars(self)["times"] = jax.device_put(times)
 
     @classmethod
     def from_curves(cls, curves: Any) -> Self:

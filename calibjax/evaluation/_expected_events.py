@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.compile import first_rows
 from calibjax._data import Between, Data, Distribution, known_point
 from calibjax.distributions import SurvivalCurve
 
@@ -49,7 +50,8 @@ def expected_events(data: Data) -> tuple[float, float] | None:
         return None
     times, hazards, is_before_end = (np.asarray(x)[:n] for x in _hazards(data.predictions, targets))
     is_event = is_seen & is_before_end
-    expected = _expected(data.predictions[:n], times, hazards.astype(np.float64), is_event)
+    rows = first_rows(data.predictions, n)
+    expected = _expected(rows, times, hazards.astype(np.float64), is_event)
     return (float(np.sum(is_event)), expected) if math.isfinite(expected) else None
 
 

@@ -13,7 +13,7 @@ from calibjax.distributions import as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns
 from calibjax.frames._labels import read_labels
-from calibjax.frames._lifetimes import read_intervals, read_lifetimes
+from calibjax.frames._lifetimes import IN_ORDER, read_intervals, read_lifetimes
 from calibjax.frames._read_table import table_of_arrays
 from calibjax.frames._row_columns import row_options_of_arrays
 
@@ -45,16 +45,10 @@ def _read_samples(
     predictions: Any, targets: Any, classes: Sequence[Any] | None, normalize: bool
 ) -> _Samples:
     if isinstance(targets, Distribution) or is_foreign(targets):
-        raise TypeError(
-            f"targets must hold values, got {type(targets).__name__}: predictions come first, "
-            "evaluate(predictions, targets)."
-        )
+        raise TypeError(f"targets must hold values, got {type(targets).__name__}: {IN_ORDER}")
     predictions, targets = read_lifetimes(predictions, targets)
     if isinstance(predictions, Between):
-        raise TypeError(
-            "predictions must be a distribution, got Between: predictions come first, "
-            "evaluate(predictions, targets)."
-        )
+        raise TypeError(f"predictions must be a distribution, got Between: {IN_ORDER}")
     if isinstance(targets, Between):
         for name, given in {"classes": classes is not None, "normalize": normalize}.items():
             if given:
@@ -105,10 +99,8 @@ def _read_probabilities(
 def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
     """An error if arrays are no probabilities of an event or of classes, and labels of them."""
     if _are_probabilities(targets) and _are_labels(array):
-        raise ValueError(
-            "predictions must be probabilities, got labels, and probabilities as targets: "
-            "predictions come first, evaluate(predictions, targets)."
-        )
+        got = "labels, and probabilities as targets"
+        raise ValueError(f"predictions must be probabilities, got {got}: {IN_ORDER}")
     if array.ndim == 1 and targets.ndim == 2 and targets.shape[1] > 1 and not _are_labels(array):
         raise ValueError(
             f"predictions must be probabilities or a distribution, got numbers, and targets of "

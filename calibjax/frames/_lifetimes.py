@@ -12,6 +12,9 @@ from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._read_table import table_of_arrays
 
+#: What an error says of arguments that seem to be in the other order.
+IN_ORDER = "predictions come first, evaluate(predictions, targets)."
+
 
 def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
     """A `SurvivalCurve` and `Between` of curves and of times with events; all else as it is.
@@ -28,10 +31,7 @@ def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
             targets have other rows.
     """
     if _are_functions(targets):
-        raise TypeError(
-            "targets must hold times and events, got functions: predictions come first, "
-            "evaluate(predictions, targets)."
-        )
+        raise TypeError(f"targets must hold times and events, got functions: {IN_ORDER}")
     if _are_functions(predictions):
         predictions = SurvivalCurve.from_curves(predictions)
     columns = _two_columns(targets)

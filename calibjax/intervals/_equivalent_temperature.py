@@ -64,7 +64,7 @@ from calibjax.resampling import checked_level, one_level
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64
 # The number of even quantiles that stand for a distribution of real numbers.
-_LEVELS = 128
+_LEVELS = 32
 
 
 def tempered_sums(

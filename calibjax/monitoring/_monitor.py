@@ -38,6 +38,7 @@ from calibjax._data import (
     fill_masked,
     in_dtype,
     kept_first,
+    padded,
 )
 from calibjax.expectations import default_prediction_kernels
 from calibjax.features import choose_landmarks
@@ -254,10 +255,10 @@ class CalibrationMonitor:
         if data.n == 0:
             return self
         _check_family(self.landmarks, data)
-        after, has_cell = _update(self, data)
+        after, has_cell = _update(self, padded(data))
         lost = after.n_lost, self.n_lost
         if not is_traced(lost) and np.any(np.not_equal(*map(np.asarray, lost))):
-            raise _not_counted(data, np.asarray(has_cell))
+            raise _not_counted(data, np.asarray(has_cell)[: data.n])
         return after
 
     @property
@@ -421,7 +422,7 @@ def _check_family(landmarks: Distribution, data: Data) -> None:
     def check(p: Distribution, y: jax.Array) -> None:
         check_like("predictions", p.exchangeable_pool(y)[0], landmarks, "those at the start")
 
-    jax.eval_shape(check, data.predictions, jax.tree.map(jnp.asarray, data.targets))
+    jax.eval_shape(check, *data.samples)
 
 
 def _not_counted(data: Data, has_cell: np.ndarray) -> ValueError:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -17,6 +16,7 @@ from calibjax._data import (
     RowOptions,
     Targets,
     as_data,
+    filled,
 )
 from calibjax.distributions import Normal
 from calibjax.intervals import Estimate, Sampling, mean_interval
@@ -109,7 +109,7 @@ def _cross_fit(
 
     def chosen(*parts: Any) -> Any:
         stacked = np.stack([np.asarray(x) for x in parts])
-        return jnp.asarray(stacked[fold, np.arange(len(fold))])
+        return jax.device_put(stacked[fold, np.arange(len(fold))])
 
     return jax.tree.map(chosen, *found)
 
@@ -150,7 +150,9 @@ def row_scores(predictions: Distribution, targets: Any, score: str | None = None
     """The score of each row, ``[n]``; by default the log score of labels, and else the CRPS."""
     score = score or ("log" if predictions.has_labels else "crps")
     if score == "brier":
-        return brier_scores(np.asarray(predictions.label_probabilities(), float), targets)
+        n = len(predictions)
+        probs = np.asarray(filled(predictions, n).label_probabilities(), float)
+        return brier_scores(probs[:n], targets)
     of_rows = log_score if score == "log" else crps
     return np.asarray(of_rows(predictions, targets), np.float64)
 
@@ -301,8 +303,7 @@ def decompose_score(
     sampling = Sampling.of_data(data)
 
     def part(values: np.ndarray) -> Estimate:
-        interval = mean_interval(values, level, sampling=sampling)
-        low, high = interval or (np.nan, np.nan)
+        low, high = mean_interval(values, level, sampling=sampling) or (np.nan, np.nan)
         # An infinite score of a row without weight counts for nothing.
         return Estimate(float(np.average(values[every > 0], weights=every[every > 0])), low, high)
 
@@ -348,8 +349,7 @@ def _crps_of_sample(sample: np.ndarray, weights: np.ndarray, targets: np.ndarray
     """E|Y - y| - E|Y - Y'| / 2 for the distribution of a sample with weights, in O(n log n)."""
     order = np.argsort(sample)
     ordered, share = sample[order], weights[order] / weights.sum()
-    ends = np.concatenate([[0.0], np.cumsum(share)])
-    sums = np.concatenate([[0.0], np.cumsum(share * ordered)])
+    ends, sums = np.cumsum(np.pad([share, share * ordered], ((0, 0), (1, 0))), axis=1)
     below = np.searchsorted(ordered, targets)
     distance = targets * (2 * ends[below] - 1) - 2 * sums[below] + sums[-1]
     # Half of E|Y - Y'| is sum_i s_i y_i (S_i + S_{i-1} - 1), with sums S of the shares s.

@@ -13,14 +13,17 @@ is l + sum_s (a_s + b_s x), with x = l at levels, and else l in units of its spr
 
 from itertools import combinations
 from statistics import NormalDist
-from typing import NamedTuple, Self
+from types import ModuleType
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax._base.struct import static, struct
 from calibjax._data import ColumnCode, NamedColumns, TypedColumn, named_columns, typed_columns
+from calibjax._numbers import ArrayT
 from calibjax.recalibration._label_curves import from_logits, happened, log_odds
 from calibjax.recalibration._penalised_regression import Regression, Slopes, logistic_regression
 from calibjax.recalibration._pit_map_fits import PITMapRows
@@ -146,29 +149,28 @@ class GroupCurve:
     spreads: Numbers
     coding: Coding = static()
 
-    def __call__(self, probs: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:
+    def __call__(self, probs: ArrayT, segments: ArrayLike, xp: ModuleType = jnp) -> ArrayT:
         """New probabilities of rows in segments ``[n, J]``; the number S stands for none."""
-        raised = jnp.maximum(probs, jnp.finfo(probs.dtype).tiny)
-        logits = log_odds(jnp, raised)
-        x = (logits - jnp.asarray(self.centres)[None]) / jnp.asarray(self.spreads)[None]
-        x = jnp.clip(x, -FARTHEST, FARTHEST)
-        a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
+        logits = log_odds(xp, xp.maximum(probs, xp.finfo(probs.dtype).tiny))
+        x = (logits - xp.asarray(self.centres)[None]) / xp.asarray(self.spreads)[None]
+        x = xp.clip(x, -FARTHEST, FARTHEST)
+        a, b = (_sums_of(xp, table, segments) for table in (self.shifts, self.slopes))
         # Options that a row does not have stay away.
-        return jnp.where(probs > 0, from_logits(jnp, logits + a + b * x), 0.0)
+        return xp.where(probs > 0, from_logits(xp, logits + a + b * x), 0.0)
 
     def of_pit_map(self, g: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:
         """A map of the unit interval at levels, ``[n, K]``, after what segments move it by."""
         raised = jnp.clip(g, jnp.finfo(g.dtype).tiny, 1 - jnp.finfo(g.dtype).epsneg)
         logits = jnp.log(raised) - jnp.log1p(-raised)
-        a, b = (_sums_of(jnp.asarray(table), segments) for table in (self.shifts, self.slopes))
+        a, b = (_sums_of(jnp, table, segments) for table in (self.shifts, self.slopes))
         # A map rises, whatever the segments of a row add up to.
         return jax.nn.sigmoid(a + jnp.maximum(1 + b, LEAST_SLOPE) * logits)
 
 
-def _sums_of(table: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:
+def _sums_of(xp: ModuleType, table: Numbers, segments: ArrayLike) -> Any:
     """Sums over the segments of each row, of numbers ``[c, S]``: ``[n, c]``."""
-    with_none = jnp.concatenate([table, jnp.zeros_like(table[:, :1])], axis=1)
-    return jnp.sum(with_none[:, jnp.asarray(segments)], axis=2).T
+    with_none = xp.pad(xp.asarray(table), ((0, 0), (0, 1)))
+    return xp.sum(with_none[:, xp.asarray(segments)], axis=2).T
 
 
 # Of a penalty strength t^2 / n: 1 / (2 strength) is the variance of a number that is likely.

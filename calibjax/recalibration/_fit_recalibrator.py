@@ -10,7 +10,7 @@ import numpy as np
 from calibjax._base.check import check_choice
 from calibjax._base.compile import filled_up
 from calibjax._base.sharding import on_one_device
-from calibjax._base.struct import is_traced, on_host
+from calibjax._base.struct import is_traced
 from calibjax._data import (
     Between,
     CovariatesLike,
@@ -43,6 +43,7 @@ from calibjax.recalibration._pit_map import (
     median_and_spread,
     quantiles_at,
     read_covariates,
+    with_filled_rows,
 )
 from calibjax.recalibration._pit_map_fits import (
     PIT_MAP_FITS,
@@ -67,7 +68,7 @@ from calibjax.recalibration._probability_maps import (
 from calibjax.recalibration._recalibrator import (
     Recalibrator,
     check_labels,
-    numbers_of_classes,
+    probabilities_on_host,
     recalibrator_of,
 )
 from calibjax.scores import PITInterval, mass_below, pit_interval
@@ -136,12 +137,10 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     """The rows of checked data that count, in NumPy, and which these are, ``[n]``."""
     kept, counts = data.counted()
     with jax.ensure_compile_time_eval():
-        # At the fit as where the map is used, 1 - p is what jax makes of p.
-        probs = on_host(numbers_of_classes(jax.tree.map(on_host, data.predictions)))
-    probs = np.asarray(probs, float)[kept]
+        probs = probabilities_on_host(data.predictions)[kept].astype(float)
     labels = np.asarray(data.targets)[kept].astype(int)
     said = data.predictions.ragged, data.predictions.is_binary
-    rows = LabelRows(probs, labels, counts, np.ones(len(labels)), *said)
+    rows = LabelRows(probs, labels, counts, np.ones(len(labels)), *said, data.n)
     lacking = np.flatnonzero(rows.of_targets() == 0)
     if rows.ragged and lacking.size:
         row = lacking[0]
@@ -286,6 +285,7 @@ def fit_numbers(
         if of_members:
             found = one_after_another(members, found, groups is not None)
         method, fitted, losses = found
+        fitted = fitted._replace(steps=with_filled_rows(fitted.steps, data.n))
         if groups is not None:
             line = fitted.steps[-1]
             filled = None if columns is None else filled_up(columns)[: whole.n]

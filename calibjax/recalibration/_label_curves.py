@@ -268,7 +268,8 @@ def fit_isotonic(rows: LabelRows) -> Fitted:
         curves.append((edges[inner], values[inner]))
     size = _size(max(len(values) for _, values in curves))
     edges, values = (
-        np.stack([_extended(x, size) for x in part]) for part in zip(*curves, strict=True)
+        np.stack([np.pad(x, (0, size - len(x)), "edge") for x in part])
+        for part in zip(*curves, strict=True)
     )
     steps = IsotonicCurve(edges, values, least), mixed_with_uniform(rows)
     most = max(len(np.unique(values)) for _, values in curves)
@@ -285,8 +286,9 @@ def fit_venn_abers(rows: LabelRows) -> Fitted:
     at, between = venn_abers(events / unit, count / unit)
     # Below, at, between, at, …, above.
     values = np.append(np.stack([between[:-1], at], axis=1), between[-1])
-    size = _size(len(edges))
-    curve = VennAbersCurve(_extended(edges, size), _extended(values, size + 1), least)
+    filling = 0, _size(len(edges)) - len(edges)
+    edges, values = (np.pad(x, filling, "edge") for x in (edges, values))
+    curve = VennAbersCurve(edges, values, least)
     return Fitted((curve,), True, f"{len(at)} different probabilities")
 
 
@@ -327,19 +329,13 @@ def _size(n: int) -> int:
     return max(64, 2 ** (n - 1).bit_length())
 
 
-def _extended(x: np.ndarray, size: int) -> np.ndarray:
-    """So many numbers, of which those behind the given ones are the last one again."""
-    return np.concatenate([x, np.full(size - len(x), x[-1])])
-
-
 def venn_abers(events: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The probabilities p_1 / (1 - p_0 + p_1) at each score ``[u]``, and between them ``[u + 1]``.
 
     p_y is the probability that isotonic regression gives to a new row of label y, which is among
     the other rows of its score, or alone.
     """
-    x = np.concatenate([[0.0], np.cumsum(count)])
-    y = np.concatenate([[0.0], np.cumsum(events)])
+    x, y = np.cumsum(np.pad([count, events], ((0, 0), (1, 0))), axis=1)
     before, behind = _hull_before(x, y), _hull_before(-x[::-1], y[::-1])
     last = len(x) - 1
     # Seen from the right, the same hull: of point i it is point last - i.

@@ -25,8 +25,17 @@ import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax._base.check import check_array, check_shapes
-from calibjax._base.struct import is_array, static, struct, widened, widest_dtype
-from calibjax._data import CovariatesLike, Data, Distribution, covariate_columns, padded
+from calibjax._base.compile import bucket, filled_up, first_rows
+from calibjax._base.struct import (
+    is_array,
+    is_traced,
+    static,
+    struct,
+    widened,
+    widest_dtype,
+    with_fields,
+)
+from calibjax._data import CovariatesLike, Data, Distribution, covariate_columns, filled, padded
 from calibjax._numbers import dot, normal_score
 from calibjax.distributions import (
     Counts,
@@ -226,9 +235,14 @@ def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     return jax.vmap(functools.partial(line_through, jnp), in_axes=axes)(x, y, at)
 
 
-@jax.jit
 def as_normal(recalibrated: Any) -> Normal:
     """Normal predictions after a shift and scale of normal scores, as what they are: normal."""
+    n = len(recalibrated)
+    return first_rows(_as_normal(filled(recalibrated, n)), n)
+
+
+@jax.jit
+def _as_normal(recalibrated: Any) -> Normal:
     low, loc, high = (recalibrated.quantile(ndtr(z)) for z in (-1.0, 0.0, 1.0))
     return Normal(loc, (high - low) / 2)
 
@@ -281,7 +295,7 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
     that n rows cannot reach it is the outermost one, or the forecast's own quantile if that is
     further out.
     """
-    low, high = (np.sort(x[kept]) for x in _coordinates(data))
+    low, high = (np.sort(x[: kept.size][kept]) for x in _coordinates(padded(data)))
     n, own = len(low), np.asarray(ndtri(levels), float)
     # (n + 1) level may be a whole number up to rounding.
     rank = (n + 1) * levels
@@ -306,9 +320,8 @@ def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
     if predictions.has_known_quantiles:
         z, values = known_quantiles(predictions)
         return _between(np.asarray(values, float), np.asarray(z, float), np.asarray(targets, float))
-    scores = score_rows(None, (padded(data),), _normal_scores)
-    low, high = (np.asarray(x, float)[: data.n] for x in scores)
-    return low, high
+    low, high = score_rows(None, (data,), _normal_scores)
+    return np.asarray(low, float), np.asarray(high, float)
 
 
 def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -353,7 +366,7 @@ def read_covariates(
     return tuple(columns), found
 
 
-def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) -> jax.Array | None:
+def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) -> Any:
     """The columns ``[n, d]`` that a map was fitted with, in their order."""
     columns = _columns(given, n)
     lacking = [name for name in names if name not in columns]
@@ -364,7 +377,8 @@ def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) 
         )
     if not names:
         return None
-    return jnp.stack([jnp.asarray(columns[name]) for name in names], axis=1)
+    xp = jnp if is_traced(columns) else np
+    return xp.stack([xp.asarray(columns[name]) for name in names], axis=1)
 
 
 def _columns(given: CovariatesLike | None, n: int) -> dict[str, jax.Array | np.ndarray]:
@@ -434,6 +448,20 @@ class ConditionalPITMap:
         alike = self.weights * jnp.exp(-gaps / (2 * jnp.square(self.width)))
         sums = dot(jnp.asarray(alike), jnp.asarray(self.below)) + self.count * self.probabilities
         return increasing(sums / (jnp.sum(alike) + self.count))
+
+
+def with_filled_rows(steps: tuple, n: int) -> tuple:
+    """The steps of a map that was fitted to a part of n rows, whose rows fill the bucket of n."""
+
+    def with_rows(step: Any) -> Any:
+        if not isinstance(step, ConditionalPITMap):
+            return step
+        size, m = min(bucket(n), MOST_ROWS), len(step.weights)
+        below, scores = (filled_up(np.asarray(x), size) for x in (step.below, step.scores))
+        weights = np.append(step.weights, np.zeros(size - m))
+        return with_fields(step, below=below, scores=scores, weights=weights)
+
+    return tuple(map(with_rows, steps))
 
 
 @jax.jit
@@ -616,7 +644,8 @@ def _conditional(rows: PITMapRows, mixture: _Mixture, is_sure: bool) -> tuple[Fi
         kept = rows.chosen(np.linspace(0, len(rows.weights) - 1, MOST_ROWS).astype(int))
     assert kept.features is not None  # the caller has looked
     grid = grid_of(kept.features)
-    scores = np.asarray(scores_among(grid, kept.features), float)
+    features = filled_up(kept.features, MOST_ROWS)
+    scores = np.asarray(scores_among(grid, features), float)[: len(kept.features)]
     # What a forecast tells alone, and with all covariates.
     sizes = sorted({_N_OF_FORECAST, scores.shape[1]})
     tables = [_held_out_losses(kept, scores[:, :size], mixture.without) for size in sizes]

@@ -208,8 +208,7 @@ class PITMapRows(NamedTuple):
 
 def cells(g: np.ndarray) -> np.ndarray:
     """What is between levels, and beyond the outer ones: ``[…, K + 1]``."""
-    ends = np.zeros_like(g[..., :1])
-    return np.diff(np.concatenate([ends, g, ends + 1], axis=-1), axis=-1)
+    return np.diff(g, axis=-1, prepend=0.0, append=1.0)
 
 
 def at_levels(levels: np.ndarray, u: np.ndarray) -> np.ndarray:

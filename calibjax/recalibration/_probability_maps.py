@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.compile import filled_up
+from calibjax._base.compile import bucket, filled_up
 from calibjax._base.struct import struct
 from calibjax._numbers import ArrayT, dot
 from calibjax.distributions import LEAST_OF_CLASS
@@ -34,7 +34,7 @@ class LabelRows(NamedTuple):
     `counts` says for how many rows of equal weights each one stands.  `ragged` says that zeros are
     no probabilities, but classes that a row does not have, and that what is up to `LEAST_OF_CLASS`
     is 0.  `by_one` says that an event was given by one number, from 1 - p of which nothing more is
-    known.
+    known.  `n_data` is the number of rows that all parts of a data set come from, or 0.
     """
 
     probs: np.ndarray
@@ -43,6 +43,7 @@ class LabelRows(NamedTuple):
     counts: np.ndarray
     ragged: bool = False
     by_one: bool = False
+    n_data: int = 0
 
     @property
     def n_classes(self) -> int:
@@ -56,7 +57,7 @@ class LabelRows(NamedTuple):
     def at(self, chosen: np.ndarray | slice) -> "LabelRows":
         """Some of the rows."""
         rows = self.probs[chosen], self.targets[chosen], self.weights[chosen], self.counts[chosen]
-        return LabelRows(*rows, self.ragged, self.by_one)
+        return LabelRows(*rows, self.ragged, self.by_one, self.n_data)
 
     def size(self) -> float:
         """How many rows of equal weights have a mean as exact as that of these (Kish 1965)."""
@@ -289,11 +290,11 @@ def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
     of_weight = variances.T @ logs**2 if is_full else np.sum(variances * logs**2, axis=0)
     curvature = np.append(of_weight.ravel(), np.sum(variances, axis=0)) + 2 * strengths
     units = 1 / np.sqrt(np.maximum(curvature, 1e-6 * curvature.max() + 1e-300))
-    # The rows that fill up a bucket have no share.
-    padding = np.zeros(len(filled_up(share)) - len(share))
-    shares = np.append(share, padding).astype(dtype)
-    targets = filled_up(rows.targets).astype(np.int32)
-    data = jax.device_put((filled_up(logs).astype(dtype), targets, shares))
+    # Parts of few rows fill the bucket of all of them.  What fills it has no share.
+    size = bucket(max(len(share), rows.n_data if logs.size <= _NUMBERS_TO_START else 0))
+    shares = np.append(share, np.zeros(size - len(share))).astype(dtype)
+    targets = filled_up(rows.targets, size).astype(np.int32)
+    data = jax.device_put((filled_up(logs, size).astype(dtype), targets, shares))
 
     def loss(steps: np.ndarray) -> tuple[float, np.ndarray]:
         moved = units * steps

@@ -3,24 +3,36 @@
 import dataclasses
 import os
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
+from calibjax._base.compile import first_rows
 from calibjax._base.files import digest_of, json_of, read_json, write_file
-from calibjax._base.struct import is_array, static, struct, widened, widest_dtype
+from calibjax._base.struct import (
+    is_array,
+    is_floating,
+    on_host,
+    static,
+    struct,
+    widened,
+    widest_dtype,
+)
 from calibjax._data import (
     ColumnCode,
     CovariatesLike,
     Distribution,
     NamedColumns,
+    can_be_filled,
     check_distribution,
+    filled,
     in_dtype,
     valid_rows,
 )
-from calibjax._numbers import x_where
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._fit_groups import Coding, FittedGroups, GroupCurve
 from calibjax.recalibration._label_curves import (
@@ -166,14 +178,16 @@ class Recalibrator:
             raise ValueError(
                 f"predictions must have the {n_classes} classes of the fit, got {actual}."
             )
-        of_groups = None
+        of_groups, n = None, len(predictions)
         if curve is not None and groups is not None:
-            of_groups = curve, curve.coding.segments(groups, len(predictions))
+            of_groups = curve, curve.coding.segments(groups, n)
         if n_classes is not None:
-            return _recalibrated(self.steps, predictions.keeping_digits(), of_groups)
-        numbers = covariates_of(covariates, self.fit.covariates, len(predictions))
-        found = _recalibrated_numbers(self.steps, predictions, of_groups, numbers)
-        return found if lower is None else jax.tree.map(lambda x: jnp.maximum(x, lower), found)
+            rows = self.steps, predictions.keeping_digits(), of_groups
+            return (_recalibrated_on_host if can_be_filled(rows, n) else _recalibrated)(*rows)
+        numbers = covariates_of(covariates, self.fit.covariates, n)
+        segments = None if of_groups is None else of_groups[1]
+        given = filled((predictions, numbers, segments), n)
+        return first_rows(_recalibrated_numbers(self.steps, *given, curve, lower), n)
 
     @property
     def names_of_groups(self) -> list[str]:
@@ -225,27 +239,42 @@ def numbers_of_classes(predictions: Distribution) -> jax.Array:
 
 
 # A map of segments, and the numbers of those of each row.
-_OfGroups = tuple[GroupCurve, np.ndarray] | None
+_OfGroups = tuple[GroupCurve, ArrayLike] | None
+
+
+def probabilities_on_host(predictions: Distribution) -> np.ndarray:
+    """`numbers_of_classes` of concrete rows, as an array of NumPy."""
+    if isinstance(predictions, Categorical):
+        return on_host(predictions.probs)
+    if isinstance(predictions, Bernoulli):
+        probs, rest = on_host(predictions.probs), predictions.complement
+        return np.stack([1 - probs if rest is None else on_host(rest), probs], axis=1)
+    found = numbers_of_classes(filled(predictions, len(predictions)))
+    return on_host(found)[: len(predictions)]
 
 
 @jax.jit
 def _recalibrated_numbers(
     steps: tuple,
     predictions: Distribution,
-    of_groups: _OfGroups,
     covariates: jax.Array | None,
+    segments: np.ndarray | None,
+    curve: GroupCurve | None,
+    lower: float | None,
 ) -> Distribution:
     *before, line = steps
     for step in before:
         predictions = step(predictions)
     if isinstance(line, (ConformalPITMap, MemberByMember)):
-        return line(predictions)
-    g = line.values(predictions, covariates)
-    if of_groups is not None:
-        curve, segments = of_groups
-        g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
-        g = in_dtype(curve, g.dtype).of_pit_map(g, segments)
-    return apply_pit_map(predictions, g, line.levels)
+        found = line(predictions)
+    else:
+        g = line.values(predictions, covariates)
+        if curve is not None and segments is not None:
+            g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
+            g = in_dtype(curve, g.dtype).of_pit_map(g, segments)
+        found = apply_pit_map(predictions, g, line.levels)
+    # Of quantiles and samples none is below a bound.
+    return found if lower is None else jax.tree.map(lambda x: jnp.maximum(x, lower), found)
 
 
 def recalibrator_of(
@@ -282,17 +311,47 @@ def _check_given(argument: str, given: object, names: Sequence[str]) -> None:
 
 @jax.jit
 def _recalibrated(steps: tuple, predictions: Distribution, of_groups: _OfGroups) -> Distribution:
-    valid = valid_rows(predictions)[:, None]
     probs = widened(numbers_of_classes(predictions))
+    steps, of_groups = in_dtype((steps, of_groups), probs.dtype)
+    return _new_labels(jnp, steps, predictions, of_groups, (probs, valid_rows(predictions)))
+
+
+def _recalibrated_on_host(
+    steps: tuple, predictions: Distribution, of_groups: _OfGroups
+) -> Distribution:
+    """`_recalibrated` in NumPy, which compiles nothing, whatever the steps of a map are."""
+    probs = probabilities_on_host(predictions)
+    predictions = jax.tree.map(on_host, predictions)
+    dtype = widest_dtype(probs)
+
+    def number(x: Any) -> Any:
+        return np.asarray(x, dtype if is_floating(x) else None)
+
+    steps, of_groups = jax.tree.map(number, (steps, of_groups))
+    with np.errstate(all="ignore"):  # of invalid rows, and of powers that are 0
+        rows = number(probs), np.asarray(valid_rows(predictions))
+        found = _new_labels(np, steps, predictions, of_groups, rows)
+    return jax.device_put(jax.tree.map(number, found))
+
+
+def _new_labels(
+    xp: ModuleType,
+    steps: tuple,
+    predictions: Distribution,
+    of_groups: _OfGroups,
+    rows: tuple[Any, Any],
+) -> Distribution:
+    """The labels of rows, of which the probabilities are known, and which are valid."""
+    probs, valid, ragged = rows[0], rows[1][:, None], predictions.ragged
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
-    probs = x_where(valid, probs, 1 / probs.shape[1])
-    recalibrated, ragged = apply(in_dtype(steps, probs.dtype), probs), predictions.ragged
+    probs = xp.where(valid, probs, 1 / probs.shape[1])
+    recalibrated = apply(steps, probs, xp)
     if ragged:
-        recalibrated = of_present(jnp, recalibrated, probs)
+        recalibrated = of_present(xp, recalibrated, probs)
     if of_groups is not None:
         curve, segments = of_groups
-        recalibrated = in_dtype(curve, recalibrated.dtype)(recalibrated, segments)
-    recalibrated = x_where(valid, recalibrated, jnp.nan)
+        recalibrated = curve(recalibrated, segments, xp)
+    recalibrated = xp.where(valid, recalibrated, xp.nan)
     if predictions.is_binary:
         return Bernoulli(recalibrated[:, 1], complement=recalibrated[:, 0])
     return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(recalibrated, ragged)

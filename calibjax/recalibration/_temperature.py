@@ -12,10 +12,19 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_array
-from calibjax._base.compile import quick_jit
+from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.sharding import gathered
 from calibjax._base.struct import bind, is_array, is_traced, rows_of, widest_dtype
-from calibjax._data import Data, Distribution, Targets, as_data, clean, padded, tempering_refused
+from calibjax._data import (
+    Data,
+    Distribution,
+    Targets,
+    as_data,
+    clean,
+    filled,
+    padded,
+    tempering_refused,
+)
 from calibjax._numbers import POSITIVE, exact_sum, valid_or_nan, x_where
 
 Family = TypeVar("Family", bound=Distribution)
@@ -70,7 +79,8 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise tempering_refused(actual)
     _check_temperature(temperature)
-    return _temper(predictions.keeping_digits(), temperature)
+    rows, n = predictions.keeping_digits(), len(predictions)
+    return first_rows(_temper(filled(rows, n), temperature), n)
 
 
 def _check_temperature(temperature: ArrayLike) -> None:

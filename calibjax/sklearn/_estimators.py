@@ -92,7 +92,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
             # A row that was held out several times is a cluster.
             clusters = np.arange(len(y))
         of_rows = {"weights": weights, "clusters": clusters, "times": times} | columns
-        known = {k: jax.tree.map(lambda x: np.asarray(x)[held], x) for k, x in of_rows.items()}
+        known = jax.tree.map(lambda x: np.asarray(x)[held], of_rows)
         targets = self._targets(y)[held]
         self._learn(numbers, targets, known["weights"])
         with jax.enable_x64(True):
@@ -121,11 +121,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         """The recalibrated predictions, filled up to a bucket, and the number of rows."""
         check_is_fitted(self)
         numbers = self._numbers(self.estimators_, X)
-        columns = self._columns(X)
-        filled = {
-            name: x and {k: filled_up(column) for k, column in x.items()}
-            for name, x in columns.items()
-        }
+        filled = jax.tree.map(filled_up, self._columns(X))
         return self.recalibrator_(self._forecasts(filled_up(numbers)), **filled), len(numbers)
 
     def _columns(self, X: Any) -> dict[str, dict[str, np.ndarray] | None]:
