@@ -69,14 +69,7 @@ def recalibrate(
     """
     from calibjax._base.files import replacing
     from calibjax.cli._held_out import below_zero, held_out, in_words
-    from calibjax.cli._saved_map import (
-        Fitted,
-        columns_beside,
-        map_as_file,
-        method_of,
-        names_beside,
-        read_map,
-    )
+    from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, method_of, read_map
     from calibjax.cli._write_table import with_columns_of
     from calibjax.frames import data_of
     from calibjax.recalibration import as_normal, fit_recalibrator
@@ -100,7 +93,7 @@ def recalibrate(
         data = data_of(model, clusters=cluster, times=time, horizon=horizon)
     else:
         recalibrator, fitted = read_map(load)
-        names, said = names_beside(recalibrator), columns
+        names, said = (recalibrator.names_of_groups, [*recalibrator.fit.covariates]), columns
     if apply is not None:  # what is wrong with it is said before long work
         table = columns.table(apply)
         used = fitted.columns_in(table, said)

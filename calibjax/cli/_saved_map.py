@@ -91,11 +91,6 @@ def columns_beside(
     return {"groups": found or None, "covariates": numbers or None}
 
 
-def names_beside(recalibrator: Recalibrator) -> tuple[list[str], list[str]]:
-    """The names of the groups and of the covariates that a map was fitted with."""
-    return recalibrator.names_of_groups, list(recalibrator.fit.covariates)
-
-
 def method_of(columns: PredictionColumns, method: str | None, looks_beside: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
     if columns.kind != "mean":

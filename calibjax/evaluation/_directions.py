@@ -28,7 +28,7 @@ import numpy as np
 from calibjax._base.text import class_name, shares_in_words, told_apart
 from calibjax._data import Between, Data, clean
 from calibjax.distributions import Quantiles
-from calibjax.evaluation._measures import moments
+from calibjax.evaluation._measures import impossible_rows, moments
 from calibjax.evaluation._wording import event_name
 from calibjax.intervals import Sampling
 from calibjax.scores import pit
@@ -86,26 +86,23 @@ class Direction:
 
 
 def directions_of(
-    key: jax.Array,
-    data: Data,
-    temperature: float | None,
-    impossible: np.ndarray,
-    classes: list[Any] | None,
+    key: jax.Array, data: Data, temperature: float | None, classes: list[Any] | None
 ) -> Sequence[Direction]:
     """All directions in which a model may be wrong, of which `clear_directions` chooses.
+
+    Rows whose targets had the probability 0 do not count.
 
     Args:
         key: the key of the measures, whose randomised PITs it sees too.
         data: n predictions and targets.
         temperature: the one that suits the rows best, or None.
-        impossible: numbers of rows that do not count, as their targets had probability 0.
         classes: the names of the classes, or None.
     """
     predictions, n = data.predictions, data.n_kept()
     is_vector = not predictions.has_labels and predictions.target_shape != "n"
     if isinstance(data.targets, Between) or (is_vector and predictions.score_only):
         return ()
-    counts = ~np.isin(np.arange(n), impossible)
+    counts = ~np.isin(np.arange(n), impossible_rows(data))
 
     def counted(*columns: Any) -> list[np.ndarray]:
         return [np.asarray(x, np.float64)[:n][counts] for x in columns]

@@ -236,8 +236,7 @@ class Evaluation:
         return self._directions_of(self._rows, self.effect.best_temperature)
 
     def _directions_of(self, data: Data, temperature: float | None) -> tuple[Direction, ...]:
-        key, rows = self.random_keys.measures, impossible_rows(data)
-        found = directions_of(key, data, temperature, rows, self.classes)
+        found = directions_of(self.random_keys.measures, data, temperature, self.classes)
         return clear_directions(found, self.level)
 
     @_lazy

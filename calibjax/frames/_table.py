@@ -178,7 +178,8 @@ class Table:
             self.refuse(name, "expected labels, got lists")
         if cells.dtype.kind in "biufU" or cells.ndim > 1:
             return cells
-        return _as_texts(cells)
+        are_texts = kinds_of(cells) == {str}
+        return np.array(cells if are_texts else [text_of(x) for x in cells], dtype=str)
 
     def numbers(self, name: str, absent: np.ndarray | None = None) -> np.ndarray:
         """A column of finite numbers ``[n]``, and 0 where they are absent, in float64."""
@@ -296,10 +297,6 @@ def _are_finite(values: np.ndarray) -> np.ndarray:
     # A number that is too large for the dtype of jax becomes infinite, which is an error.
     with np.errstate(over="ignore"):
         return np.isfinite(on_host(values))
-
-
-def _as_texts(cells: np.ndarray) -> np.ndarray:
-    return np.array(cells if kinds_of(cells) == {str} else [text_of(x) for x in cells], dtype=str)
 
 
 def has_lists(cells: np.ndarray) -> bool:

@@ -31,11 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax._numbers import ArrayT
-from calibjax.recalibration._penalised_regression import (
-    natural_spline,
-    smooth_basis,
-    spline_fits,
-)
+from calibjax.recalibration._penalised_regression import natural_spline, smooth_basis, spline_fits
 
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
 LEVELS = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
@@ -257,21 +253,6 @@ _MOST_STEPS, _SMALL_CHANGE = 100, 1e-5
 def below_of_intervals(
     method: str, levels: np.ndarray, low: np.ndarray, high: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """What is below each level ``[n, K]`` of targets that are known by intervals of U alone.
-
-    A map of `PIT_MAP_FITS` finds it for itself, and a smooth one for choices among several maps.
-    """
-    line, n = PIT_MAP_FITS[method if method in PIT_MAP_FITS else "pit_spline"], float(weights.sum())
-
-    def fit(below: np.ndarray) -> np.ndarray:
-        return increasing(line(levels, weights @ below / n, n).probabilities)
-
-    return mass_below_given(fit, levels, low, high)
-
-
-def mass_below_given(
-    fit: Callable[[np.ndarray], np.ndarray], levels: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
     """P(U <= u | low < U <= high) under the map that is fitted to just these shares, ``[n, K]``.
 
     From U that is uniform in its interval, what is below each level and the map are found in turn:
@@ -279,13 +260,16 @@ def mass_below_given(
     estimate of Turnbull.
 
     Args:
-        fit: G at the levels ``[K]``, increasing, from what is below ``[n, K]``.
+        method: a map of `PIT_MAP_FITS` finds it for itself, and a smooth one for all choices among
+            several maps.
         levels: of the unit interval, ``[K]``.
         low: ends of the intervals, ``[n]``; equal to `high` where U is known.
         high: ``[n]``.
+        weights: how much each row counts, ``[n]``.
     """
     from scipy.special import ndtr, ndtri
 
+    line, n = PIT_MAP_FITS[method if method in PIT_MAP_FITS else "pit_spline"], float(weights.sum())
     scores = ndtri(levels)
     ends = np.clip(ndtri(np.stack([low, high])), -_FARTHEST, _FARTHEST)
     is_known = (low == high)[:, None]
@@ -297,7 +281,7 @@ def mass_below_given(
         inside = np.clip((g[None] - at_low[:, None]) / mass, 0.0, 1.0)
         below = np.where(is_known, low[:, None] <= levels, inside)
         below = np.where(levels >= high[:, None], 1.0, np.where(levels < low[:, None], 0.0, below))
-        new = fit(below)
+        new = increasing(line(levels, weights @ below / n, n).probabilities)
         change, g = np.abs(new - g).max(), new
         if change < _SMALL_CHANGE:
             break
