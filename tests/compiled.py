@@ -1,8 +1,13 @@
-"""Methods of predictions as one program: outside of jit each of their operations is a program."""
+"""Methods of predictions as one program, where outside of jit each operation is one; tiles."""
 
+import contextlib
 import functools
 
 import jax
+import pytest
+
+from calibjax._pairwise import _tiles
+from calibjax.operators import _gram_matrix
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -23,3 +28,13 @@ def draw(predictions, n_draws, key):
 def moments(predictions):
     """Means and variances."""
     return predictions.mean(), predictions.variance()
+
+
+@contextlib.contextmanager
+def tiles_of(tile, tile_rows):
+    """Sums over pairs are traced with values ``tile(parameters, rows, rows)``, in small tiles."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_tiles, "most_tile_rows", lambda: tile_rows)
+        patch.setattr(_gram_matrix, "h_tile", tile)
+        patch.setattr(_gram_matrix, "prepared", lambda kernel, samples, axis: samples)
+        yield

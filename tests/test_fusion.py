@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled import tiles_of
 from jax import lax
 from jax.scipy import special
 from marks import slow
@@ -146,7 +147,8 @@ ARGUMENTS = ({"width": 1.3, "factor": 0.4}, ROWS[0], ROWS[1], np.linspace(0.5, 1
 
 def by_engine(parameters, a, s, weights):
     rows = a, s, jnp.asarray(ROWS[2])
-    return in_tiles(parameters, rows, weights, tile=tile, tile_rows=4).pair_sum()
+    with tiles_of(tile, 4):
+        return in_tiles(parameters, rows, weights).pair_sum()
 
 
 def by_double_sum(parameters, a, s, weights):

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled import tiles_of
 from instances import cast, sample
 from marks import slow
 
@@ -60,7 +61,8 @@ def test_sums_and_gradients_against_a_double_loop(block_size, tile_rows, float64
     def sums(scale, x, weights, labels, block_size, tile_rows):
         def of_block(block):
             *rows, weights = block
-            return in_tiles(scale, rows, weights, tile=tile, tile_rows=tile_rows).pair_sum()
+            with tiles_of(tile, tile_rows):
+                return in_tiles(scale, rows, weights).pair_sum()
 
         n_blocks = len(x) // block_size
         blocks = jax.tree.map(

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiled import tiles_of
 from instances import FAMILIES, KERNELS, cast, sample
 from marks import slow
 from test_skce import loop_sums, tile
@@ -134,9 +135,10 @@ def test_quadratic_forms(n_vectors, tile_rows, float64):
     x, labels = rng.normal(size=(37, 2)), rng.integers(3, size=37)
     weights = rng.uniform(0.1, 2, 37)
     vectors = rng.integers(-1, 5, size=(n_vectors, 37)).astype("int8")
-    h = in_tiles(*cast((1.5, (x, labels), weights)), tile=tile, tile_rows=tile_rows)
-    padding = ((0, 0), (0, h.weights.shape[0] - 37))
-    found, products = jax.jit(TiledH.quadratic_forms)(h, jnp.pad(vectors, padding))
+    with tiles_of(tile, tile_rows):
+        h = in_tiles(*cast((1.5, (x, labels), weights)))
+        padding = ((0, 0), (0, h.weights.shape[0] - 37))
+        found, products = jax.jit(TiledH.quadratic_forms)(h, jnp.pad(vectors, padding))
     products = products[:37]
     each = [loop_sums(1.5, x, labels, vector.astype(float), 37)[0][0] for vector in vectors]
     np.testing.assert_allclose(found, np.array(each), rtol=1e-12)

@@ -78,7 +78,7 @@ def quick_jit(
             return plain(*args, **kwargs)
         # Devices are arguments, too, and have no rows.
         leaves = [x for x in jax.tree.leaves((args, kwargs)) if is_array(x)]
-        n_rows = max(map(_n_rows, leaves), default=0)
+        n_rows = max((np.shape(x)[0] for x in leaves if np.ndim(x)), default=0)
         has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or n_rows <= FEW_ROWS
         wanted = [] if on_cpu() else [_NO_SEARCH]
         if on_cpu() and has_few:
@@ -93,10 +93,6 @@ def quick_jit(
         return compiled(options, is_kept)(*args, **kwargs)
 
     return run
-
-
-def _n_rows(x: Any) -> int:
-    return next(iter(np.shape(x)), 0)
 
 
 @functools.cache

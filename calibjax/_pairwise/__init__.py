@@ -2,4 +2,4 @@
 
 from calibjax._pairwise._gradients import tile_values
 from calibjax._pairwise._ring import Trees, ring, ring_sum
-from calibjax._pairwise._tiles import Tile, cut, in_chunks, most_tile_rows, pad, tile_sizes
+from calibjax._pairwise._tiles import cut, in_chunks, most_tile_rows, pad, tile_sizes

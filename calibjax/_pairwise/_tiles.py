@@ -30,9 +30,9 @@ def most_tile_rows() -> int:
     return 512 if on_cpu() else 4096
 
 
-def tile_sizes(n: int, tile_rows: int | None = None) -> tuple[int, int]:
+def tile_sizes(n: int) -> tuple[int, int]:
     """How many tiles n rows make, an odd number, and how many rows are in each."""
-    tile_rows = tile_rows or most_tile_rows()
+    tile_rows = most_tile_rows()
     if n <= tile_rows:
         return 1, n
     # An even ring has opposite tiles, which meet twice.

@@ -452,10 +452,8 @@ def _adapted(obj: Foreign, batch: Batch) -> Distribution:
             parameters, source = list(given.values()), (_of_scipy, (obj.dist, tuple(given)))
         else:
             parameters, structure = jax.tree.flatten(obj)
-            moments, source = (
-                [_attribute(obj, "mean"), _attribute(obj, "variance")],
-                (_of_jax, structure),
-            )
+            moments = [_attribute(obj, name) for name in ("mean", "variance")]
+            source = _of_jax, structure
         arrays = _broadcast([*parameters, *moments], batch, [0] * (len(parameters) + 2))
         predictions = Adapted(arrays[:-2], (arrays[-2], arrays[-1]), source)
         jax.eval_shape(lambda y: predictions.supports(y)[1], arrays[-2])

@@ -88,7 +88,7 @@ def median_distance(
     median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)
     if (
         isinstance(distance, NormDistance)
-        and distance.coordinates_of_batches(chosen, chosen) is None
+        and distance.coordinates_of_both(chosen, chosen, are_batches=True) is None
     ):
         # A distance of 0 between different predictions may be one whose square is too small.
         spread = jax.tree.map(lambda x: jnp.max(jnp.max(x, axis=0) - jnp.min(x, axis=0)), chosen)

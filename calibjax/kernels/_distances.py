@@ -141,11 +141,11 @@ class NormDistance(Distance):
 
     def pairwise_squared(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """d(p, q)^2 for all pairs of two batches, ``[S, T]``."""
-        both = self.coordinates_of_batches(ps, qs)
+        both = self.coordinates_of_both(ps, qs, are_batches=True)
         return vmap_pairs(self.squared)(ps, qs) if both is None else self.tile(*both)
 
     def __call__(self, p: Distribution, q: Distribution) -> jax.Array:
-        both = self.coordinates_of_pair(p, q)
+        both = self.coordinates_of_both(p, q)
         if both is None:
             return safe_sqrt(self.squared(p, q))
         unit = power_of_two(largest_difference(*both))
@@ -153,7 +153,7 @@ class NormDistance(Distance):
 
     def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
-        both = self.coordinates_of_batches(ps, qs)
+        both = self.coordinates_of_both(ps, qs, are_batches=True)
         if both is None:
             return safe_sqrt(self.pairwise_squared(ps, qs))
         first = [x[:1] for x in both[0]]
@@ -165,18 +165,12 @@ class NormDistance(Distance):
         """Arrays for one prediction, of whose differences this is the Euclidean norm, or None."""
         return None
 
-    def coordinates_of_pair(
-        self, p: Distribution, q: Distribution
+    def coordinates_of_both(
+        self, p: Distribution, q: Distribution, are_batches: bool = False
     ) -> tuple[Coordinates, Coordinates] | None:
-        """The coordinates of both; None if there are none."""
-        xs, ys = self._coordinates(p), self._coordinates(q)
-        return None if xs is None or ys is None else (xs, ys)
-
-    def coordinates_of_batches(
-        self, ps: Distribution, qs: Distribution
-    ) -> tuple[Coordinates, Coordinates] | None:
-        """The coordinates of both batches, with a leading axis; None if there are none."""
-        xs, ys = jax.vmap(self._coordinates)(ps), jax.vmap(self._coordinates)(qs)
+        """The coordinates of two predictions, or batches of them; None if there are none."""
+        coordinates = jax.vmap(self._coordinates) if are_batches else self._coordinates
+        xs, ys = coordinates(p), coordinates(q)
         return None if xs is None or ys is None else (xs, ys)
 
     def embedded(self, ps: Distribution) -> PyTree:
@@ -436,17 +430,11 @@ class Wasserstein(NormDistance):
     def squared(self, p: Distribution, q: Distribution) -> jax.Array:
         return squared_wasserstein(p, q)
 
-    def coordinates_of_pair(
-        self, p: Distribution, q: Distribution
+    def coordinates_of_both(
+        self, p: Distribution, q: Distribution, are_batches: bool = False
     ) -> tuple[Coordinates, Coordinates] | None:
         _check_families(p, q)
-        return super().coordinates_of_pair(p, q)
-
-    def coordinates_of_batches(
-        self, ps: Distribution, qs: Distribution
-    ) -> tuple[Coordinates, Coordinates] | None:
-        _check_families(ps, qs)
-        return super().coordinates_of_batches(ps, qs)
+        return super().coordinates_of_both(p, q, are_batches)
 
     def coordinates(self, p: Distribution) -> Coordinates | None:
         return p.wasserstein_coordinates()

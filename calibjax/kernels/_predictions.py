@@ -70,7 +70,7 @@ class DistanceKernel(Kernel):
         norm, scale = self.distance, self.scalar_lengthscale()
         if not isinstance(norm, NormDistance):
             return self._from_distance(kernel_value(norm, p, q), scale)
-        both = norm.coordinates_of_pair(p, q)
+        both = norm.coordinates_of_both(p, q)
         if both is None:
             return self._from_square(norm.squared(p, q), scale)
         unit = _unit(scale, both)
@@ -82,7 +82,7 @@ class DistanceKernel(Kernel):
         # The square of a norm is smooth at 0, where the norm is not.
         if not isinstance(norm, NormDistance):
             return self._from_distance(pairwise(norm, ps, qs), scale)
-        both = norm.coordinates_of_batches(ps, qs)
+        both = norm.coordinates_of_both(ps, qs, are_batches=True)
         if both is None:
             return self._from_square(norm.pairwise_squared(ps, qs), scale)
         unit = _unit(scale, both)

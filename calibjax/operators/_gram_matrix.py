@@ -11,7 +11,7 @@ from calibjax._base.sharding import Axis, all_of, all_sum, as_varying
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data import Data, in_dtype
 from calibjax._numbers import compensated_add, dot, pairs_weight, x_where
-from calibjax._pairwise import Tile, Trees, cut, pad, ring, ring_sum, tile_sizes, tile_values
+from calibjax._pairwise import Trees, cut, pad, ring, ring_sum, tile_sizes, tile_values
 from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.kernels import is_symmetric, users_functions
 
@@ -82,7 +82,7 @@ class DiscrepancyMatrix(ABC):
         """
 
 
-#: Samples, or what `tile` takes of them, and their weights.
+#: Samples, or what `h_tile` takes of them, and their weights.
 Rows = tuple[PyTree, jax.Array]
 
 
@@ -99,7 +99,6 @@ class TiledH(DiscrepancyMatrix):
             each of them counts.
         tile_rows: how many rows and columns a tile has.
         axis: the mesh axes along which further rows lie on other devices, or None.
-        tile: ``tile(kernel, samples, samples)``, the values of all pairs ``[S, T]``.
     """
 
     kernel: SumOfTerms
@@ -107,14 +106,13 @@ class TiledH(DiscrepancyMatrix):
     weights: jax.Array
     tile_rows: int = static()
     axis: Axis = static(default=None)
-    tile: Tile = static(default=h_tile)
 
     def pair_sum(self) -> jax.Array:
         """sum_{i != j} w_i w_j h_ij, differentiable in the kernel and the data.
 
         It can be differentiated forwards, backwards and again, in O(n) memory too.
         """
-        return 2 * ring_sum(self.tile, self.axis, self.kernel, self.tiles())
+        return 2 * ring_sum(h_tile, self.axis, self.kernel, self.tiles())
 
     def pair_weight(self) -> jax.Array:
         """sum_{i != j} w_i w_j."""
@@ -210,31 +208,21 @@ class TiledH(DiscrepancyMatrix):
         return all_sum(sums.reshape(-1)[: locations.n], self.axis)
 
     def tiles(self) -> Rows:
-        """Samples, ready for `tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
-        samples: PyTree = self.samples
-        if self.tile is h_tile:
-            samples = prepared(self.kernel, samples, self.axis)
+        """Samples, ready for `h_tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
+        samples = prepared(self.kernel, self.samples, self.axis)
         return cut((samples, self.weights), self.tile_rows)
 
     def off_diagonal(self, left: Rows, right: Rows, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
-        values = tile_values(self.tile, self.kernel, left[0], right[0])
+        values = tile_values(h_tile, self.kernel, left[0], right[0])
         return x_where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
 
 
-def in_tiles(
-    kernel: SumOfTerms,
-    samples: Sample,
-    weights: jax.Array,
-    axis: Axis = None,
-    tile: Tile = h_tile,
-    tile_rows: int | None = None,
-) -> TiledH:
+def in_tiles(kernel: SumOfTerms, samples: Sample, weights: jax.Array, axis: Axis = None) -> TiledH:
     """H with rows of weight 0 at the end, which fill whole tiles."""
-    n_tiles, tile_rows = tile_sizes(weights.shape[0], tile_rows)
-    if n_tiles * tile_rows > weights.shape[0]:
-        samples, weights = pad((samples, weights), n_tiles * tile_rows)
-    return TiledH(kernel, samples, weights, tile_rows, axis, tile)
+    n_tiles, tile_rows = tile_sizes(weights.shape[0])
+    samples, weights = pad((samples, weights), n_tiles * tile_rows)
+    return TiledH(kernel, samples, weights, tile_rows, axis)
 
 
 def poisoned_unless_symmetric(kernel: SumOfTerms, data: Data) -> Data:
