@@ -54,7 +54,14 @@ from calibjax._numbers._tempering import (
     tempered_probabilities,
     tempered_scale,
 )
-from calibjax._numbers._unit_interval import UnitInterval, interval, normal_pit, normal_score
+from calibjax._numbers._unit_interval import (
+    UnitInterval,
+    cell_of_line,
+    cells_of_line,
+    interval,
+    normal_pit,
+    normal_score,
+)
 from calibjax._numbers._validity import (
     FINITE,
     NONNEGATIVE,

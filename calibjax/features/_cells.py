@@ -5,9 +5,8 @@ many of them.  A kernel of two predictions is taken at the medians m of their ce
 
     sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab k_P(m_a, m_b) <G_a, G_b>,    G_a = sum_{i in a} r_i.
 
-This is the form of `_landmarks.py` with unit vectors for coordinates, with which nothing needs to
-be multiplied.  With at most C different probabilities each has a cell, and both sides are equal.
-The cells depend on predictions only.
+This is the form of `_landmarks.py`, with other cells.  With at most C different probabilities each
+has a cell, and both sides are equal.  The cells depend on predictions only.
 """
 
 from typing import NamedTuple

@@ -179,10 +179,11 @@ class ColumnFeatures:
     means_of_products: jax.Array
     kernels: ColumnKernels = static()
 
-    def coordinates(self, columns: jax.Array, rows: jax.Array) -> jax.Array:
-        """All features of the rows of `columns`, ``[n, F]``."""
+    def weighted(self, weights: jax.Array, columns: jax.Array) -> jax.Array:
+        """All features of the rows of `columns` times their weights, ``[n, F]``."""
         alone, products = _centred(self.kernels, columns, self.means, self.scales)
-        return jnp.concatenate([alone, products - self.means_of_products[None]], axis=1)
+        features = jnp.concatenate([alone, products - self.means_of_products[None]], axis=1)
+        return weights[:, None] * features
 
 
 def ranked(

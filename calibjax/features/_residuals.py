@@ -1,7 +1,7 @@
 """Residuals of features, r = f(p, y) - E f(p, Z) with Z ~ p, for many targets of a prediction.
 
 A kernel k_P(p, q) <f(p, y), f(q, z)> has h = k_P(p, q) <r, s> with the residuals r and s of both
-samples.  With weights w_a(p), a = 1, …, F, such as coordinates with respect to landmarks, a test
+samples.  With weights w_a(p), a = 1, …, F, such as whether p is in the cell of a landmark, a test
 needs the sums
 
     G_a = sum_i w_a(p_i) r_i
@@ -20,9 +20,16 @@ from jax.tree_util import Partial
 from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
-from calibjax._base.struct import PyTree, batch_of_one, rows_of, struct, type_name
+from calibjax._base.struct import PyTree, batch_of_one, rows_of, static, struct, type_name
 from calibjax._data import Distribution
-from calibjax._numbers import UnitInterval, dot, eigh_of_kernel, x_where
+from calibjax._numbers import (
+    UnitInterval,
+    cell_of_line,
+    cells_of_line,
+    dot,
+    eigh_of_kernel,
+    x_where,
+)
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
@@ -40,6 +47,41 @@ from calibjax.kernels import (
     sum_of_products,
     times,
 )
+
+
+class InCells(NamedTuple):
+    """Weights of rows ``[n]`` that are in one cell each: a matrix ``[n, F]`` that is mostly 0.
+
+    Args:
+        weights: of the rows, ``[n]``.
+        cells: where they are, ``[n]``.
+        n_cells: F.
+    """
+
+    weights: jax.Array
+    cells: jax.Array
+    n_cells: int
+
+
+#: Weights of rows: a matrix ``[n, F]``.
+Weights = jax.Array | InCells
+
+
+def weighted_sums(weights: Weights, values: jax.Array) -> jax.Array:
+    """The F weighted sums over rows of values ``[n, P]``, ``[F, P]``."""
+    if not isinstance(weights, InCells):
+        return dot(weights.T, values)
+    zeros = jnp.zeros((weights.n_cells, values.shape[1]), values.dtype)
+    weighted = weights.weights[:, None] * values
+    return zeros.at[weights.cells].add(weighted, mode="drop")
+
+
+def moments_of(weights: Weights, squares: jax.Array) -> jax.Array:
+    """sum_i w_ia^2 s_i of squares ``[n]``, ``[F]``."""
+    if not isinstance(weights, InCells):
+        return dot(squares, jnp.square(weights))
+    of_rows = weights._replace(weights=jnp.square(weights.weights))
+    return weighted_sums(of_rows, squares[:, None])[:, 0]
 
 
 class ResidualSums(NamedTuple):
@@ -129,9 +171,22 @@ class CentredFeature:
 
     Args:
         feature: f, of a prediction and a target or, as a `UnitFeature`, of U = F(y).
+        table: its means over the cells of the line, which stand for it, ``[cells, M]``; or None.
+        pieces: the ends of these cells, if they are not those of `cells_of_line`.
     """
 
     feature: Any
+    table: jax.Array | None = None
+    pieces: tuple[float, ...] = static(default=())
+
+    def of_cells(self, pieces: tuple[float, ...], dtype: DTypeLike) -> "CentredFeature":
+        """The same of a `UnitFeature`, of cells of the line: looked up, not made for each draw.
+
+        `pieces` are the ends of the cells, if a PIT is known no better.
+        """
+        # XLA would compute a table of constants while it compiles, in seconds.
+        cells = lax.optimization_barrier(cells_of_line(dtype, pieces))
+        return CentredFeature(self.feature, self.feature.of_intervals(cells), pieces)
 
     def residuals(
         self,
@@ -142,6 +197,10 @@ class CentredFeature:
         """``[n, D, M]`` for targets ``[n, D, …]``, intervals, or the PIT of targets and draws."""
         if isinstance(targets, UnitInterval):
             return self.feature.of_intervals(targets)
+        if self.table is not None and isinstance(targets, DrawnPIT):
+            both = zip(targets.observed.middle(), targets.drawn, strict=False)
+            u, above = (jnp.concatenate([x[:, None], drawn], axis=1) for x, drawn in both)
+            return rows_of(self.table, cell_of_line(u, above, self.pieces))
         if isinstance(targets, DrawnPIT):
             return targets.values(self.feature.of_intervals, self.feature.of_points)
         return jax.vmap(jax.vmap(self.feature, (None, 0)))(predictions, targets)
@@ -191,7 +250,7 @@ _MANY_CLASSES = 32
 
 def residual_sums(
     feature: Feature,
-    weights: Sequence[jax.Array],
+    weights: Sequence[Weights],
     predictions: Distribution,
     targets: PyTree,
     others: jax.Array,
@@ -202,16 +261,16 @@ def residual_sums(
     """
     if isinstance(feature, Indicators):
         probabilities = predictions.label_probabilities()
-        if probabilities.shape[1] > _MANY_CLASSES:
+        if probabilities.shape[1] > _MANY_CLASSES or isinstance(weights[0], InCells):
             return [_sums_of_many_classes(w, probabilities, targets) for w in weights]
     residuals = feature.residuals(predictions, targets, others)
     return [sums_of_residuals(w, residuals) for w in weights]
 
 
-def sums_of_residuals(weights: jax.Array, residuals: jax.Array) -> ResidualSums:
+def sums_of_residuals(weights: Weights, residuals: jax.Array) -> ResidualSums:
     """The sums of residuals ``[n, D, M]``."""
     n, *shape = residuals.shape
-    sums = dot(weights.T, residuals.reshape(n, -1)).reshape(-1, *shape)
+    sums = weighted_sums(weights, residuals.reshape(n, -1)).reshape(-1, *shape)
     return ResidualSums(sums, jnp.sum(jnp.square(residuals[:, 0]), axis=1))
 
 
@@ -236,15 +295,18 @@ def _difference(values: jax.Array, mean: jax.Array) -> jax.Array:
 
 
 def _sums_of_many_classes(
-    weights: jax.Array, probabilities: jax.Array, targets: jax.Array
+    weights: Weights, probabilities: jax.Array, targets: jax.Array
 ) -> ResidualSums:
     """The sums of e_y - p for labels ``[n, D]`` and p ``[n, m]``, without any indicators."""
     # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
     of_first = jnp.take_along_axis(probabilities, targets[:, :1], axis=1)[:, 0]
     norms = jnp.sum(jnp.square(probabilities), axis=1)
-    expected, size = dot(weights.T, probabilities), probabilities.shape[1]
+    expected, size = weighted_sums(weights, probabilities), probabilities.shape[1]
 
     def of_set(labels: jax.Array) -> jax.Array:
+        if isinstance(weights, InCells):
+            counted = (-expected).at[weights.cells, labels]
+            return counted.add(weights.weights, mode="drop")
         counts = jnp.zeros((size, weights.shape[1]), weights.dtype).at[labels].add(weights)
         return counts.T - expected
 

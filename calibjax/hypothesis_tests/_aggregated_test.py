@@ -41,8 +41,8 @@ from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe
 from calibjax.resampling import NullSampler, judged_by_pit, pooled
 
-# The usual number of landmarks, and that of the default kernels of numbers, which are smooth.
-_LANDMARKS, _FEW_LANDMARKS = 512, 128
+# The usual number of cells.
+_CELLS = 512
 
 
 def calibration_test(
@@ -182,15 +182,15 @@ def aggregated_skce_test(
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
 
-    Above n = n_features rows of events, or of two classes, rows are sorted by their probability and
-    cut into n_features cells, and prediction kernels are those of the medians of cells.  A pass
-    takes O(n) time for each draw.  Of other families, and with covariates, prediction kernels are
-    then interpolated from n_features landmarks, which are evenly spaced rows.  Kernels of cells and
-    landmarks depend on predictions only, so that the level remains exact; wide kernels hardly
-    change, and narrow ones become wider.  A kernel of real targets or counts is replaced by waves
-    with some of its frequencies.  There a pass takes O(n n_features) time for each number of a
-    feature and each draw, and O(n + n_features (n_features + 100 M)) memory for features of M
-    numbers, as many as classes.
+    Above n = n_features rows predictions are in n_features cells, and prediction kernels are those
+    of one prediction for each cell.  Rows of events, or of two classes, are sorted by their
+    probability and cut into cells; of other families, and with covariates, each row is in the cell
+    of the nearest of n_features evenly spaced rows.  Cells depend on predictions only, so that the
+    level remains exact; wide kernels hardly change, and narrow ones become wider.  The PIT of
+    continuous predictions then counts by narrow cells of the unit line, 16 for each power of two of
+    either tail, for observed and drawn targets alike.  A kernel of real targets or counts is
+    replaced by waves with some of its frequencies.  A draw takes O(n M) time for features of M
+    numbers, O(n) for labels, and all O(n + n_features (n_features + 100 M)) memory.
 
     Args:
         key: a key of `jax.random`.
@@ -201,14 +201,13 @@ def aggregated_skce_test(
         predictions, targets: as in `Data`, or one `Data`.  With PITKernels also `Between`.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
-        n_features: the number of cells or landmarks; None takes 512, and 128 for the default
-            kernels of numbers, which are smooth.
+        n_features: the number of cells; None takes 512.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
         estimate is the unbiased SKCE of the kernel with the largest score (above n_features rows of
-        that of cells or landmarks, and for samples with the target among them); `members` has the
+        that of cells, and for samples with the target among them); `members` has the
         estimates, scores z, p-values and intervals of all kernels.  The confidence_interval is for
         the SKCE of that kernel, and may be chosen after the fact, since the intervals of all
         kernels hold simultaneously.  It excludes 0 if and only if p <= 1 - confidence_level, unless
@@ -256,19 +255,18 @@ def _test_of_kernels(
     judging: dict[str, int] = {}
     if kernels is None:
         data = pooled(padded(data))
-        is_smooth = data.predictions.is_ordered
         data = judged_by_pit(key, data)
         members = [*default_kernels_of(data)]
         judging = {} if data.covariates is None else judging_kernels(data)
     else:
         if not kernels:
             raise ValueError("kernels must hold at least one kernel, got none.")
-        data, is_smooth = pooled(data), False
+        data = pooled(data)
         members = as_pytree(list(kernels))
         for kernel in members:
             check_kernel_of(kernel, data, formula=one_residual)
         data = padded(data)
-    n_features = n_features or (_FEW_LANDMARKS if is_smooth else _LANDMARKS)
+    n_features = n_features or _CELLS
     forms = list(map(normal_form, members))
     of_columns = {name: forms[index] for name, index in judging.items()}
     if isinstance(data.targets, Between):

@@ -2,21 +2,20 @@ r"""The SKCE of several kernels, for the observed targets and for data sets unde
 
 The kernels are taken apart into what they share.  Each one is a sum of terms, factor times
 k_P(p, q) <f(p, y), f(q, z)>.  Kernels with one target kernel share the residuals of its features,
-and kernels with one distance between predictions share the coordinates with respect to landmarks.
+and kernels with one distance between predictions share the cells that rows are in.
 Outside of jit they are only sorted: the arithmetic, of a dozen numbers, is a part of the test's one
 program.
 
-With coordinates w(p) with respect to landmarks, the matrix K of k_P at the landmarks, and residuals
-r_i of the features of the targets, n^2 times the biased SKCE is
+With the matrix K of k_P at F landmarks, and residuals r_i of the features of the targets, n^2 times
+the biased SKCE is
 
-    sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b>,    G_a = sum_i w_a(p_i) r_i,
+    sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b>,    G_a = sum_{i in a} r_i,
 
-with equality up to as many rows as landmarks.  Of more events the landmarks are the medians of
-cells of near probabilities (`features/_cells.py`), and G are sums over cells.  All D data sets of
-targets share w and K, and all kernels share the residuals: the time is O(n F M D), for F landmarks
-and features of M numbers, and the memory is O(F M D) for some data sets at a time.  If this takes
-several passes over the rows, w is computed once where it is not too large, and the diagonals in the
-first pass only.
+with sums over the rows in the cell of each landmark, and equality up to as many rows as landmarks.
+Of more events the landmarks are the medians of cells of near probabilities (`features/_cells.py`),
+and of others each row is in the cell of the nearest one (`features/_landmarks.py`).  All D data
+sets of targets share cells and K, and all kernels share the residuals: the time is O(n M D + F^2 M
+D), for features of M numbers, and the memory is O(F M D) for some data sets at a time.
 """
 
 import dataclasses
@@ -30,14 +29,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, global_offset, rows_at
+from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, rows_at
 from calibjax._base.struct import PyTree, indexed, is_traced, rows_of, static, struct
 from calibjax._data import Between, Data, in_dtype, kept_first
-from calibjax._numbers import dot
+from calibjax._numbers import diagonal_of, dot
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
 from calibjax.expectations import prediction_coordinates
 from calibjax.features import (
     Arguments,
+    CentredFeature,
     ColumnFeatures,
     ColumnKernels,
     Feature,
@@ -45,8 +45,7 @@ from calibjax.features import (
     choose_cells,
     choose_landmarks,
     column_features,
-    landmarks_with_base,
-    map_rows,
+    moments_of,
     numbers_of_row,
     ranked,
     residual_feature,
@@ -249,8 +248,6 @@ def _are_equal(a: Any, b: Any) -> bool:
 _EXPECTATION_GROUP, VARIANCE_GROUP = 2**31 - 1, 2**31 - 2
 # How many sums G are in memory at a time, and how many numbers that the multipliers of rows share.
 _SUMS, _SHARED = 2**20, 2**26
-# How many coordinates of rows are in memory, if several passes over the rows need them.
-_COORDINATES = 2**25
 # How many numbers of a row are in memory for its variances, about.
 _PER_ROW = 2**10
 
@@ -295,8 +292,7 @@ def redrawn_skce(
             points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
         else:
             points = rows_at(predictions, data.n, cells.medians, axis)
-        interpolates = size < n_all and cells is None
-        landmarks.append(landmarks_with_base(points, n_rows, kernel, interpolates))
+        landmarks.append(Landmarks(points, n_rows, kernel))
     bases: list[Base] = [*landmarks]
     if terms.of_columns:
         assert data.covariates is not None
@@ -313,22 +309,30 @@ def redrawn_skce(
 
     by_pit = data.predictions.is_ordered
     by_pit &= all(source.is_of_pit for source in terms.sources)
+    # Of a PIT that stands for its target all rows tell the same pieces of the line.
+    found, is_target = data.predictions.pieces_of_pit, data.predictions.pit_distribution() is None
+    pieces = found if isinstance(found, tuple) and is_target else ()
+    in_cells = by_pit and not is_coarse and size < n_all
+    in_cells &= bool(pieces) or not data.predictions.has_atoms
     multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
-    sets = sampler.data_sets(draw_key, multiplier_key, data, numbers, axis, by_pit)
+    sets = sampler.data_sets(draw_key, multiplier_key, data, numbers, axis, by_pit, in_cells)
     one = indexed(data.samples, 0)
     keys = jax.random.split(feature_key, len(terms.sources))
     features = [residual_feature(k, x, *one) for k, x in zip(keys, terms.sources, strict=True)]
+    if in_cells:
+        of_pit = (x for x in features if isinstance(x, CentredFeature))
+        features = [x.of_cells(pieces, data.weights.dtype) for x in of_pit]
     base_of = {group.kind: group.base for group in terms.groups}
     matrices = [_matrices(x, landmarks[base_of[k]]) for k, x in enumerate(terms.kinds)]
     sums = KernelSums(sets, terms, features, bases, matrices, [])
     if cells is not None:
         return _forms_of_cells(sums, data, cells.of_rows, size, n_resamples, axis)
     sums = dataclasses.replace(sums, missing=sums.missing_in(data.weights, axis))
+    for index, base in enumerate(landmarks):
+        compared[index] = base.cells(compared[index], numbers, size < n_all)
 
     n_groups = -(-n_resamples // DRAWS_PER_GROUP)
     together, per_row = sums.pass_sizes(compared, data.weights, n_groups)
-    if together < n_groups:
-        sums, compared = sums.with_coordinates(compared)
     total = all_sum(jnp.sum(data.weights), axis)
 
     def forms(groups: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -368,8 +372,7 @@ def _forms_of_cells(
 
     of_source = of_pairs(squares)
     moments = [
-        jnp.diag(jnp.sum(of_source[group.base, group.source], axis=(1, 2)))
-        for group in sums.terms.groups
+        jnp.sum(of_source[group.base, group.source], axis=(1, 2)) for group in sums.terms.groups
     ]
 
     def forms(groups: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -384,17 +387,8 @@ def _forms_of_cells(
     return jnp.concatenate([first, drawn.T], axis=1), diagonals
 
 
-@struct
-class KnownCoordinates:
-    """What stands for landmarks where the coordinates of all rows are in memory."""
-
-    def coordinates(self, known: jax.Array, rows: jax.Array) -> jax.Array:
-        """The coordinates themselves, ``[n, F]``."""
-        return known
-
-
-#: What has the coordinates w of rows: landmarks, or features of covariates.
-Base = Landmarks | ColumnFeatures | KnownCoordinates
+#: What has the weights w of rows: landmarks, or features of covariates.
+Base = Landmarks | ColumnFeatures
 
 
 @struct
@@ -446,16 +440,10 @@ class KernelSums:
     def of_rows(
         self, chunk: tuple[tuple[SampledRows, list[Any]], jax.Array], groups: jax.Array, shared: Any
     ) -> Sums:
-        """G of each pair, moments of each group as observed, and the sums of multipliers.
-
-        Only the pass that begins with group 0 has moments; in the others they are 0.
-        """
+        """G of each pair, moments of each group as observed, and the sums of multipliers."""
         (rows, compared), weights = chunk
         arguments, xi = self.arguments(rows, groups), self.sets.factors(rows, shared)
-        w = [
-            weights[:, None] * base.coordinates(x, rows.numbers)
-            for base, x in zip(self.bases, compared, strict=True)
-        ]
+        w = [base.weighted(weights, x) for base, x in zip(self.bases, compared, strict=True)]
         sums, squares = {}, {}
         for source, feature in enumerate(self.features):
             bases = self.terms.bases_of(source)
@@ -469,26 +457,10 @@ class KernelSums:
                 found = [sums_of_residuals(w[b], residuals) for b in bases]
             for base, x in zip(bases, found, strict=True):
                 sums[base, source], squares[base, source] = x
-        shapes = jax.eval_shape(self._moments, w, squares)
-        moments = lax.cond(
-            groups[0] == 0,
-            self._moments,
-            lambda *_: as_varying([jnp.zeros(x.shape, x.dtype) for x in shapes], w),
-            *(w, squares),
-        )
+        groups_of_kernels: list[Group | ColumnGroup] = [*self.terms.groups, *self.terms.of_columns]
+        moments = [moments_of(w[x.base], squares[x.base, x.source]) for x in groups_of_kernels]
         of_times = None if xi is None or not self.sets.are_centred else dot(weights[None], xi)
         return sums, moments, of_times
-
-    def _moments(self, w: list[jax.Array], squares: dict[Pair, jax.Array]) -> list[jax.Array]:
-        """sum_i |r_i|^2 w_i w_i^T of each group, ``[F, F]``; of columns its diagonal ``[F]``."""
-        moments = []
-        for group in self.terms.groups:
-            of_base, of_source = w[group.base], squares[group.base, group.source]
-            moments.append(dot((of_source[:, None] * of_base).T, of_base))
-        for columns in self.terms.of_columns:
-            of_source = squares[columns.base, columns.source]
-            moments.append(dot(of_source, jnp.square(w[columns.base])))
-        return moments
 
     def forms(self, summed: Sums, total: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs of each kernel ``[K, 1 + D]``, and the diagonals ``[K]``.
@@ -504,8 +476,7 @@ class KernelSums:
         for group, moment in zip(self.terms.groups, moments[:n_groups], strict=True):
             k = self.matrices[group.kind]
             of_sets.append(_forms(k, of_pair[group.base, group.source]))
-            # sum_i k_P(p_i, p_i) |r_i|^2 = sum_ab K_ab sum_i |r_i|^2 w_ia w_ib.
-            of_rows.append(jnp.sum(k * moment[None], axis=(1, 2)))
+            of_rows.append(jnp.sum(jax.vmap(diagonal_of)(k) * moment[None], axis=1))
         values, diagonals = map(self.terms.of_kernels, (of_sets, of_rows))
         for columns, moment in zip(self.terms.of_columns, moments[n_groups:], strict=True):
             squares = jnp.sum(jnp.square(of_pair[columns.base, columns.source]), axis=2)
@@ -513,23 +484,6 @@ class KernelSums:
             values = values.at[own].set(columns.kernels.of_features(squares))
             diagonals = diagonals.at[own].set(columns.kernels.of_features(moment))
         return values, diagonals
-
-    def with_coordinates(self, compared: list[Any]) -> tuple["KernelSums", list[Any]]:
-        """The same, and what bases take of rows: coordinates where they fit into memory."""
-        bases, given, n_left = [*self.bases], [*compared], _COORDINATES
-        numbers = self.sets.rows.numbers
-        for i, base in enumerate(self.bases):
-
-            def of_rows(rows: tuple[Any, jax.Array], base: Base = base) -> jax.Array:
-                return base.coordinates(*rows)
-
-            rows = compared[i], numbers
-            size = _n_numbers(jax.eval_shape(of_rows, rows))
-            if size <= n_left:
-                n_left -= size
-                given[i] = map_rows(of_rows, rows, numbers, size // numbers.size)
-                bases[i] = KnownCoordinates()
-        return dataclasses.replace(self, bases=bases), given
 
     def pass_sizes(self, compared: list[Any], weights: jax.Array, n_groups: int) -> tuple[int, int]:
         """How many groups of data sets share a pass over rows, and how many numbers a row has."""

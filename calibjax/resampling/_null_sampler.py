@@ -123,6 +123,7 @@ class NullSampler(NamedTuple):
         numbers: jax.Array,
         axis: Axis = None,
         by_pit: bool = False,
+        in_cells: bool = False,
     ) -> "DataSets":
         """The data sets of clean data, whose rows have these numbers in all data."""
         xi = hidden = None
@@ -132,7 +133,7 @@ class NullSampler(NamedTuple):
             units = data if data.is_dependent else data.replace(clusters=numbers)
             xi = multipliers(multiplier_key, units, self.kind == "normal", self.n_times, axis)
         rows = SampledRows(*data.samples, hidden, numbers, numbers if xi is None else xi.rows)
-        return DataSets(draw_key, rows, xi, by_pit)
+        return DataSets(draw_key, rows, xi, by_pit, in_cells)
 
 
 class SampledRows(NamedTuple):
@@ -205,12 +206,14 @@ class DataSets:
         rows: what they are made of.
         multipliers: of observed residuals; None if targets are redrawn.
         by_pit: whether the PIT of a target is all that counts.
+        in_cells: whether all that counts of it is in which cell of the line it is.
     """
 
     key: jax.Array
     rows: SampledRows
     multipliers: Multipliers | None
     by_pit: bool = static()
+    in_cells: bool = static(default=False)
 
     @property
     def are_centred(self) -> bool:
@@ -232,7 +235,7 @@ class DataSets:
         continuous it is uniform, and neither targets nor their cdf are needed.
         """
         predictions, observed, hidden, numbers, _ = rows
-        if self.by_pit and not predictions.has_atoms:
+        if self.by_pit and (self.in_cells or not predictions.has_atoms):
             pit = unit_interval(predictions, observed)
             u, above = draw_pits(self.key, numbers, groups, pit.low.dtype)
             if hidden is None:

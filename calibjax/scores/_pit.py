@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_key
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
-from calibjax._base.struct import PyTree, as_pytree, widest_dtype
+from calibjax._base.struct import PyTree, as_pytree, rows_of, widest_dtype
 from calibjax._data import (
     Between,
     Data,
@@ -38,7 +38,7 @@ from calibjax._data import (
 )
 from calibjax._numbers import dot
 from calibjax.expectations import default_kernel, default_prediction_kernels
-from calibjax.features import choose_landmarks, landmarks_with_base
+from calibjax.features import InCells, Landmarks, choose_landmarks, weighted_sums
 from calibjax.kernels import KernelLike
 from calibjax.scores._scores import numbers_as_data, score_rows, without_masked
 
@@ -76,13 +76,14 @@ def _pit_between_levels(
     low, high = predictions.pit_intervals(targets)
     size = min(_LANDMARKS, data.n * axis_size(axis))
     points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
-    landmarks = landmarks_with_base(points, n_rows, base, size < data.n * axis_size(axis))
+    landmarks = Landmarks(points, n_rows, base)
     matrix = functools.reduce(jnp.add, map(landmarks.matrix, kernels))
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
-    coordinates = jnp.where(counted[:, None], landmarks.coordinates(predictions, numbers), 0.0)
+    cells = landmarks.cells(predictions, numbers, size < data.n * axis_size(axis))
     residuals = _residuals(levels, low, high)
     residuals = jnp.where(counted[:, None, None], residuals, 0.0)
-    weights = _favourable_weights(coordinates, matrix, residuals, axis)
+    counts = landmarks.weighted(jnp.asarray(counted, residuals.dtype), jnp.minimum(cells, size - 1))
+    weights = _favourable_weights(counts, matrix, residuals, axis)
 
     def draw(row: jax.Array, weights: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
         choice, between = jax.random.uniform(jax.random.fold_in(key, row), (2,), low.dtype)
@@ -113,12 +114,12 @@ def _residuals(levels: tuple[float, ...], low: jax.Array, high: jax.Array) -> ja
 
 
 def _favourable_weights(
-    coordinates: jax.Array, matrix: jax.Array, residuals: jax.Array, axis: Axis
+    rows: InCells, matrix: jax.Array, residuals: jax.Array, axis: Axis
 ) -> jax.Array:
     """The weights ``[n, R]``, by the algorithm of Frank and Wolfe.
 
     Args:
-        coordinates: w(p) with respect to F landmarks, ``[n, F]``.
+        rows: the cells of F landmarks that rows are in.
         matrix: the kernel at the landmarks, ``[F, F]``.
         residuals: f of each interval, ``[n, R, M]``.
         axis: the devices.
@@ -129,10 +130,10 @@ def _favourable_weights(
         _: int, state: tuple[jax.Array, jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         weights, mixed, sums = state
-        slopes = jnp.sum(residuals * dot(coordinates, dot(matrix, sums))[:, None], axis=2)
+        slopes = jnp.sum(residuals * rows_of(dot(matrix, sums), rows.cells)[:, None], axis=2)
         best = jax.nn.one_hot(jnp.argmin(slopes, axis=1), n_intervals, dtype=dtype)
         change = jnp.sum(best[:, :, None] * residuals, axis=1) - mixed
-        change_of_sums = all_sum(dot(coordinates.T, change), axis)
+        change_of_sums = all_sum(weighted_sums(rows, change), axis)
         curvature = dot(matrix, change_of_sums)
         square = jnp.sum(curvature * change_of_sums)
         size = -jnp.sum(curvature * sums) / jnp.where(square > 0, square, 1.0)
@@ -145,7 +146,7 @@ def _favourable_weights(
 
     weights = jnp.full(residuals.shape[:2], 1 / n_intervals, dtype)
     mixed = jnp.mean(residuals, axis=1)
-    sums = all_sum(dot(coordinates.T, mixed), axis)
+    sums = all_sum(weighted_sums(rows, mixed), axis)
     return lax.fori_loop(0, _STEPS, step, (weights, mixed, sums))[0]
 
 
