@@ -33,6 +33,7 @@ from calibjax.evaluation._measures import (
     Effect,
     Impossible,
     Measure,
+    draws_for_intervals,
     effect_of,
     impossible_rows,
     measures,
@@ -179,7 +180,7 @@ class Evaluation:
     @_lazy
     def measures(self) -> dict[str, Measure]:
         """Accuracy, scores and classical calibration errors, by their names."""
-        rows = self._rows, 1 - self.level, N_RESAMPLES, self.row_names
+        rows = self._rows, 1 - self.level, self._n_draws, self.row_names
         return measures(self.random_keys.measures, *rows)
 
     @_lazy
@@ -220,6 +221,10 @@ class Evaluation:
         return neighbours_in_columns(self.random_keys.neighbours, self._rows, self.columns)
 
     @property
+    def _n_draws(self) -> int:
+        return draws_for_intervals(self.data, 1 - self.level, N_RESAMPLES)
+
+    @property
     def _is_explained(self) -> bool:
         """Whether the whole model is wrong, and not only at impossible targets."""
         is_known = not isinstance(self.data.targets, Between)
@@ -249,7 +254,7 @@ class Evaluation:
 
     @_lazy
     def _maps(self) -> dict[str, Any]:
-        return map_of(self.random_keys.curves, self._rows, 1 - self.level, N_RESAMPLES)
+        return map_of(self.random_keys.curves, self._rows, 1 - self.level, self._n_draws)
 
     @_lazy
     def recalibration(self) -> RecalibrationCheck | None:

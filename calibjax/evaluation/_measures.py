@@ -41,14 +41,14 @@ _ROUNDING = 1e-9
 MEAN_PIT, EVENTS = "mean PIT", "events"
 # The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
-# The interval from all pairs of rows takes a second for so many; landmarks serve for more, and for
+# The interval from all pairs of rows takes a second for so many; cells serve for more, and for
 # rows that have weights or depend on each other, with nearly the same interval.
 _MAX_ALL_PAIRS = 2**13
-# So many draws for one beyond the ends of an interval from landmarks, which the test of calibration
-# does not share: more draws move its ends by less than their own uncertainty.
-_DRAWS_BEYOND = 10
-# The default kernel of numbers is smooth.
-_LANDMARKS_OF_NUMBERS = 128
+# So many draws for one beyond the ends of an interval, where draws take long: more draws move the
+# ends by less than their own uncertainty.  They do of so many rows, times classes.
+_DRAWS_BEYOND, _LONG = 10, 2**16
+# With as many cells it is within 1 % of that from all pairs.
+_CELLS = 2**10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +69,16 @@ class Measure:
     if_calibrated: Interval | None = None
     pvalue: float | None = None
     note: str | None = None
+
+
+def _few_draws(confidence_level: float, n_resamples: int) -> int:
+    return min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
+
+
+def draws_for_intervals(data: Data, confidence_level: float, n_resamples: int) -> int:
+    """How many draws say where measures and maps of a calibrated model lie: fewer of many rows."""
+    is_long = data.n * (data.predictions.n_labels or 1) > _LONG
+    return _few_draws(confidence_level, n_resamples) if is_long else n_resamples
 
 
 class _Rows:
@@ -505,9 +515,8 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
             (key, terms, confidence_level), data, n_resamples
         )
     else:
-        n_draws = min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
-        n_features = _LANDMARKS_OF_NUMBERS if predictions.is_ordered else None
-        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_features=n_features)
+        n_draws = _few_draws(confidence_level, n_resamples)
+        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_features=_CELLS)
         estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
         interval = intervals.landmark_interval((terms, estimate, test.interval, level), data)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
