@@ -39,6 +39,8 @@ _LEVELS = np.array([0.01, 0.025, *(np.arange(1, 20) / 20), 0.975, 0.99], np.floa
 # More seconds of one process count as a failure.
 _MOST_SECONDS = 1800
 _SIZES = (1_000, 10_000, 100_000, 1_000_000)
+# As many events as a table of clicks or payments has.
+_ASKED = 200_000
 
 Case = tuple[cj.Distribution, np.ndarray]
 
@@ -73,25 +75,27 @@ def quantiles(n: int, rng: np.random.Generator) -> Case:
 
 
 class Kind(NamedTuple):
-    """Predictions and targets of n rows, and how many rows are measured."""
+    """Predictions and targets of n rows, how many rows are measured, and of what."""
 
     make: Callable[[int, np.random.Generator], Case]
     sizes: tuple[int, ...] = _SIZES
+    printed: Callable[..., Any] = cj.evaluate
 
 
 KINDS = {
-    "events": Kind(events),
+    "events": Kind(events, tuple(sorted({*_SIZES, _ASKED}))),
     "ten classes": Kind(functools.partial(classes, 10)),
     "Normal": Kind(normal),
     "23 quantiles": Kind(quantiles),
     "100 classes": Kind(functools.partial(classes, 100), (20_000,)),
     "1000 classes": Kind(functools.partial(classes, 1000), (5_000,)),
+    "events, fit_recalibrator": Kind(events, (_ASKED,), cj.fit_recalibrator),
 }
 
 
 def print_evaluation(kind: str, n: int) -> None:
     predictions, targets = KINDS[kind].make(n, np.random.default_rng(0))
-    print(cj.evaluate(predictions, targets))
+    print(KINDS[kind].printed(predictions, targets))
 
 
 def of_process(kind: str, n: int, folder: str) -> dict[str, Any]:
@@ -146,11 +150,11 @@ def write(rows: list[dict[str, Any]], folder: Path) -> None:
     lines = [
         "# Many rows: seconds and memory of `evaluate` and its print",
         "",
-        "Made by `python -m benchmarks.many_rows`: `print(cj.evaluate(predictions, targets))` in "
-        "a new process, imports and the making of the data included, first with no compiled "
-        "programs, and again with those that the first process kept.  Targets vary 1.5 times as "
-        "much as predicted (labels: their logits are divided by 1.5), so that all models are "
-        "rejected and explained.",
+        "Made by `python -m benchmarks.many_rows`: `print(cj.evaluate(predictions, targets))`, or "
+        "`fit_recalibrator`, in a new process, imports and the making of the data included, first "
+        "with no compiled programs, and again with those that the first process kept.  Targets "
+        "vary 1.5 times as much as predicted (labels: their logits are divided by 1.5), so that "
+        "all models are rejected and explained.",
         "",
         f"{found}.",
         "",
@@ -196,7 +200,7 @@ def main() -> None:
     kept = ROOT / "build" / "benchmarks" / f"many_rows{'_quick' if options.quick else ''}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
     found = json.loads(kept.read_text()) if kept.exists() else []
-    for kind, (_, sizes) in KINDS.items():
+    for kind, (_, sizes, _) in KINDS.items():
         for n in (100,) if options.quick else sizes:
             if kind in (options.only or KINDS) and n <= options.most:
                 row = measured(kind, n)
