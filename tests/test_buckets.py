@@ -185,6 +185,83 @@ def test_another_number_of_rows(name, caplog):
     assert_same(found, jax.jit(call)(*rows), RTOL.get(name, 1e-4))
 
 
+def thrice(call):
+    """A call with three times as many rows of numbers: maps of each forecast need a hundred."""
+    return lambda p, y: call(cj.Normal(np.tile(p.loc, 3), np.tile(p.scale, 3)), np.tile(y, 3))
+
+
+def cross_fit(method):
+    return lambda p, y: cj.cross_fit(p, y, method)
+
+
+def after_a_fit(method):
+    """What a map makes of some rows, whatever their number."""
+    fitted = functools.cache(lambda family: cj.fit_recalibrator(*family(FIRST), method))
+    families = {cj.Bernoulli: events, cj.Categorical: labels, cj.Normal: numbers}
+    return lambda p, y: fitted(families[type(p)])(p)
+
+
+def monitor(p, y):
+    monitor = cj.CalibrationMonitor.start(KEY, jax.tree.map(lambda x: x[:20], p))
+    return monitor.update(p, y).log_e_value
+
+
+def evaluation(**options):
+    return lambda p, y: str(cj.evaluate(cj.Data(p, y), **options))
+
+
+# Calls that are made outside of jit alone.
+OUTSIDE = {
+    events: {
+        "cross_fit": cross_fit("auto"),
+        "a map": after_a_fit("spline"),
+        "decompose_score": cj.decompose_score,
+        "brier": lambda p, y: cj.decompose_score(p, y, score="brier"),
+        "corp_curve": lambda p, y: cj.corp_curve(p, y, key=KEY, **R),
+        "monitor": monitor,
+        "evaluate": evaluation(),
+        "html": lambda p, y: cj.evaluate(cj.Data(p, y)).to_html(),
+    },
+    labels: {
+        "cross_fit": cross_fit("auto"),
+        "a map": after_a_fit("sms"),
+        "monitor": monitor,
+        "evaluate": evaluation(),
+    },
+    numbers: {
+        "cross_fit": cross_fit("auto"),
+        "conditional": thrice(cross_fit("conditional")),
+        "conformal": cross_fit("conformal"),
+        "a map": after_a_fit("pit_beta"),
+        "temper": lambda p, y: cj.temper(p, 2.0),
+        "decompose_score": cj.decompose_score,
+        "monitor": monitor,
+        "evaluate": evaluation(),
+    },
+    counts: {"cross_fit": cross_fit("auto"), "monitor": monitor, "evaluate": evaluation()},
+    quantiles: {"cross_fit": cross_fit("auto"), "monitor": monitor, "evaluate": evaluation()},
+}
+CASES_OUTSIDE = {
+    f"{family.__name__}, {name}": (family, call)
+    for family, calls in OUTSIDE.items()
+    for name, call in calls.items()
+}
+FAST_OUTSIDE = "a map", "brier", "corp_curve", "temper"
+SLOW_OUTSIDE = {x for x in CASES_OUTSIDE if not x.endswith(FAST_OUTSIDE)}
+
+
+@pytest.mark.parametrize("name", slow(SLOW_OUTSIDE, CASES_OUTSIDE))
+def test_another_number_of_rows_outside_of_jit(name, caplog):
+    family, call = CASES_OUTSIDE[name]
+    call(*family(FIRST))
+    rows = family(OTHER)
+    caplog.clear()
+    with jax.log_compiles(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(*rows)
+    assert "Compiling" not in caplog.text and "XLA compilation" not in caplog.text
+
+
 def assert_same(found, expected, rtol=1e-4):
     """But for rounding; p-values are multiples of 1 / 100, and whole numbers are equal."""
     assert jax.tree.structure(found) == jax.tree.structure(expected)

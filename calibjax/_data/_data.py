@@ -273,16 +273,16 @@ class Data:
                 f"{np.max(at) - np.min(at):.3g} horizons."
             )
 
-    def valid(self) -> jax.Array | np.ndarray:
-        """Which rows have valid numbers, ``[n]``; an array of NumPy if all are known to have."""
+    def valid(self) -> jax.Array | None:
+        """Which rows are masked or have valid numbers, ``[n]``; None if all are known to have."""
         if self.is_valid:
-            return np.ones(self.n, bool)
+            return None
         valid = valid_rows(self.predictions, self.targets, self.weights)
         if self.times is not None:
             valid = valid & jnp.isfinite(self.times)
         if self.covariates is not None:
             valid = valid & ~jnp.any(jnp.isnan(self.covariates.values), axis=1)
-        return valid
+        return valid if self.where is None else valid | ~self.where
 
 
 def _count(kept: PerRow, n: int) -> int:
@@ -400,8 +400,8 @@ def clean(data: Data, axis: Axis = None) -> Data:
     predictions = jax.tree.map(number, data.predictions)
     is_real = predictions.target_kind == "real"
     targets = jax.tree.map(number if is_real else count, data.targets)
-    others = data.clusters, data.times, data.covariates
-    if data.where is not None and not data.is_valid:
+    others, valid = (data.clusters, data.times, data.covariates), data.valid()
+    if data.where is not None and valid is not None:
         rows = predictions, targets, others
         predictions, targets, others = fill_masked(rows, data.where, axis)
     if data.weights is None:
@@ -411,8 +411,7 @@ def clean(data: Data, axis: Axis = None) -> Data:
         weights = weights if data.where is None else x_where(data.where, weights, 0.0)
         largest = all_max(jnp.max(weights), axis)
         weights = fractions_of(x_where(largest > 0, largest, 1.0), weights)
-    if not data.is_valid:
-        valid = data.valid() if data.where is None else data.valid() | ~data.where
+    if valid is not None:
         weights = weights * x_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
     names = "predictions", "targets", "weights", "clusters", "times", "covariates"
     return data.replace(**dict(zip(names, (predictions, targets, weights, *others), strict=True)))

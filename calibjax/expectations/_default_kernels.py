@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
-from calibjax._base.struct import as_pytree, is_traced, widened
+from calibjax._base.struct import is_traced, widened
 from calibjax._data import Data, Distribution, check_rows, fill_masked
 from calibjax.expectations._default_features import (
     Rows,
@@ -424,8 +424,7 @@ def has_log_prob(predictions: Distribution) -> bool:
 def _at_scales(
     distance: DistanceLike, data: Data, scales: Sequence[jax.Array | float]
 ) -> list[DistanceKernel]:
-    rows = data.predictions, data.where
-    median = in_range(median_distance(as_pytree(distance), rows, data.is_valid))
+    median = in_range(median_distance(distance, data))
     if is_traced(median):
         lengthscales = [jnp.asarray(c, median.dtype) * median for c in scales]
     else:  # Nothing is compiled for products of numbers.

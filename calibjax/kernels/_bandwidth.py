@@ -18,7 +18,7 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import as_pytree, widest_dtype
-from calibjax._data import Data, Distribution, check_rows, fill_masked, kept_first, valid_rows
+from calibjax._data import Data, Distribution, check_rows, fill_masked, kept_first
 from calibjax._numbers import x_where
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance_formula, check_kernel
@@ -63,21 +63,22 @@ def median_heuristic(
     data = check_rows(predictions, where)
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), data.predictions)
     check_distance_formula(distance, one)
-    return median_distance(as_pytree(distance), (data.predictions, data.where), data.is_valid)
+    return median_distance(distance, data)
+
+
+def median_distance(distance: DistanceLike, data: Data) -> jax.Array:
+    """`median_heuristic` of a distance and checked data, of which targets do not matter."""
+    rows = Data.unchecked(data.predictions, where=data.where, is_valid=data.is_valid)
+    return _median_distance(as_pytree(distance), rows)
 
 
 @on_devices
-def median_distance(
-    axis: Axis,
-    distance: DistanceLike,
-    rows: tuple[Distribution, jax.Array | None],
-    is_valid: bool,
-) -> jax.Array:
-    """`median_heuristic` of a distance and predictions that are checked, and their mask or None."""
-    given, where = lax.stop_gradient(rows)
+def _median_distance(axis: Axis, distance: DistanceLike, rows: Data) -> jax.Array:
+    rows = lax.stop_gradient(rows)
+    given, where, valid = rows.predictions, rows.where, rows.valid()
     dtype = widest_dtype(*jax.tree.leaves(given))
     predictions = jax.tree.map(lambda x: x.astype(dtype), given)
-    if where is not None and not is_valid:
+    if where is not None and valid is not None:
         predictions = fill_masked(predictions, where, axis)
     predictions, n_kept = kept_first(predictions, where)
     _, n_all = global_offset(n_kept, axis)
@@ -96,9 +97,8 @@ def median_distance(
         coincide = (median != 1) | (largest == 0) | squares_keep_digits(largest)
         median = x_where(coincide & squares_keep_digits(median), median, jnp.nan)
     median = lax.stop_gradient(median)
-    if is_valid:
+    if valid is None:
         return median
-    valid = valid_rows(given) if where is None else valid_rows(given) | ~where
     return x_where(all_sum(jnp.sum(~valid), axis) == 0, median, jnp.nan)
 
 

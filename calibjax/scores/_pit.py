@@ -69,6 +69,7 @@ def _pit_between_levels(
 ) -> jax.Array:
     key, base, kernels = shared
     valid = data.valid()
+    valid = jnp.ones(data.n, bool) if valid is None else valid
     counted = valid if data.where is None else valid & data.where
     rows = *clean(data, axis).samples, counted, jnp.arange(data.n, dtype=jnp.int32)
     (predictions, targets, counted, index), n_kept = kept_first(rows, data.where)

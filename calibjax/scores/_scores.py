@@ -75,10 +75,8 @@ def score_rows(axis: Axis, _: None, rows: tuple[Data, ...], function: Callable[.
     """
     data, *others = rows
     scores = function(*clean(data, axis).samples, *others)
-    if data.is_valid:
-        return scores
     valid = data.valid()
-    return jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), scores)
+    return scores if valid is None else jax.tree.map(lambda x: jnp.where(valid, x, jnp.nan), scores)
 
 
 def without_masked(scores: T, data: Data) -> T:
