@@ -21,7 +21,6 @@ from calibjax._numbers._derivatives import (
     SMALL,
     absolute,
     mirrored,
-    reciprocal,
     safe_sqrt,
     sinc,
     small_expm1,

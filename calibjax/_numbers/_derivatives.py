@@ -51,20 +51,6 @@ def _safe_sqrt_jvp(primals, tangents):
     return root, jnp.where(jnp.isnan(root), root, slope) * dx
 
 
-@jax.custom_jvp
-def reciprocal(x: jax.Array) -> jax.Array:
-    """1/x, whose derivative needs no second division."""
-    return 1 / x
-
-
-@reciprocal.defjvp
-def _reciprocal_jvp(primals, tangents):
-    """(1/x)' = -1/x^2 = -(1/x)^2, from the value."""
-    (x,), (dx,) = primals, tangents
-    value = reciprocal(x)
-    return value, -jnp.square(value) * dx
-
-
 # Where the slope of `sinc` is a series in t = pi x: sum_j 2 j (-1)^j t^(2 j - 1) / (2 j + 1)!.
 _SINC_SERIES = [2 * j * (-1) ** j / math.factorial(2 * j + 1) for j in range(10, 0, -1)]
 

@@ -35,7 +35,6 @@ from calibjax._numbers import (
     erfcx,
     erfcx_and_slope,
     mirrored,
-    reciprocal,
     small_expm1,
     valid_or_nan,
 )
@@ -155,7 +154,7 @@ def _residual_jvp(primals, tangents):
     between = primals[0] - primals[3]
     of_mean, of_variance = [], []
     for (t, v), n, term in zip(_shifts_and_variances(*primals), near, far, strict=True):
-        inverse = reciprocal(1 + v)
+        inverse = 1 / (1 + v)
         b = between + t
         m = b * inverse * term
         shift = t - v * b * inverse

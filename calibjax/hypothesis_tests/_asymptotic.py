@@ -29,6 +29,7 @@ from calibjax._data import (
     clean_kept_first,
     padded,
 )
+from calibjax._numbers import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._result import CalibrationTestResult
@@ -92,22 +93,39 @@ def wild(
 def gamma(
     key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> NullComparison:
-    """Compares n SKCE_u with the gamma law that has its first two moments under H0."""
+    """Compares n SKCE_u with the gamma law that has its first two moments under H0.
+
+    The p-value is P(X >= n SKCE_u + t_1), where X has mean t_1 and variance 2 t_2 (Johnson, Kotz
+    and Balakrishnan, Continuous univariate distributions, 1994, p. 343).
+    """
     n = h.count()
     row_sums, squares = h.row_sums_and_squares()
     statistic = n * h.unbiased(row_sums)
     t1, t2 = h.trace() / n, (squares + h.trace(power=2)) / jnp.square(n)
-    return NullComparison(statistic, _gamma_pvalue(statistic, t1, t2), row_sums)
+    pvalue = _gamma_tail(jnp.square(t1) / (2 * t2), (statistic + t1) * t1 / (2 * t2), t2)
+    return NullComparison(statistic, pvalue, row_sums)
 
 
 def pearson(
     key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> NullComparison:
-    """Compares n SKCE_u with Pearson's curve that has its first three moments under H0."""
-    n = h.count()
-    row_sums, _ = h.row_sums_and_squares()
-    statistic = n * h.unbiased(row_sums)
-    return NullComparison(statistic, _pearson_pvalue(statistic, h.core() / n), row_sums)
+    """Compares n SKCE_u with Pearson's curve that has its first three moments under H0.
+
+    The p-value is P(X >= nu + n SKCE_u sqrt(nu / t_2)), where X is chi-squared with
+    nu = t_2^3 / t_3^2: X, shifted and scaled, is Pearson's curve of type III.
+    """
+    matrix, (row_sums, _) = h.core() / h.count(), h.row_sums_and_squares()
+    statistic = h.count() * h.unbiased(row_sums)
+    # The matrix is divided by sqrt(t_2), because powers of its entries may overflow.
+    largest = jnp.max(jnp.abs(matrix))
+    matrix = matrix / jnp.where(largest > 0, largest, 1.0)
+    t2 = jnp.sum(jnp.square(matrix))
+    norm = jnp.sqrt(jnp.where(t2 > 0, t2, 1.0))
+    matrix = matrix / norm
+    shape = 1 / jnp.square(jnp.sum(dot(matrix, matrix) * matrix)) / 2
+    ratio = statistic / jnp.where(largest > 0, largest * norm, 1.0)
+    pvalue = _gamma_tail(shape, shape + ratio * jnp.sqrt(shape / 2), t2)
+    return NullComparison(statistic, pvalue, row_sums)
 
 
 def spectrum(
@@ -138,38 +156,11 @@ def _spectrum_draws(key: jax.Array, matrix: jax.Array, n_resamples: int) -> jax.
 
     def draw(number):
         normal = jax.random.normal(jax.random.fold_in(key, number), eigenvalues.shape, matrix.dtype)
-        return jnp.dot(jnp.square(normal) - 1, eigenvalues, precision=lax.Precision.HIGHEST)
+        return dot(jnp.square(normal) - 1, eigenvalues)
 
     # Some 2^20 normal numbers are drawn at a time.
     batch_size = max(1, 2**20 // matrix.shape[0])
     return lax.map(draw, jnp.arange(n_resamples), batch_size=batch_size)
-
-
-def _gamma_pvalue(statistic: jax.Array, t1: jax.Array, t2: jax.Array) -> jax.Array:
-    """P(X >= statistic + t_1), where X has the gamma law with mean t_1 and variance 2 t_2.
-
-    Johnson, Kotz and Balakrishnan, Continuous univariate distributions, 1994, p. 343.
-    """
-    shape = jnp.square(t1) / (2 * t2)
-    return _gamma_tail(shape, (statistic + t1) * t1 / (2 * t2), t2)
-
-
-def _pearson_pvalue(statistic: jax.Array, matrix: jax.Array) -> jax.Array:
-    """P(X >= nu + statistic sqrt(nu / t_2)), where X is chi-squared with nu = t_2^3 / t_3^2.
-
-    X, shifted and scaled, is Pearson's curve of type III with the first three moments of Q; the
-    eigenvalues are those of `matrix`.
-    """
-    # The matrix is divided by sqrt(t_2), because powers of its entries may overflow.
-    largest = jnp.max(jnp.abs(matrix))
-    matrix = matrix / jnp.where(largest > 0, largest, 1.0)
-    t2 = jnp.sum(jnp.square(matrix))
-    norm = jnp.sqrt(jnp.where(t2 > 0, t2, 1.0))
-    matrix = matrix / norm
-    squared = jnp.dot(matrix, matrix, precision=lax.Precision.HIGHEST)
-    shape = 1 / jnp.square(jnp.sum(squared * matrix)) / 2
-    statistic = statistic / jnp.where(largest > 0, largest * norm, 1.0)
-    return _gamma_tail(shape, shape + statistic * jnp.sqrt(shape / 2), t2)
 
 
 def _gamma_tail(shape: jax.Array, x: jax.Array, t2: jax.Array) -> jax.Array:
