@@ -130,7 +130,8 @@ def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
 
 def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
     """What was predicted, what came, and the contribution of a row."""
-    prediction = evaluation.predictions[row : row + 1]
+    # With NumPy: a row of jax would be compiled for each number of rows.
+    prediction = jax.tree.map(np.asarray, evaluation.predictions)[row : row + 1]
     has_labels = prediction.has_labels
     if has_labels:
         of_row = np.asarray(prediction.label_probabilities())[0]
@@ -147,7 +148,7 @@ def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
     else:
         came = _vector_text(evaluation.targets[row])
     shares = evaluation.contributions
-    return said, came, "" if shares is None else number(float(shares[row]))
+    return said, came, "" if shares is None else number(float(np.asarray(shares)[row]))
 
 
 def _names_of_rows(names: np.ndarray) -> str:
