@@ -202,7 +202,7 @@ def after_a_fit(method):
 
 
 def monitor(p, y):
-    monitor = cj.CalibrationMonitor.start(KEY, jax.tree.map(lambda x: x[:20], p))
+    monitor = cj.CalibrationMonitor.start(KEY, jax.tree.map(lambda x: np.asarray(x)[:20], p))
     return monitor.update(p, y).log_e_value
 
 
