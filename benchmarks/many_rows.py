@@ -180,7 +180,7 @@ def picture(rows: list[dict[str, Any]]) -> Any:
             points = sorted((row["n"], row["again"][key]) for row in kept if row["kind"] == kind)
             series[kind] = tuple(zip(*points, strict=True))
         figures.draw(ax, series, "rows", label)
-    figures.legend_below(figure, axes[0], 6)
+    figures.legend_below(figure, axes[0], 4)
     return figure
 
 

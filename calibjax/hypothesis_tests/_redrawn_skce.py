@@ -78,7 +78,7 @@ class Group:
         kernels: which of the kernels of its kind the k_P of each term is.
         owners: which of all kernels each term belongs to.
         kind: which of the `kinds` its prediction kernels are.
-        base: which of the `bases` interpolates the prediction kernels from landmarks.
+        base: which of the `bases` says in which cells rows are.
         source: which of the `sources` has the residual of f.
     """
 
@@ -114,7 +114,7 @@ class KernelTerms:
     Args:
         groups: all terms of all kernels, those that are computed alike together.
         kinds: the different kernels on predictions, one list for each distance and structure.
-        bases: those of all terms, one list for each distance.
+        bases: a kernel on predictions for each distance, which says what is near.
         sources: what h keeps of targets, each different from the others.
         of_columns: the kernels of covariates, which are behind all others.
         n_kernels: the number of kernels K.
@@ -123,7 +123,7 @@ class KernelTerms:
 
     groups: list[Group]
     kinds: list[list[KernelLike]]
-    bases: list[list[KernelLike]]
+    bases: list[KernelLike]
     sources: list[TargetResidual]
     of_columns: list[ColumnGroup]
     n_kernels: int = static()
@@ -153,21 +153,11 @@ class KernelTerms:
         return sorted({group.base for group in groups if group.source == source})
 
 
-def _base_kernel(kernels: Sequence[KernelLike]) -> KernelLike:
-    """The kernel that interpolates all kernels of one distance from landmarks."""
-    with_distance = [kernel for kernel in kernels if isinstance(kernel, DistanceKernel)]
-    if not with_distance:
-        return kernels[0]
-    # The mean of the lengthscales interpolates well for all of them.
-    lengthscales = jnp.stack([jnp.asarray(kernel.lengthscale) for kernel in with_distance])
-    return DistanceKernel(with_distance[0].distance, jnp.mean(lengthscales))
-
-
 def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
     """The kernels, taken apart; TypeError for one that is no sum of such terms."""
     distances: list[Any] = []
     sources: list[Any] = []
-    bases: dict[int, list[Any]] = {}
+    bases: list[Any] = []
     kinds: dict[Any, dict[Any, Any]] = {}
     groups: dict[Any, list[Any]] = {}
     for owner, kernel in enumerate(kernels):
@@ -180,7 +170,8 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
             compared = term.prediction_kernel
             distance = compared.distance if isinstance(compared, DistanceKernel) else compared
             base = _index(distances, distance)
-            bases.setdefault(base, []).append(compared)
+            if base == len(bases):
+                bases.append(compared)
             leaves, structure = jax.tree.flatten(compared)
             kind = base, structure, tuple(map(jnp.shape, leaves))
             # Programs must not depend on numbers: kernels are equal if they have the same arrays.
@@ -194,7 +185,7 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
         factors, of_terms, owners = zip(*terms, strict=True)
         made.append(Group(list(factors), of_terms, owners, numbers[kind], base, source))
     different = [[kernel for _, kernel in known.values()] for known in kinds.values()]
-    return KernelTerms(made, different, list(bases.values()), sources, [], len(kernels), ())
+    return KernelTerms(made, different, bases, sources, [], len(kernels), ())
 
 
 def column_kernels(data: Data) -> ColumnKernels:
@@ -279,15 +270,14 @@ def redrawn_skce(
 
     is_coarse = isinstance(data.targets, Between)
     # What a distance compares is made once of each row: a quantile may take many steps.
-    kernels = list(map(_base_kernel, terms.bases))
-    compared = [embedded_rows(kernel, data.predictions) for kernel in kernels]
+    compared = [embedded_rows(kernel, data.predictions) for kernel in terms.bases]
     n_all = data.n * axis_size(axis)
     size, landmarks = min(n_features, n_all), []
     cells = None
     if size < n_all and data.predictions.n_labels == 2 and not terms.of_columns and not is_coarse:
         probabilities = prediction_coordinates(data.predictions)[:, 0]
         cells = choose_cells(probabilities, data.weights != 0, size, axis)
-    for kernel, predictions in zip(kernels, compared, strict=True):
+    for kernel, predictions in zip(terms.bases, compared, strict=True):
         if cells is None:
             points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
         else:
