@@ -34,8 +34,11 @@ def read_table(source: Any, target: str | None = None) -> Table:
             "xarray.Dataset({'forecast': forecast, 'observed': observed}) makes one."
         )
     if isinstance(source, Mapping) and any(map(_has_dimensions, source.values())):
-        import xarray
-
+        try:
+            import xarray
+        except ModuleNotFoundError:
+            words = "data: named dimensions need xarray: pip install xarray"
+            raise ModuleNotFoundError(words, name="xarray") from None
         try:
             source = xarray.Dataset(source)
         except ValueError as error:
