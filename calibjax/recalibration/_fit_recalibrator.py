@@ -533,11 +533,12 @@ def fit_recalibrator(
             Normal, Laplace, mixtures of these, Quantiles, Empirical), or of counts with a
             max_count; of densities and counts targets may be `Between`.
         method: one of the table.
-        groups: columns ``[n]`` by their names, a dict or a frame; not for "conformal".  Numbers
-            and times with more than 12 different values are cut at their quartiles, everything else
-            is a category, and missing values are a level.  Values are matched with those of the fit
-            whatever their types are, such as 0.1 in float32 and in float64, or a date and its text;
-            values that cannot be read as those of the fit are errors.
+        groups: columns ``[n]`` by their names, a dict or a frame, such as ``data.groups``, which is
+            not taken by itself; not for "conformal".  Numbers and times with more than 12 different
+            values are cut at their quartiles, everything else is a category, and missing values are
+            a level.  Values are matched with those of the fit whatever their types are, such as 0.1
+            in float32 and in float64, or a date and its text; values that cannot be read as those
+            of the fit are errors.
         covariates: for "auto" and "conditional" of numbers, what is known of a row beside its
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
         lower: a bound of the targets of quantiles and samples, such as 0 for admissions.
