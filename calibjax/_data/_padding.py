@@ -88,7 +88,7 @@ def padded(data: Data) -> Data:
     rows, source = data.replace(where=None), None
     if is_valid and not where[: data.n].all():
         source = np.where(where[: data.n], np.arange(data.n), np.argmax(where))
-    rows = filled(rows, data.n, source)
+    rows = _filled(rows, data.n, source)
     mask = jax.device_put(where)
     return rows.replace(where=mask, is_valid=is_valid, horizon=data.horizon)
 
@@ -100,14 +100,17 @@ def can_be_filled(rows: PyTree, n: int) -> bool:
     return not (is_fixed or devices_of(rows))
 
 
-def filled(rows: T, n: int, source: np.ndarray | None = None) -> T:
+def filled(rows: T, n: int) -> T:
     """A tree of n rows, filled up to the size of a bucket by copies of the last one.
 
     Traced rows, rows on several devices, more than 2^14 rows, and all inside of a user's jit are
-    returned as they are.  `source` says which row stands in the place of each one.
+    returned as they are.
     """
-    if not can_be_filled(rows, n):
-        return rows
+    return _filled(rows, n) if can_be_filled(rows, n) else rows
+
+
+def _filled(rows: T, n: int, source: np.ndarray | None = None) -> T:
+    """The rows, filled up; `source` says which row stands in the place of each one."""
     leaves, structure = jax.tree.flatten(rows)
     with np.errstate(over="ignore"):  # Masked rows may hold anything.
         found = leaves if source is None else [on_host(x)[source] for x in leaves]

@@ -22,6 +22,8 @@ _LAST_OF_YEAR = "12", "52", "53", "365", "366"
 # Rows tell a batch if there are so many different ones, and nearly all of them differ; others are
 # alike by chance.
 MIN_ROWS, _DIFFERENT = 10, 0.9
+# The least number of pairs, the share of rows in them, and the rounding of their probabilities.
+_PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 #: How many rows are remembered.
 N_REMEMBERED = 2**16
 
@@ -123,3 +125,24 @@ def _hashes_of(model: Model) -> np.ndarray:
     parts = [np.ascontiguousarray(x.reshape(n, -1)).view(np.uint8) for x in arrays]
     rows = np.concatenate(parts, axis=1)
     return np.frombuffer(b"".join(hashlib.sha256(x.tobytes()).digest()[:8] for x in rows), "<i8")
+
+
+def say_if_pairs(model: Model) -> None:
+    """Says so if rows 1 and 2, 3 and 4 and so on say the same of an event and of its complement.
+
+    The second row of such a pair is known from the first one, and evidence would count it twice.
+    """
+    n = len(model.targets) // 2 * 2
+    if not model.predictions.has_labels or n < 2 * _PAIRS:
+        return
+    probabilities = np.asarray(model.predictions.label_probabilities())
+    if probabilities.shape[1] != 2:
+        return
+    stated = probabilities[:n, 1].reshape(-1, 2).sum(axis=1)
+    events = model.targets[:n].reshape(-1, 2).sum(axis=1)
+    if np.mean((np.abs(stated - 1) <= _ROUNDING) & (events == 1)) >= _MOST:
+        model.table.say(
+            f"{model.table.source}: rows come in pairs whose probabilities and events add up to 1, "
+            "such as both teams of a game. The second one is known from the first, which makes "
+            "alarms false: keep one row of each, or name a column of pairs with --cluster."
+        )

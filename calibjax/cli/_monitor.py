@@ -83,10 +83,10 @@ def monitor(
       calibjax monitor log.csv --state log.sqlite --by day --stream region --prob p --target bought
       calibjax monitor --state model.sqlite --show
     """
-    from calibjax.cli._batches import batches_of
+    from calibjax.cli._batches import batches_of, say_if_pairs
     from calibjax.cli._columns import in_order
     from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
-    from calibjax.cli._monitor_state import checked, count, options_of, say_if_pairs
+    from calibjax.cli._monitor_state import checked, count, options_of
     from calibjax.cli._state_file import check_new, opened, read_state, write_state
 
     if reserve and stream is None:

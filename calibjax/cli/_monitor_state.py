@@ -22,8 +22,6 @@ _FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
 # Options of columns that may differ from call to call: levels are compared as numbers, and a file
 # whose probabilities are rounded may need what another one does not.
 _MAY_DIFFER = "levels normalize sort_quantiles separator decimal drop_missing where".split()
-# The least number of pairs, the share of rows in them, and the rounding of their probabilities.
-_PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
 
 
 class Evidence(NamedTuple):
@@ -296,24 +294,3 @@ def options_of(model: Model, columns: Columns) -> dict[str, Any]:
 
 def _as_text(value: Any) -> str:
     return listed(value) if isinstance(value, list) else str("none" if value is None else value)
-
-
-def say_if_pairs(model: Model) -> None:
-    """Says so if rows 1 and 2, 3 and 4 and so on say the same of an event and of its complement.
-
-    The second row of such a pair is known from the first one, and evidence would count it twice.
-    """
-    n = len(model.targets) // 2 * 2
-    if not model.predictions.has_labels or n < 2 * _PAIRS:
-        return
-    probabilities = np.asarray(model.predictions.label_probabilities())
-    if probabilities.shape[1] != 2:
-        return
-    stated = probabilities[:n, 1].reshape(-1, 2).sum(axis=1)
-    events = model.targets[:n].reshape(-1, 2).sum(axis=1)
-    if np.mean((np.abs(stated - 1) <= _ROUNDING) & (events == 1)) >= _MOST:
-        model.table.say(
-            f"{model.table.source}: rows come in pairs whose probabilities and events add up to 1, "
-            "such as both teams of a game. The second one is known from the first, which makes "
-            "alarms false: keep one row of each, or name a column of pairs with --cluster."
-        )

@@ -177,7 +177,8 @@ def _groups_of_a_column(result: SegmentTestResult, level: float) -> list[Segment
 
 
 def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes:
-    is_member = np.isin(np.arange(data.n), rows)
+    is_member = np.zeros(data.n, bool)
+    is_member[rows] = True
     n_resamples = len(evaluation.test.null_distribution)
     level = min(1 - evaluation.level / n_groups, n_resamples / (n_resamples + 1))
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
