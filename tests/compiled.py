@@ -6,7 +6,7 @@ import functools
 import jax
 import pytest
 
-from calibjax._pairwise import _tiles
+from calibjax._pairwise import tiles
 from calibjax.operators import _gram_matrix
 
 
@@ -34,7 +34,7 @@ def moments(predictions):
 def tiles_of(tile, tile_rows):
     """Sums over pairs are traced with values ``tile(parameters, rows, rows)``, in small tiles."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_tiles, "most_tile_rows", lambda: tile_rows)
+        patch.setattr(tiles, "most_tile_rows", lambda: tile_rows)
         patch.setattr(_gram_matrix, "h_tile", tile)
         patch.setattr(_gram_matrix, "prepared", lambda kernel, samples, axis: samples)
         yield

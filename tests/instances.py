@@ -13,7 +13,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 import calibjax as cj
-from calibjax._data import as_data
+from calibjax._data.data import as_data
 
 
 def cast(tree, dtype="float64"):

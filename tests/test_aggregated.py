@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax._base.struct import as_pytree
-from calibjax._data import as_data, clean
+from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features import residual_feature
 from calibjax.hypothesis_tests import _max_statistic

@@ -11,7 +11,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data._interval_censored import unit_interval
+from calibjax._data.interval_censored import unit_interval
 from calibjax.discrepancy import normal_form
 
 EVERYWHERE = jax.tree_util.Partial(lambda p, q: jnp.ones(()))

@@ -15,7 +15,8 @@ from marks import slow
 
 import calibjax as cj
 from calibjax._base.compile import bucket, first_rows
-from calibjax._data import as_data, padded
+from calibjax._data.data import as_data
+from calibjax._data.padding import padded
 from calibjax.hypothesis_tests._block import check_complete_blocks
 
 RNG = np.random.default_rng

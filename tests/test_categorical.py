@@ -11,7 +11,7 @@ from messages import check_message
 from scipy import special
 
 import calibjax as cj
-from calibjax._loops import is_of_numbers
+from calibjax._loops.fusion import is_of_numbers
 from calibjax.discrepancy import h, normal_form
 
 # Two predictions are equal, and two are certain.

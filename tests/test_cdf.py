@@ -10,7 +10,7 @@ from marks import fast_in_float32, fast_in_float64, slow
 from scipy import stats
 
 import calibjax as cj
-from calibjax._numbers import smallest_count_with
+from calibjax._numbers.quantiles import smallest_count_with
 
 VECTORS = {"diag", "full", "empirical_vectors"}
 UNIVARIATE = sorted(FAMILIES.keys() - VECTORS)

@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from marks import slow
 
 import calibjax as cj
-from calibjax._data import as_data, clean
+from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features import choose_cells
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of

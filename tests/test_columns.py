@@ -14,7 +14,8 @@ import test_covariates
 from typer.testing import CliRunner
 
 import calibjax as cj
-from calibjax._data import ColumnCode, numbered, typed_column
+from calibjax._data.column_encoding import ColumnCode
+from calibjax._data.typed_column import numbered, typed_column
 from calibjax.cli import app
 from calibjax.cli._batches import sort_key
 

@@ -8,7 +8,7 @@ from scipy import special
 from sklearn.isotonic import IsotonicRegression
 
 import calibjax as cj
-from calibjax._numbers import isotonic_frequencies as recalibrated
+from calibjax._numbers.arithmetic import isotonic_frequencies as recalibrated
 from calibjax.curves._reliability_curve import bands, redrawn_curves
 
 # How many of 52 members of the ensemble of ECMWF predicted rain at Niamey from July 1 to September

@@ -17,7 +17,7 @@ from test_aggregated import all_targets, forms
 
 import calibjax as cj
 from benchmarks.works import covariates as benchmark
-from calibjax._data import as_data
+from calibjax._data.data import as_data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels, judging_kernels
 from calibjax.hypothesis_tests import _max_statistic

@@ -9,7 +9,8 @@ import pytest
 from marks import slow
 
 import calibjax as cj
-from calibjax._data import as_data, padded
+from calibjax._data.data import as_data
+from calibjax._data.padding import padded
 
 N = 40
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from marks import fast_in_float32, slow
 from scipy.spatial.distance import pdist
 
 import calibjax as cj
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels, default_prediction_kernels
 

@@ -10,7 +10,7 @@ from scipy import stats
 from test_between import KERNEL, by_hand, rows
 
 import calibjax as cj
-from calibjax._data import as_data, clean
+from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.operators import tiled_h
 from calibjax.resampling import dependent_sums, multipliers

@@ -12,7 +12,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data import as_data, clean
+from calibjax._data.data import as_data, clean
 from calibjax.hypothesis_tests._consistency import _MULTIPLIERS
 from calibjax.resampling import draw_targets, multipliers
 

@@ -12,7 +12,7 @@ from messages import check_message
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data import as_data, clean
+from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_GROUP, redrawn_skce, terms_of
 from calibjax.resampling import MULTIPLIERS, NullSampler, draw_pits, draw_targets, multipliers

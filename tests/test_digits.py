@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._data import as_data
+from calibjax._data.data import as_data
 
 N, S = 200, 20
 DAY = 2460000.5  # whose neighbours in float32 are 0.25 away

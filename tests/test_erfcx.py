@@ -5,7 +5,7 @@ import pytest
 import scipy.special
 from marks import fast_in_float32
 
-from calibjax._numbers import erfcx
+from calibjax._numbers.special_functions import erfcx
 
 # x, erfcx(x), erfcx'(x), erfcx''(x), computed by mpmath with 80 digits because the identity
 # erfcx' = 2 x erfcx - 2 / sqrt(pi) cancels; each x is exact in float32.

@@ -23,7 +23,8 @@ import calibjax as cj
 import calibjax.plot
 from calibjax._base.progress import working
 from calibjax._base.text import class_name, shares_in_words
-from calibjax._data import Data, as_data, padded
+from calibjax._data.data import Data, as_data
+from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._measures import (

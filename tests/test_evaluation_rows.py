@@ -14,7 +14,8 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data import as_data, padded
+from calibjax._data.data import as_data
+from calibjax._data.padding import padded
 from calibjax.evaluation._dependence import remarks_on_few_units
 from calibjax.evaluation._evaluation import keys_of
 from calibjax.evaluation._expected_events import shares_by_times

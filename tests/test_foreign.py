@@ -20,7 +20,7 @@ from marks import slow
 
 import calibjax as cj
 from calibjax import as_predictions
-from calibjax._data import check_predictions
+from calibjax._data.padding import check_predictions
 
 MODULES = {
     "numpyro": "numpyro.distributions",

@@ -10,7 +10,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax import as_predictions
-from calibjax._data import check_predictions
+from calibjax._data.padding import check_predictions
 
 N = 5
 RNG = np.random.default_rng(20240817)

@@ -12,7 +12,7 @@ from jax.scipy import special
 from marks import slow
 
 import calibjax as cj
-from calibjax._loops import in_one_loop, is_of_numbers, materialised, with_fusion_hints
+from calibjax._loops.fusion import in_one_loop, is_of_numbers, materialised, with_fusion_hints
 from calibjax.operators import in_tiles
 
 X = np.linspace(0.3, 2.0, 7)

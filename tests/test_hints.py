@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import calibjax as cj
-from calibjax._data import as_data, padded
+from calibjax._data.data import as_data
+from calibjax._data.padding import padded
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
 from calibjax.evaluation._other_columns import columns_of_rows

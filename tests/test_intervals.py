@@ -103,7 +103,7 @@ def test_the_score_interval_is_shorter_in_many_directions(key, float64):
 def test_largest_variance(float64):
     matrix = random_matrix(40, rank=6)
     kernel, predictions, targets = with_matrix(matrix)
-    from calibjax._data import as_data, clean
+    from calibjax._data.data import as_data, clean
 
     data = clean(as_data(predictions, targets))
     found = largest_variance(normal_form(kernel), data, 40, jnp.int32(40), None)

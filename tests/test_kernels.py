@@ -18,7 +18,7 @@ from scipy import special
 from scipy.spatial.distance import cdist
 
 import calibjax as cj
-from calibjax._loops import _coordinate_sums
+from calibjax._loops import coordinate_sums
 from calibjax.discrepancy import h, h_tile, normal_form, prepared
 from calibjax.kernels import pairwise
 
@@ -444,14 +444,14 @@ def test_sums_over_coordinates_on_every_platform(m, float64):
     p, q, weights = rng.normal(size=(5, m)), rng.normal(size=(7, m)), rng.normal(size=(5, 7))
     q[0] = p[0]
     gap = p[:, None] - q[None]
-    per_pass = _coordinate_sums._COORDINATES_PER_PASS, _coordinate_sums._SIDE_BY_SIDE
+    per_pass = coordinate_sums._COORDINATES_PER_PASS, coordinate_sums._SIDE_BY_SIDE
     for passes in (max(2, math.ceil(m / per_pass[0])), math.ceil(m / per_pass[1])):
         found = jax.jit(
-            functools.partial(_coordinate_sums._in_passes, _coordinate_sums.distance, passes)
+            functools.partial(coordinate_sums._in_passes, coordinate_sums.distance, passes)
         )(p, q)
         np.testing.assert_allclose(found, np.abs(gap).sum(axis=2), rtol=1e-13)
-    slope = _coordinate_sums.slope_of_distance
-    for slopes in (_coordinate_sums._slopes_in_passes, _coordinate_sums._slopes_fused):
+    slope = coordinate_sums.slope_of_distance
+    for slopes in (coordinate_sums._slopes_in_passes, coordinate_sums._slopes_fused):
         found = jax.jit(functools.partial(slopes, slope))(p, q, weights)
         expected = np.einsum("stm,st->tm", np.sign(gap), weights)
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._data import as_data, clean
-from calibjax._numbers import cell_of_line, cells_of_line
+from calibjax._data.data import as_data, clean
+from calibjax._numbers.unit_interval import cell_of_line, cells_of_line
 from calibjax.discrepancy import normal_form
 from calibjax.features._landmarks import Landmarks
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of

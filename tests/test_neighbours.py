@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import calibjax as cj
-from calibjax._data import as_data, padded
+from calibjax._data.data import as_data
+from calibjax._data.padding import padded
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import (
     Column,

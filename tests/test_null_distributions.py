@@ -15,7 +15,8 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._base.struct import struct
-from calibjax._pairwise import _tiles, tile_sizes
+from calibjax._pairwise import tiles
+from calibjax._pairwise.tiles import tile_sizes
 from calibjax.discrepancy import TargetResidual, separate
 from calibjax.resampling import _bootstrap
 
@@ -172,7 +173,7 @@ def test_draws_depend_on_the_key_and_their_number_alone(key, float64, monkeypatc
     monkeypatch.setattr(_bootstrap, "_TOGETHER", 8)  # 4 chunks of 7, the last one of 4
     monkeypatch.setattr(_bootstrap, "_DRAWS", 100)
     np.testing.assert_allclose(draws(25), expected, rtol=1e-11)
-    monkeypatch.setattr(_tiles, "most_tile_rows", lambda: 16)
+    monkeypatch.setattr(tiles, "most_tile_rows", lambda: 16)
     np.testing.assert_allclose(draws(25), expected, rtol=1e-11)
 
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from calibjax._numbers import pairs_weight
+from calibjax._numbers.arithmetic import pairs_weight
 
 RNG = np.random.default_rng(0)
 

@@ -7,7 +7,7 @@ import pytest
 from instances import sample
 
 import calibjax as cj
-from calibjax._data import Data, as_data, clean
+from calibjax._data.data import Data, as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.operators import low_rank_h, tiled_h
 

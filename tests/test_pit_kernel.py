@@ -9,7 +9,7 @@ from messages import check_message
 from scipy import integrate, special, stats
 
 import calibjax as cj
-from calibjax._numbers import UnitInterval
+from calibjax._numbers.unit_interval import UnitInterval
 
 
 def everywhere(p, q):

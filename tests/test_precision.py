@@ -7,7 +7,7 @@ import pytest
 from instances import depending
 
 import calibjax as cj
-from calibjax._data import Data
+from calibjax._data.data import Data
 
 N, GRID = 60, np.array([0.1, 0.3, 0.7])
 RNG = np.random.default_rng(0)

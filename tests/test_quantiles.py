@@ -10,7 +10,7 @@ import scipy.stats
 from compiled import call
 
 import calibjax as cj
-from calibjax._data import as_data
+from calibjax._data.data import as_data
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._measures import measures
 

@@ -12,7 +12,7 @@ from rules import row, rule
 from scipy import stats
 
 import calibjax as cj
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.discrepancy import normal_form
 from calibjax.estimators._skce import _pair_sums
 from calibjax.features import draw_features

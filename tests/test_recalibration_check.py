@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.metrics import log_loss
 
 import calibjax as cj
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.evaluation import _recalibration_check
 
 N, M = 240, 3

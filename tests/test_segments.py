@@ -12,8 +12,8 @@ from instances import depending
 from marks import slow
 
 import calibjax as cj
-from calibjax._data import as_data, clean
-from calibjax._numbers import UnitInterval
+from calibjax._data.data import as_data, clean
+from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.resampling import draw_pits, draw_targets, multipliers, normal_scores
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._result import effects_of, in_units_of_forecast

@@ -20,8 +20,9 @@ from messages import check_message
 
 import calibjax as cj
 from calibjax._base.sharding import on_devices, rows_at
-from calibjax._data import Data, fill_masked
-from calibjax._pairwise import ring, tile_sizes
+from calibjax._data.data import Data, fill_masked
+from calibjax._pairwise.ring import ring
+from calibjax._pairwise.tiles import tile_sizes
 from calibjax.operators._blocks import whole_blocks
 from tests import one_of_two_processes
 from tests.scripts import QUICK

@@ -11,8 +11,8 @@ from test_skce import loop_sums, tile
 from test_transformations import difference, directions, dot
 
 import calibjax as cj
-from calibjax._data import Data
-from calibjax._pairwise import _tiles
+from calibjax._data.data import Data
+from calibjax._pairwise import tiles
 from calibjax.discrepancy import deviation, h, normal_form
 from calibjax.operators import TiledH, in_tiles
 
@@ -113,7 +113,7 @@ def test_bad_locations_inside_jit_give_nan():
     ("n_columns", "tile_rows"), slow({(5, 4), (5, 64), (1, 7)}, [(5, 4), (5, 64), (1, 7), (23, 7)])
 )
 def test_sums_of_deviations(n_columns, tile_rows, float64, monkeypatch):
-    monkeypatch.setattr(_tiles, "most_tile_rows", lambda: tile_rows)
+    monkeypatch.setattr(tiles, "most_tile_rows", lambda: tile_rows)
     kernel, *samples = sample("normal-w2-gaussian", 19)
     locations = Data.unchecked(*cast(FAMILIES["normal"](n_columns, 3)))
     weights = jnp.asarray(np.random.default_rng(1).uniform(0.1, 2, 19))

@@ -12,7 +12,7 @@ from jax import lax
 import calibjax as cj
 from benchmarks.power import one_set_of_draws, t_cal
 from benchmarks.power.settings import Setting
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.expectations import default_prediction_kernels
 from calibjax.expectations._default_kernels import _kernels_of_pit
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 import calibjax as cj
 from calibjax._base.struct import as_pytree
-from calibjax._data import as_data, clean
+from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._max_statistic import aggregate
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of

@@ -2,7 +2,7 @@
 
 An estimator or test is written for the rows of one device.  Its argument `axis` names the mesh axes
 along which the rows are cut, and is None on one device.  Devices exchange only sums, a few rows,
-and the tiles that go round the ring (`_pairwise/_ring.py`).
+and the tiles that go round the ring (`_pairwise/ring.py`).
 """
 
 import functools

@@ -5,7 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._data import Data, Distribution
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Sampling, mean_interval
 from calibjax.recalibration import held_out as judged_on_held_out

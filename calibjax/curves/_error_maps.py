@@ -9,8 +9,10 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data import NOT_PLAIN, Data, Distribution, as_data, clean
-from calibjax._numbers import absolute, dot, x_where
+from calibjax._data.data import NOT_PLAIN, Data, as_data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot, x_where
+from calibjax._numbers.derivatives import absolute
 from calibjax.curves._residual_sums import Resamples, resamples_of
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
 from calibjax.resampling import (

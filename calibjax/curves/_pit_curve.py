@@ -11,7 +11,9 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, widest_dtype
-from calibjax._data import Data, Distribution, RowOptions, Targets, clean
+from calibjax._data.data import Data, RowOptions, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
 from calibjax.curves._residual_sums import Parts, Resamples, resamples_of, sums_in_parts
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import critical_value, fractions, law_of_cells, redrawn_uniform_counts

@@ -21,8 +21,9 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_key
 from calibjax._base.sharding import on_all_rows, on_one_device
 from calibjax._base.struct import is_traced, struct
-from calibjax._data import DEPENDENCE, Data, Distribution, RowOptions, clean
-from calibjax._numbers import isotonic_frequencies
+from calibjax._data.data import DEPENDENCE, Data, RowOptions, clean
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import isotonic_frequencies
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
 from calibjax.resampling import (

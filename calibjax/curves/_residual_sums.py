@@ -43,8 +43,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import PyTree, is_traced, on_host, static, struct
-from calibjax._data import Between, Data, Distribution, clean, padded, unit_interval
-from calibjax._numbers import dot
+from calibjax._data.data import Data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, unit_interval
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import UniformBinning
 from calibjax.resampling import (
     DRAWS_PER_GROUP,

@@ -23,7 +23,8 @@ import jax.numpy as jnp
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, with_fields
-from calibjax._data import Data, Distribution, RowOptions, clean
+from calibjax._data.data import Data, RowOptions, clean
+from calibjax._data.distribution import Distribution
 from calibjax.curves._error_maps import quantile_bins
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.resampling import pooled

@@ -8,7 +8,9 @@ import numpy as np
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import PyTree, as_pytree, is_floating, is_traced, type_name, widest_dtype
-from calibjax._data import Between, Data, Distribution
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
 from calibjax.discrepancy._normal_form import SteinResidual, SumOfTerms, h, normal_form
 from calibjax.kernels import KernelLike, check_formula, check_kernel, check_symmetric
 

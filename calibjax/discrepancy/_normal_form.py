@@ -44,8 +44,8 @@ import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, static, struct, type_name
-from calibjax._data import Distribution
-from calibjax._numbers import dot
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
 from calibjax.expectations import (
     all_labels,
     label_residual,

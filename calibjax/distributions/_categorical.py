@@ -10,18 +10,12 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag
 from calibjax._base.struct import is_rounded, static, struct, widened, widened_integers
-from calibjax._data import Distribution, valid_rows
-from calibjax._numbers import (
-    TOLERANCE,
-    as_before,
-    dot,
-    falls_short,
-    integer_or_invalid,
-    probability_vectors,
-    tempered_label_log_prob,
-    tempered_probabilities,
-    with_levels,
-)
+from calibjax._data.checks import valid_rows
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.quantiles import falls_short, integer_or_invalid, with_levels
+from calibjax._numbers.tempering import as_before, tempered_label_log_prob, tempered_probabilities
+from calibjax._numbers.validity import TOLERANCE, probability_vectors
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
 

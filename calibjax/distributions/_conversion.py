@@ -14,8 +14,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, static, struct, widened
-from calibjax._data import Distribution
-from calibjax._numbers import with_levels
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.quantiles import with_levels
 from calibjax.distributions._binomial import Binomial
 from calibjax.distributions._categorical import Bernoulli, Categorical
 from calibjax.distributions._counts import Counts

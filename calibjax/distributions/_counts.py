@@ -14,8 +14,9 @@ from jax import lax
 
 from calibjax._base.check import check_integer
 from calibjax._base.struct import is_array, is_traced, type_name, widened, widened_integers
-from calibjax._data import Distribution
-from calibjax._numbers import dot, integer_or_invalid, with_levels
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.quantiles import integer_or_invalid, with_levels
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import KernelLike, WhiteKernel
 

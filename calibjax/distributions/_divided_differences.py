@@ -13,7 +13,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._numbers import coefficients
+from calibjax._numbers.special_functions import coefficients
 
 # Gaps up to which nodes are close: quotients beyond cancel by factors of 1.3 and 5, and the series
 # within are short.

@@ -21,19 +21,12 @@ from calibjax._base.struct import (
     widest_dtype,
     with_fields,
 )
-from calibjax._data import Distribution
-from calibjax._numbers import (
-    FINITE,
-    UnitInterval,
-    complex_average,
-    complex_exponential,
-    falls_short,
-    interval,
-    probability_vectors,
-    root_mean_square,
-    safe_sqrt,
-    with_levels,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import complex_average, complex_exponential, root_mean_square
+from calibjax._numbers.derivatives import safe_sqrt
+from calibjax._numbers.quantiles import falls_short, with_levels
+from calibjax._numbers.unit_interval import UnitInterval, interval
+from calibjax._numbers.validity import FINITE, probability_vectors
 from calibjax.expectations import sums_over_atoms
 
 

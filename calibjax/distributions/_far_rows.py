@@ -13,7 +13,7 @@ from jax import lax
 
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, indexed
-from calibjax._loops import anywhere
+from calibjax._loops.branches import anywhere
 from calibjax.distributions._univariate_expectations import Measure, of_normals
 
 # The rows of a group.

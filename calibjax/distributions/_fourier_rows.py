@@ -28,7 +28,7 @@ from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis, all_of
 from calibjax._base.struct import PyTree, struct
-from calibjax._loops import anywhere
+from calibjax._loops.branches import anywhere
 from calibjax.distributions._far_rows import REACH, far_first, of_groups, sums_of_far_rows
 from calibjax.distributions._univariate import Univariate
 from calibjax.distributions._univariate_expectations import (

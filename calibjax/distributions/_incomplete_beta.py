@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._numbers import (
+from calibjax._numbers.special_functions import (
     exp_beyond_linear,
     log1p_beyond_linear,
     log_gamma_ratio,

@@ -20,7 +20,8 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from calibjax._numbers import exp_beyond_linear, log_gamma_ratio, log_quotient, mean_by_gauss
+from calibjax._numbers.arithmetic import mean_by_gauss
+from calibjax._numbers.special_functions import exp_beyond_linear, log_gamma_ratio, log_quotient
 from calibjax.distributions._univariate import N_ATOMS
 
 # A target of this size, relative to the others, is as good as 0.

@@ -31,7 +31,9 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.struct import struct, widened
-from calibjax._numbers import absolute, complex_exponential, mirrored, quotient, tempered_scale
+from calibjax._numbers.arithmetic import complex_exponential, quotient
+from calibjax._numbers.derivatives import absolute, mirrored
+from calibjax._numbers.tempering import tempered_scale
 from calibjax.distributions._divided_differences import (
     ERFCX_BELOW_ZERO,
     differences_and_slopes,

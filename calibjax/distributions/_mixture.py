@@ -11,16 +11,15 @@ from jax import lax
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, struct, widened, widest_dtype, with_fields
-from calibjax._data import Distribution
-from calibjax._numbers import (
-    complex_average,
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import complex_average, root_mean_square
+from calibjax._numbers.quantiles import (
     integer_or_invalid,
-    probability_vectors,
     quantile_from_cdf,
-    root_mean_square,
     smallest_count_with,
     with_levels,
 )
+from calibjax._numbers.validity import probability_vectors
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.expectations import inner_product, mean_embedding, residual_product
 from calibjax.kernels import KernelLike, NormDistance, squared_wasserstein

@@ -8,15 +8,14 @@ from jax import lax
 from jax.scipy import special
 
 from calibjax._base.struct import static, struct, widened, widened_integers
-from calibjax._numbers import (
+from calibjax._numbers.arithmetic import complex_exponential
+from calibjax._numbers.derivatives import safe_sqrt
+from calibjax._numbers.special_functions import (
     MANY_COUNTS,
-    NONNEGATIVE,
-    POSITIVE,
-    complex_exponential,
     log_quotient_beyond_linear,
-    safe_sqrt,
     stirling_remainder,
 )
+from calibjax._numbers.validity import NONNEGATIVE, POSITIVE
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._incomplete_beta import beta_tails
 from calibjax.kernels import EmbeddingDistance

@@ -12,17 +12,11 @@ from jax.scipy.special import erf, ndtr, ndtri
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import struct, widened
-from calibjax._data import Distribution
-from calibjax._numbers import (
-    FINITE,
-    POSITIVE,
-    UnitInterval,
-    complex_exponential,
-    dot,
-    normal_pit,
-    quotient,
-    tempered_scale,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import complex_exponential, dot, quotient
+from calibjax._numbers.tempering import tempered_scale
+from calibjax._numbers.unit_interval import UnitInterval, normal_pit
+from calibjax._numbers.validity import FINITE, POSITIVE
 from calibjax.distributions._univariate import LocationScale
 from calibjax.kernels import Wasserstein
 

@@ -27,17 +27,11 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 
-from calibjax._loops import in_one_loop, row_by_row, with_fusion_hints
-from calibjax._numbers import (
-    POSITIVE,
-    SMALL,
-    absolute,
-    erfcx,
-    erfcx_and_slope,
-    mirrored,
-    small_expm1,
-    valid_or_nan,
-)
+from calibjax._loops.coordinate_sums import row_by_row
+from calibjax._loops.fusion import in_one_loop, with_fusion_hints
+from calibjax._numbers.derivatives import SMALL, absolute, mirrored, small_expm1
+from calibjax._numbers.special_functions import erfcx, erfcx_and_slope
+from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.distributions._normal import (
     MultivariateNormalDiag,
     MultivariateNormalFullCovariance,

@@ -8,13 +8,10 @@ import jax.numpy as jnp
 from jax.scipy import special
 
 from calibjax._base.struct import static, struct, widened, widened_integers
-from calibjax._numbers import (
-    MANY_COUNTS,
-    NONNEGATIVE,
-    complex_exponential,
-    safe_sqrt,
-    stirling_remainder,
-)
+from calibjax._numbers.arithmetic import complex_exponential
+from calibjax._numbers.derivatives import safe_sqrt
+from calibjax._numbers.special_functions import MANY_COUNTS, stirling_remainder
+from calibjax._numbers.validity import NONNEGATIVE
 from calibjax.distributions._counts import Counts, counts_white_mean
 from calibjax.distributions._incomplete_gamma import gamma_tails
 from calibjax.expectations import register_rules

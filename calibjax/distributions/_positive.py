@@ -9,17 +9,11 @@ import numpy as np
 from jax.scipy.special import erf, gammaln, ndtr, ndtri
 
 from calibjax._base.struct import struct, widened
-from calibjax._data import Distribution
-from calibjax._numbers import (
-    POSITIVE,
-    dot,
-    log_gamma_ratio,
-    log_gamma_step,
-    log_quotient,
-    quantile_from_cdf,
-    quotient,
-    with_levels,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot, quotient
+from calibjax._numbers.quantiles import quantile_from_cdf, with_levels
+from calibjax._numbers.special_functions import log_gamma_ratio, log_gamma_step, log_quotient
+from calibjax._numbers.validity import POSITIVE
 from calibjax.distributions._incomplete_gamma import (
     gamma_rule,
     gamma_tails,

@@ -9,8 +9,10 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag
 from calibjax._base.struct import static, struct, widened, widest_dtype
-from calibjax._data import Distribution, of_part
-from calibjax._numbers import UnitInterval, interval, is_finite, with_levels
+from calibjax._data.distribution import Distribution, of_part
+from calibjax._numbers.quantiles import with_levels
+from calibjax._numbers.unit_interval import UnitInterval, interval
+from calibjax._numbers.validity import is_finite
 from calibjax.distributions._univariate import Univariate, checked_levels
 from calibjax.kernels import EmbeddingDistance
 

@@ -9,8 +9,9 @@ from jax.scipy.special import ndtr, ndtri
 
 from calibjax._base.parameters import family_name
 from calibjax._base.struct import static, struct, widened
-from calibjax._data import Distribution, of_part
-from calibjax._numbers import normal_score, with_levels
+from calibjax._data.distribution import Distribution, of_part
+from calibjax._numbers.quantiles import with_levels
+from calibjax._numbers.unit_interval import normal_score
 from calibjax.distributions._mixture import Mixture
 from calibjax.distributions._univariate import LocationScale, Univariate, checked_levels
 

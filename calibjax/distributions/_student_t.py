@@ -6,16 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.struct import struct, widened
-from calibjax._numbers import (
-    POSITIVE,
-    log_gamma_step,
-    mean_by_gauss,
-    mirrored,
-    quantile_from_cdf,
-    quotient,
-    safe_sqrt,
-    with_levels,
-)
+from calibjax._numbers.arithmetic import mean_by_gauss, quotient
+from calibjax._numbers.derivatives import mirrored, safe_sqrt
+from calibjax._numbers.quantiles import quantile_from_cdf, with_levels
+from calibjax._numbers.special_functions import log_gamma_step
+from calibjax._numbers.validity import POSITIVE
 from calibjax.distributions._divided_differences import first_difference
 from calibjax.distributions._univariate import Univariate, standard_normal_rule
 

@@ -9,16 +9,11 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.struct import is_array, is_traced, struct, widened, widest_dtype
-from calibjax._data import Distribution
-from calibjax._numbers import (
-    NONNEGATIVE,
-    TOLERANCE,
-    UnitInterval,
-    is_finite,
-    is_nonnegative,
-    safe_sqrt,
-    with_levels,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.derivatives import safe_sqrt
+from calibjax._numbers.quantiles import with_levels
+from calibjax._numbers.unit_interval import UnitInterval
+from calibjax._numbers.validity import NONNEGATIVE, TOLERANCE, is_finite, is_nonnegative
 from calibjax.distributions._quantiles import mean_square
 
 

@@ -12,16 +12,10 @@ from jax.scipy.special import ndtr
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import struct, widened, widest_dtype
-from calibjax._data import Distribution
-from calibjax._numbers import (
-    POSITIVE,
-    cdf_from_quantile,
-    complex_exponential,
-    quantile_from_cdf,
-    quotient,
-    root_mean_square,
-    with_levels,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import complex_exponential, quotient, root_mean_square
+from calibjax._numbers.quantiles import cdf_from_quantile, quantile_from_cdf, with_levels
+from calibjax._numbers.validity import POSITIVE
 from calibjax.expectations import location_and_spread, sums_over_atoms
 from calibjax.kernels import EmbeddingDistance, Wasserstein
 

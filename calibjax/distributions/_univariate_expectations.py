@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.tree_util import Partial
 
-from calibjax._numbers import absolute
+from calibjax._numbers.derivatives import absolute
 from calibjax.distributions._univariate import Univariate
 from calibjax.expectations import inner_product, mean_embedding, measure_of_residual, register_sums
 from calibjax.kernels import (

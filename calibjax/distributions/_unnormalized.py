@@ -9,8 +9,8 @@ from jax.tree_util import Partial
 
 from calibjax._base.check import check_array
 from calibjax._base.struct import PyTree, as_pytree, struct, widened
-from calibjax._data import Distribution
-from calibjax._numbers import root_mean_square
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import root_mean_square
 from calibjax.kernels import FisherDistance
 
 # No user is likely to choose this seed, and no draw of it is one of the targets: kernels must not

@@ -8,7 +8,10 @@ from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
-from calibjax._data import DEPENDENCE, Data, Distribution, Targets, clean, padded
+from calibjax._data.data import DEPENDENCE, Data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import padded
 from calibjax.estimators._ece import UniformBinning
 from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
 

@@ -14,8 +14,11 @@ from calibjax._base.check import check_choice, check_integer
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import as_varying, evenly_spaced, gathered, on_all_rows
 from calibjax._base.struct import as_pytree, rows_of, static, struct
-from calibjax._data import Data, Distribution, clean, padded
-from calibjax._numbers import absolute, safe_sqrt, x_where
+from calibjax._data.data import Data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax.estimators._top_label import check_classes, labels_as_data
 
 Numbers = TypeVar("Numbers", jax.Array, np.ndarray)

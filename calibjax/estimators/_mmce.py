@@ -3,8 +3,9 @@
 import jax
 from jax.typing import ArrayLike
 
-from calibjax._data import Data, Distribution
-from calibjax._numbers import safe_sqrt
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.derivatives import safe_sqrt
 from calibjax.estimators._skce import skce
 from calibjax.estimators._top_label import labels_as_data, top_label
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel

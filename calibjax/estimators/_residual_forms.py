@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._data import Distribution
+from calibjax._data.distribution import Distribution
 from calibjax.estimators._ece import (
     NORMS,
     TEN_BINS,

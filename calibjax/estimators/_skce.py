@@ -11,8 +11,12 @@ from calibjax._base.check import check_flag, check_integer, check_key
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, gathered, optimised_on_devices, row_by_row_on_devices
 from calibjax._base.struct import indexed, struct
-from calibjax._data import Data, Distribution, Targets, as_data, clean, in_dtype, padded
-from calibjax._numbers import quotient, safe_sqrt
+from calibjax._data.data import Data, as_data, clean, in_dtype
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import quotient
+from calibjax._numbers.derivatives import safe_sqrt
 from calibjax.discrepancy import Sample, SumOfTerms, check_kernel_of, h
 from calibjax.features import Features, draw_features, one_feature, sum_rows
 from calibjax.kernels import KernelLike, times, vmap_pairs

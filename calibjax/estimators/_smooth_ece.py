@@ -29,8 +29,11 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying, on_all_rows
 from calibjax._base.struct import rows_of
-from calibjax._data import Data, Distribution, clean, padded
-from calibjax._numbers import absolute, x_where
+from calibjax._data.data import Data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.derivatives import absolute
 from calibjax.estimators._top_label import binary_as_data
 
 _BISECTIONS = 10

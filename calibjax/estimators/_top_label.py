@@ -9,17 +9,11 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_shapes
 from calibjax._base.compile import first_rows
 from calibjax._base.struct import is_array, saturated, widened
-from calibjax._data import (
-    Data,
-    Distribution,
-    RowOptions,
-    as_data,
-    check_dtype_of_targets,
-    padded,
-    parameters,
-    valid_rows,
-)
-from calibjax._numbers import x_where
+from calibjax._data.checks import check_dtype_of_targets, parameters, valid_rows
+from calibjax._data.data import Data, RowOptions, as_data
+from calibjax._data.distribution import Distribution
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import x_where
 from calibjax.distributions import Bernoulli
 
 

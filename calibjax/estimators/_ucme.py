@@ -6,7 +6,10 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, optimised_on_devices
 from calibjax._base.struct import widest_dtype
-from calibjax._data import Data, Distribution, Targets, as_data, check_locations, clean, in_dtype
+from calibjax._data.data import Data, as_data, clean, in_dtype
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import check_locations
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibjax import curves
 from calibjax._base.text import class_name, shares_in_words, told_apart
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import judged, shares_of_levels
 from calibjax.evaluation._wording import event_name, interval_text

@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from calibjax._data import Data, padded
+from calibjax._data.data import Data
+from calibjax._data.padding import padded
 from calibjax.evaluation._serial_dependence import (
     Column,
     neighbour_dependence_test,

@@ -26,7 +26,8 @@ import jax
 import numpy as np
 
 from calibjax._base.text import class_name, shares_in_words, told_apart
-from calibjax._data import Between, Data, clean
+from calibjax._data.data import Data, clean
+from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import impossible_rows, moments
 from calibjax.evaluation._wording import event_name

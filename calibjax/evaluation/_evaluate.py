@@ -9,7 +9,9 @@ import numpy as np
 from calibjax._base.check import check_integer
 from calibjax._base.progress import working
 from calibjax._base.struct import is_traced
-from calibjax._data import Between, Data, as_data, padded
+from calibjax._data.data import Data, as_data
+from calibjax._data.interval_censored import Between
+from calibjax._data.padding import padded
 from calibjax.evaluation._evaluation import N_RESAMPLES, Evaluation, keys_of
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import Column

@@ -13,7 +13,10 @@ import jax
 import numpy as np
 
 from calibjax._base.progress import working
-from calibjax._data import Between, Data, Distribution, padded
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
+from calibjax._data.padding import padded
 from calibjax.estimators import contributions
 from calibjax.evaluation._curves import curves_of, map_of, worst_cell, worst_level
 from calibjax.evaluation._dependence import rows_in_words

@@ -25,7 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.compile import first_rows
-from calibjax._data import Between, Data, Distribution, known_point
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, known_point
 from calibjax.distributions import SurvivalCurve
 
 # The p-value may be too small if a larger share of rows is censored between two times of a curve

@@ -14,7 +14,7 @@ import numpy as np
 from calibjax._base.compile import bucket
 from calibjax._base.struct import on_host
 from calibjax._base.text import text_table
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._wording import number, plain
 from calibjax.hypothesis_tests import calibration_test

@@ -16,7 +16,9 @@ import numpy as np
 from calibjax import intervals
 from calibjax._base.compile import LARGEST_BUCKET, quick_jit
 from calibjax._base.struct import with_fields
-from calibjax._data import Between, Data, Distribution, clean
+from calibjax._data.data import Data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Categorical, Empirical, Quantiles, SurvivalCurve, Univariate
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label

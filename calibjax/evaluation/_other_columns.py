@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calibjax._data import different
+from calibjax._data.typed_column import different
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
 

@@ -6,7 +6,10 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from calibjax._data import Between, Data, Distribution, padded
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
+from calibjax._data.padding import padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test

@@ -10,7 +10,10 @@ import numpy as np
 from calibjax import intervals
 from calibjax._base.struct import widest_dtype
 from calibjax._base.text import shares_in_words, told_apart
-from calibjax._data import Between, Data, Distribution, padded
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
+from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._dependence import remarks_on_rows
 from calibjax.evaluation._directions import directions_in_words

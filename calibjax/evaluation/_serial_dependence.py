@@ -27,7 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.compile import quick_jit
-from calibjax._data import Between, Data, clean
+from calibjax._data.data import Data, clean
+from calibjax._data.interval_censored import Between
 from calibjax.evaluation._measures import (
     ROWS_ON_HOST,
     drawn_labels,

@@ -27,8 +27,9 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices
 from calibjax._base.struct import batch_of_one, static, struct, widened
-from calibjax._data import Distribution, fill_masked
-from calibjax._numbers import dot
+from calibjax._data.data import fill_masked
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
 from calibjax.kernels import DistanceKernel, EmbeddingDistance
 
 # The number of frequencies v, of numbers and of vectors.

@@ -13,7 +13,9 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._base.struct import is_traced, widened
-from calibjax._data import Data, Distribution, check_rows, fill_masked
+from calibjax._data.data import Data, fill_masked
+from calibjax._data.distribution import Distribution
+from calibjax._data.padding import check_rows
 from calibjax.expectations._default_features import (
     Rows,
     StandardisedFourierFeatures,

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from calibjax._base.exported import RULES_OF_USERS
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, struct, type_name
-from calibjax._data import Distribution
-from calibjax._loops import row_by_row
+from calibjax._data.distribution import Distribution
+from calibjax._loops.coordinate_sums import row_by_row
 from calibjax.kernels import KernelLike, NormDistance, Scaled, Sum, vmap_pairs
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])

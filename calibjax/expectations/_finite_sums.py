@@ -18,8 +18,8 @@ from jax import lax
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, indexed
-from calibjax._data import Distribution
-from calibjax._numbers import dot
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
 from calibjax.expectations._dispatch import (
     inner_product,
     mean_embedding,

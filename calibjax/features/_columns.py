@@ -24,7 +24,7 @@ import numpy as np
 
 from calibjax._base.sharding import Axis, all_of, all_sum
 from calibjax._base.struct import static, struct
-from calibjax._numbers import dot
+from calibjax._numbers.arithmetic import dot
 from calibjax.features._sums_in_chunks import sum_rows
 
 # Features of a column alone, and in products, in which a_k = 1 / k and 1 / k^2.

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import struct, type_name
-from calibjax._data import Distribution
-from calibjax._numbers import complex_exponential, dot
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import complex_exponential, dot
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,

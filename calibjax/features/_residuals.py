@@ -21,15 +21,9 @@ from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, batch_of_one, rows_of, static, struct, type_name
-from calibjax._data import Distribution
-from calibjax._numbers import (
-    UnitInterval,
-    cell_of_line,
-    cells_of_line,
-    dot,
-    eigh_of_kernel,
-    x_where,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
+from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,

@@ -9,8 +9,8 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import indexed
-from calibjax._numbers import compensated_add
-from calibjax._pairwise import in_chunks
+from calibjax._numbers.arithmetic import compensated_add
+from calibjax._pairwise.tiles import in_chunks
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._data import is_missing as is_missing_item
-from calibjax._data import read_array
+from calibjax._data.typed_column import is_missing as is_missing_item
+from calibjax._data.typed_column import read_array
 
 
 def as_numpy(name: str, value: Any) -> np.ndarray:

@@ -8,7 +8,9 @@ import numpy as np
 
 from calibjax._base.check import check_flag
 from calibjax._base.sharding import on_one_device
-from calibjax._data import Between, Data, Distribution
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
 from calibjax.distributions import as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns

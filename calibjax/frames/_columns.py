@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data import Between, Distribution
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
 from calibjax.frames._labels import read_labels
 from calibjax.frames._prediction_columns import PredictionColumns
 from calibjax.frames._table import Table, has_lists

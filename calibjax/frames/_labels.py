@@ -8,7 +8,7 @@ from typing import Any, Never
 
 import numpy as np
 
-from calibjax._data import Distribution
+from calibjax._data.distribution import Distribution
 from calibjax.distributions import Bernoulli
 from calibjax.frames._table import Table
 

@@ -7,7 +7,8 @@ import numpy as np
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import on_host
 from calibjax._base.text import listed
-from calibjax._data import Between, Distribution
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._read_table import table_of_arrays

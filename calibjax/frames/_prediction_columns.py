@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from calibjax._base.struct import on_host
-from calibjax._data import Distribution
-from calibjax._numbers import TOLERANCE
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.validity import TOLERANCE
 from calibjax.distributions import (
     LEAST_OF_CLASS,
     Bernoulli,

@@ -5,7 +5,7 @@ from typing import Any, TypedDict, Unpack
 
 from calibjax._base.check import check_flag
 from calibjax._base.text import listed
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.frames._columns import Columns, Model
 from calibjax.frames._read_table import read_table
 from calibjax.frames._row_columns import data_of

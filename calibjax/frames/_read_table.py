@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data import named_columns, read_array, text_of
+from calibjax._data.named_columns import named_columns
+from calibjax._data.typed_column import read_array, text_of
 from calibjax.frames._table import Table
 
 

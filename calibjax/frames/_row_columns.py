@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._data import Between, Data, RowOptions, TypedColumn, numbered
+from calibjax._data.data import Data, RowOptions
+from calibjax._data.interval_censored import Between
+from calibjax._data.typed_column import TypedColumn, numbered
 from calibjax.distributions import Normal
 from calibjax.frames._array_conversion import as_floats
 from calibjax.frames._columns import Model

@@ -11,8 +11,8 @@ import numpy as np
 
 from calibjax._base.struct import on_host
 from calibjax._base.text import listed
-from calibjax._data import NO_VALUE, TypedColumn, text_of, typed_column
-from calibjax._data import is_missing as is_missing_item
+from calibjax._data.typed_column import NO_VALUE, TypedColumn, text_of, typed_column
+from calibjax._data.typed_column import is_missing as is_missing_item
 from calibjax.frames._array_conversion import as_floats, is_missing, kinds_of
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")

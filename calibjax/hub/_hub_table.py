@@ -12,7 +12,7 @@ import polars as pl
 from scipy.special import stdtr
 
 from calibjax._base.text import listed, text_table
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.distributions import Quantiles
 from calibjax.hub._read_hub import with_days
 from calibjax.hypothesis_tests import calibration_test

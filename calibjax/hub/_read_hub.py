@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 
 from calibjax._base.text import listed
-from calibjax._data import Data, Distribution, as_data
+from calibjax._data.data import Data, as_data
+from calibjax._data.distribution import Distribution
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
 
 _TYPES = ("quantile", "sample", "cdf", "pmf")

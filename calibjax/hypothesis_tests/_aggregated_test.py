@@ -12,20 +12,12 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import FEW_ROWS
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import as_pytree, indexed, rows_of, widest_dtype
-from calibjax._data import (
-    Between,
-    CovariatesLike,
-    Data,
-    Distribution,
-    RowOptions,
-    Targets,
-    as_data,
-    clean,
-    in_dtype,
-    known_point,
-    padded,
-)
-from calibjax._numbers import x_where
+from calibjax._data.covariates import CovariatesLike
+from calibjax._data.data import Data, RowOptions, as_data, clean, in_dtype
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets, known_point
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels_of, judging_kernels
 from calibjax.features import residual_feature, residual_sums

@@ -20,16 +20,11 @@ from jax.scipy.special import gammaincc
 
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import Axis, gathered, optimised_on_devices
-from calibjax._data import (
-    Data,
-    Distribution,
-    RowOptions,
-    Targets,
-    as_data,
-    clean_kept_first,
-    padded,
-)
-from calibjax._numbers import dot
+from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
 from calibjax.features import one_feature
 from calibjax.hypothesis_tests._result import CalibrationTestResult

@@ -9,7 +9,10 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer
 from calibjax._base.sharding import Axis, all_sum, on_devices, on_one_device, optimised_on_devices
 from calibjax._base.struct import is_traced, static, struct
-from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, as_data, padded
+from calibjax._data.data import NOT_PLAIN, Data, as_data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import padded
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import MeanInterval, remark_on_rare_events

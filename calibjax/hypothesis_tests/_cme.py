@@ -12,18 +12,11 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
 from calibjax._base.struct import is_traced, widest_dtype
-from calibjax._data import (
-    NOT_PLAIN,
-    Data,
-    Distribution,
-    Targets,
-    as_data,
-    check_locations,
-    check_rows,
-    in_dtype,
-    padded,
-)
-from calibjax._numbers import dot
+from calibjax._data.data import NOT_PLAIN, Data, as_data, in_dtype
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import check_locations, check_rows, padded
+from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult

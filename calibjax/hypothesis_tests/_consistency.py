@@ -13,8 +13,10 @@ from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered
 from calibjax._base.struct import bind, indexed
-from calibjax._data import Data, Distribution, RowOptions, Targets, as_data, clean, kept_first
-from calibjax._numbers import dot
+from calibjax._data.data import Data, RowOptions, as_data, clean, kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import Form, residual_form
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.resampling import (

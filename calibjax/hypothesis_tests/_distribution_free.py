@@ -6,8 +6,11 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_flag, check_integer
 from calibjax._base.sharding import Axis, on_devices
 from calibjax._base.struct import is_array
-from calibjax._data import NOT_PLAIN, Data, Distribution, Targets, as_data, clean, padded
-from calibjax._numbers import POSITIVE, valid_or_nan
+from calibjax._data.data import NOT_PLAIN, Data, as_data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import padded
+from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult

@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import indexed, rows_of, struct
-from calibjax._numbers import x_where
+from calibjax._numbers.arithmetic import x_where
 from calibjax.resampling import (
     counted_pvalue,
     normal_quantile,

@@ -31,8 +31,9 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, rows_at
 from calibjax._base.struct import PyTree, indexed, is_traced, rows_of, static, struct
-from calibjax._data import Between, Data, in_dtype, kept_first
-from calibjax._numbers import diagonal_of, dot
+from calibjax._data.data import Data, in_dtype, kept_first
+from calibjax._data.interval_censored import Between
+from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
 from calibjax.expectations import prediction_coordinates
 from calibjax.features import (

@@ -39,19 +39,13 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import is_array, is_traced, static, struct, widest_dtype
-from calibjax._data import (
-    ColumnCode,
-    Data,
-    Distribution,
-    RowOptions,
-    Targets,
-    as_data,
-    check_predictions,
-    clean_kept_first,
-    padded,
-    parameters,
-    typed_column,
-)
+from calibjax._data.checks import parameters
+from calibjax._data.column_encoding import ColumnCode
+from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import check_predictions, padded
+from calibjax._data.typed_column import typed_column
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.expectations import (
     JointKernel,

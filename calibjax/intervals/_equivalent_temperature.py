@@ -28,17 +28,10 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import is_array, is_traced, rows_of, struct, widest_dtype
-from calibjax._data import (
-    Data,
-    Distribution,
-    RowOptions,
-    as_data,
-    clean,
-    in_dtype,
-    kept_first,
-    padded,
-)
-from calibjax._numbers import dot, x_where
+from calibjax._data.data import Data, RowOptions, as_data, clean, in_dtype, kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,

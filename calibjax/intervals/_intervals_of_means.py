@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax._data import Data
+from calibjax._data.data import Data
 
 
 class Estimate(NamedTuple):

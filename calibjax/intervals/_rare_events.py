@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import is_traced, widened
-from calibjax._data import Data, Distribution
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
 
 Result = TypeVar("Result")
 

@@ -95,18 +95,12 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import struct, widest_dtype
-from calibjax._data import (
-    Between,
-    Data,
-    Distribution,
-    RowOptions,
-    Targets,
-    as_data,
-    clean_kept_first,
-    padded,
-)
-from calibjax._loops import row_at
-from calibjax._numbers import diagonal_of, dot, x_where
+from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.padding import padded
+from calibjax._loops.coordinate_sums import row_at
+from calibjax._numbers.arithmetic import diagonal_of, dot, x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h

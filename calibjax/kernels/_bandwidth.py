@@ -18,8 +18,10 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import as_pytree, widest_dtype
-from calibjax._data import Data, Distribution, check_rows, fill_masked, kept_first
-from calibjax._numbers import x_where
+from calibjax._data.data import Data, fill_masked, kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.padding import check_rows
+from calibjax._numbers.arithmetic import x_where
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance_formula, check_kernel
 from calibjax.kernels._distances import DistanceLike, NormDistance, squares_keep_digits

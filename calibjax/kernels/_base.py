@@ -25,8 +25,8 @@ from calibjax._base.struct import (
     struct,
     type_name,
 )
-from calibjax._data import Distribution
-from calibjax._numbers import NONNEGATIVE, Constraint, valid_or_nan
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.validity import NONNEGATIVE, Constraint, valid_or_nan
 
 
 def check_final(cls: type, formulas: Sequence[str], known: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from calibjax._base.struct import (
     unwrapped,
     widest_dtype,
 )
-from calibjax._data import Distribution
+from calibjax._data.distribution import Distribution
 from calibjax.kernels._base import Kernel, KernelLike, vmap_pairs
 from calibjax.kernels._distances import Distance, DistanceLike
 

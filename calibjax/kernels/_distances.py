@@ -13,8 +13,8 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_shapes
 from calibjax._base.struct import PyTree, batch_of_one, is_array, struct, type_name, widest_dtype
-from calibjax._data import Distribution, families_with, wasserstein_refused
-from calibjax._loops import (
+from calibjax._data.distribution import Distribution, families_with, wasserstein_refused
+from calibjax._loops.coordinate_sums import (
     CoordinateSums,
     Elementwise,
     distance,
@@ -25,16 +25,9 @@ from calibjax._loops import (
     square_beyond_rounding,
     sum_over_coordinates,
 )
-from calibjax._numbers import (
-    POSITIVE,
-    Constraint,
-    absolute,
-    dot,
-    power_of_two,
-    safe_sqrt,
-    valid_or_nan,
-    x_where,
-)
+from calibjax._numbers.arithmetic import dot, power_of_two, x_where
+from calibjax._numbers.derivatives import absolute, safe_sqrt
+from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
 from calibjax.kernels._base import KernelLike, check_final, hold_functions, pairwise, vmap_pairs
 
 

@@ -48,16 +48,12 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
 from calibjax._base.struct import PyTree, batch_of_one, indexed, is_traced, on_host, static, struct
-from calibjax._data import Distribution, unit_interval
-from calibjax._numbers import (
-    NONNEGATIVE,
-    UnitInterval,
-    dot,
-    normal_score,
-    quotient,
-    sinc,
-    valid_or_nan,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import unit_interval
+from calibjax._numbers.arithmetic import dot, quotient
+from calibjax._numbers.derivatives import sinc
+from calibjax._numbers.unit_interval import UnitInterval, normal_score
+from calibjax._numbers.validity import NONNEGATIVE, valid_or_nan
 from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
 
 # An interval is narrow if it is less than this share of the tail beyond it.  Gauss' rule of two

@@ -9,17 +9,11 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, is_traced, static, struct, widest_dtype
-from calibjax._data import Distribution
-from calibjax._loops import sum_of_squares_near_1, sum_over_coordinates
-from calibjax._numbers import (
-    POSITIVE,
-    Constraint,
-    dot,
-    power_of_two,
-    safe_sqrt,
-    valid_or_nan,
-    x_where,
-)
+from calibjax._data.distribution import Distribution
+from calibjax._loops.coordinate_sums import sum_of_squares_near_1, sum_over_coordinates
+from calibjax._numbers.arithmetic import dot, power_of_two, x_where
+from calibjax._numbers.derivatives import safe_sqrt
+from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
 from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, pairwise, upper_bound
 from calibjax.kernels._distances import (
     Coordinates,

@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.struct import batch_of_one, struct
-from calibjax._data import Distribution
-from calibjax._loops import row_by_row
+from calibjax._data.distribution import Distribution
+from calibjax._loops.coordinate_sums import row_by_row
 from calibjax.kernels._base import (
     Kernel,
     KernelLike,

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.struct import is_floating, struct
-from calibjax._numbers import POSITIVE, absolute, safe_sqrt, valid_or_nan
+from calibjax._numbers.derivatives import absolute, safe_sqrt
+from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.kernels._base import Kernel
 
 

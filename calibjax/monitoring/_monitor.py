@@ -26,20 +26,10 @@ from calibjax._base.files import (
 from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_of, all_sum, optimised_on_devices
 from calibjax._base.struct import as_pytree, is_traced, static, struct, widest_dtype
-from calibjax._data import (
-    Between,
-    Data,
-    Distribution,
-    Targets,
-    as_data,
-    check_like,
-    check_predictions,
-    clean,
-    fill_masked,
-    in_dtype,
-    kept_first,
-    padded,
-)
+from calibjax._data.data import Data, as_data, clean, fill_masked, in_dtype, kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.padding import check_like, check_predictions, padded
 from calibjax.expectations import default_prediction_kernels
 from calibjax.features import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel

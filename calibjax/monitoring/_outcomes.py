@@ -49,8 +49,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import PyTree, as_pytree, batch_of_one, struct
-from calibjax._data import Between, Distribution, unit_interval
-from calibjax._numbers import dot, eigh_of_kernel
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, unit_interval
+from calibjax._numbers.arithmetic import dot, eigh_of_kernel
 from calibjax.expectations import (
     has_log_prob,
     is_top_label,

@@ -9,9 +9,9 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._base.struct import indexed, static, struct
-from calibjax._data import Data, clean, in_dtype
-from calibjax._numbers import pairs_weight
-from calibjax._pairwise import cut, in_chunks, most_tile_rows
+from calibjax._data.data import Data, clean, in_dtype
+from calibjax._numbers.arithmetic import pairs_weight
+from calibjax._pairwise.tiles import cut, in_chunks, most_tile_rows
 from calibjax.discrepancy import Sample, SumOfTerms, h_with_itself
 from calibjax.operators._gram_matrix import in_tiles, poisoned_unless_symmetric
 

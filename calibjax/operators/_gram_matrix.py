@@ -9,9 +9,11 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_of, all_sum, as_varying
 from calibjax._base.struct import PyTree, static, struct
-from calibjax._data import Data, in_dtype
-from calibjax._numbers import compensated_add, dot, pairs_weight, x_where
-from calibjax._pairwise import Trees, cut, pad, ring, ring_sum, tile_sizes, tile_values
+from calibjax._data.data import Data, in_dtype
+from calibjax._numbers.arithmetic import compensated_add, dot, pairs_weight, x_where
+from calibjax._pairwise.gradients import tile_values
+from calibjax._pairwise.ring import Trees, ring, ring_sum
+from calibjax._pairwise.tiles import cut, pad, tile_sizes
 from calibjax.discrepancy import Sample, SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.kernels import is_symmetric, users_functions
 

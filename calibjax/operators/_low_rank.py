@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, indexed, static, struct
-from calibjax._data import Data
-from calibjax._numbers import dot, eigh_of_kernel
+from calibjax._data.data import Data
+from calibjax._numbers.arithmetic import dot, eigh_of_kernel
 from calibjax.discrepancy import Sample, SumOfTerms
 from calibjax.features import Features, draw_features, map_rows, sum_rows
 from calibjax.kernels import times

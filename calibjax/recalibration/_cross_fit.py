@@ -8,16 +8,12 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
-from calibjax._data import (
-    CovariatesLike,
-    Data,
-    Distribution,
-    NamedColumns,
-    RowOptions,
-    Targets,
-    as_data,
-    filled,
-)
+from calibjax._data.covariates import CovariatesLike
+from calibjax._data.data import Data, RowOptions, as_data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Targets
+from calibjax._data.named_columns import NamedColumns
+from calibjax._data.padding import filled
 from calibjax.distributions import Normal
 from calibjax.intervals import Estimate, Sampling, mean_interval
 from calibjax.recalibration._cross_validation import numbers_of_folds

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._base.check import check_array, check_integer, check_shapes
-from calibjax._data import Data
+from calibjax._data.data import Data
 
 
 def parts_of(data: Data, kept: np.ndarray, count: int) -> np.ndarray | None:

@@ -11,17 +11,12 @@ from calibjax._base.check import check_choice
 from calibjax._base.compile import filled_up
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
-from calibjax._data import (
-    Between,
-    CovariatesLike,
-    Data,
-    Distribution,
-    NamedColumns,
-    RowOptions,
-    Targets,
-    as_data,
-    padded,
-)
+from calibjax._data.covariates import CovariatesLike
+from calibjax._data.data import Data, RowOptions, as_data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.named_columns import NamedColumns
+from calibjax._data.padding import padded
 from calibjax.distributions import Counts, Empirical
 from calibjax.recalibration._cross_validation import in_words, mixture_weights, parts_of
 from calibjax.recalibration._fit_groups import FittedGroups, fit_groups, fit_pit_map_groups

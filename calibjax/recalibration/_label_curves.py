@@ -19,7 +19,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import struct
-from calibjax._numbers import ArrayT, isotonic_frequencies
+from calibjax._numbers.arithmetic import isotonic_frequencies
+from calibjax._numbers.validity import ArrayT
 from calibjax.recalibration._logit_cells import Cells, cells_of
 from calibjax.recalibration._penalised_regression import (
     logistic_regression,

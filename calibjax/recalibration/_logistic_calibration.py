@@ -9,7 +9,8 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
-from calibjax._data import DEPENDENCE, Data, Distribution
+from calibjax._data.data import DEPENDENCE, Data
+from calibjax._data.distribution import Distribution
 from calibjax.estimators import binary_as_data
 from calibjax.intervals import Estimate, Sampling, wilson_interval
 from calibjax.recalibration._fit_recalibrator import rows_of_labels

@@ -36,8 +36,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import struct, widened, widest_dtype, with_fields
-from calibjax._data import in_dtype
-from calibjax._numbers import ArrayT
+from calibjax._data.data import in_dtype
+from calibjax._numbers.validity import ArrayT
 from calibjax.distributions import half_mean_difference
 from calibjax.recalibration._pit_map import LEAST_ROWS, MOST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least

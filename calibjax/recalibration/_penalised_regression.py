@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax._numbers import ArrayT
+from calibjax._numbers.validity import ArrayT
 
 # Strengths of the penalty of a spline, from nearly a straight line to hardly any.
 _STRENGTHS = 10.0 ** np.arange(1, -7, -1)

@@ -35,8 +35,12 @@ from calibjax._base.struct import (
     widest_dtype,
     with_fields,
 )
-from calibjax._data import CovariatesLike, Data, Distribution, covariate_columns, filled, padded
-from calibjax._numbers import dot, normal_score
+from calibjax._data.covariates import CovariatesLike, covariate_columns
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.padding import filled, padded
+from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.unit_interval import normal_score
 from calibjax.distributions import (
     Counts,
     Empirical,

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._numbers import ArrayT
+from calibjax._numbers.validity import ArrayT
 from calibjax.recalibration._penalised_regression import natural_spline, smooth_basis, spline_fits
 
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.

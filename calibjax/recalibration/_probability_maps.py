@@ -16,7 +16,8 @@ import numpy as np
 
 from calibjax._base.compile import bucket, filled_up
 from calibjax._base.struct import struct
-from calibjax._numbers import ArrayT, dot
+from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.validity import ArrayT
 from calibjax.distributions import LEAST_OF_CLASS
 from calibjax.recalibration._logit_cells import Cells, cells_of
 

@@ -22,17 +22,13 @@ from calibjax._base.struct import (
     widened,
     widest_dtype,
 )
-from calibjax._data import (
-    ColumnCode,
-    CovariatesLike,
-    Distribution,
-    NamedColumns,
-    can_be_filled,
-    check_distribution,
-    filled,
-    in_dtype,
-    valid_rows,
-)
+from calibjax._data.checks import check_distribution, valid_rows
+from calibjax._data.column_encoding import ColumnCode
+from calibjax._data.covariates import CovariatesLike
+from calibjax._data.data import in_dtype
+from calibjax._data.distribution import Distribution
+from calibjax._data.named_columns import NamedColumns
+from calibjax._data.padding import can_be_filled, filled
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._fit_groups import Coding, FittedGroups, GroupCurve
 from calibjax.recalibration._label_curves import (

@@ -15,17 +15,12 @@ from calibjax._base.check import check_array
 from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.sharding import gathered
 from calibjax._base.struct import bind, is_array, is_traced, rows_of, widest_dtype
-from calibjax._data import (
-    Data,
-    Distribution,
-    Targets,
-    as_data,
-    clean,
-    filled,
-    padded,
-    tempering_refused,
-)
-from calibjax._numbers import POSITIVE, exact_sum, valid_or_nan, x_where
+from calibjax._data.data import Data, as_data, clean
+from calibjax._data.distribution import Distribution, tempering_refused
+from calibjax._data.interval_censored import Targets
+from calibjax._data.padding import filled, padded
+from calibjax._numbers.arithmetic import exact_sum, x_where
+from calibjax._numbers.validity import POSITIVE, valid_or_nan
 
 Family = TypeVar("Family", bound=Distribution)
 # Temperatures are 100^u with u in [-1, 1].  The grid contains both ends and T = 1 in the middle.

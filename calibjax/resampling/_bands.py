@@ -21,7 +21,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.struct import struct
-from calibjax._numbers import absolute, log_quotient, x_where
+from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.derivatives import absolute
+from calibjax._numbers.special_functions import log_quotient
 from calibjax.resampling._rank_pvalues import critical_value
 
 # In units of the precision: by how much equal distances may differ between two programs.

@@ -70,8 +70,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
-from calibjax._data import Data
-from calibjax._numbers import dot, x_where
+from calibjax._data.data import Data
+from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
 from calibjax.resampling._draws import DRAWS_PER_GROUP, row_numbers
 from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes_of_draws

@@ -15,8 +15,8 @@ from jax.typing import DTypeLike
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import Axis, as_varying, global_offset
 from calibjax._base.struct import indexed, rows_of
-from calibjax._data import Distribution
-from calibjax._numbers import x_where
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import x_where
 
 #: The number of draws that share one key.
 DRAWS_PER_GROUP = 100

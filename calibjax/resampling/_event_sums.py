@@ -19,7 +19,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import indexed, static, struct
-from calibjax._numbers import dot
+from calibjax._numbers.arithmetic import dot
 from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups
 from calibjax.resampling._null_sampler import DataSets, SampledRows, in_passes
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._data import Distribution
-from calibjax._numbers import x_where
-from calibjax._pairwise import in_chunks
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import x_where
+from calibjax._pairwise.tiles import in_chunks
 from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, row_numbers
 from calibjax.resampling._event_sums import EventSums
 from calibjax.resampling._null_sampler import DataSets, SampledRows

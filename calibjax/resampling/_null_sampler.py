@@ -33,9 +33,11 @@ from jax import lax
 from calibjax._base.compile import bucket
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import PyTree, indexed, static, struct
-from calibjax._data import Between, Data, Distribution, unit_interval
-from calibjax._numbers import UnitInterval
-from calibjax._pairwise import in_chunks
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, unit_interval
+from calibjax._numbers.unit_interval import UnitInterval
+from calibjax._pairwise.tiles import in_chunks
 from calibjax.features import DrawnPIT, Hidden
 from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, draw_pits, draw_targets
 from calibjax.resampling._multipliers import Multipliers, TimeMultipliers, multipliers

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_integer
 from calibjax._base.struct import is_traced
-from calibjax._numbers import x_where
+from calibjax._numbers.arithmetic import x_where
 
 #: A level of confidence that `checked_level` has seen.
 Level = jax.Array | np.ndarray

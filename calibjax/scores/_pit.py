@@ -26,17 +26,11 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_key
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._base.struct import PyTree, as_pytree, rows_of, widest_dtype
-from calibjax._data import (
-    Between,
-    Data,
-    Distribution,
-    Targets,
-    clean,
-    kept_first,
-    padded,
-    unit_interval,
-)
-from calibjax._numbers import dot
+from calibjax._data.data import Data, clean, kept_first
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets, unit_interval
+from calibjax._data.padding import padded
+from calibjax._numbers.arithmetic import dot
 from calibjax.expectations import default_kernel, default_prediction_kernels
 from calibjax.features import InCells, Landmarks, choose_landmarks, weighted_sums
 from calibjax.kernels import KernelLike

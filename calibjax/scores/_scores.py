@@ -31,18 +31,10 @@ from jax.typing import ArrayLike
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, as_varying, row_by_row_on_devices
 from calibjax._base.struct import PyTree, struct
-from calibjax._data import (
-    Between,
-    Data,
-    Distribution,
-    RowOptions,
-    Targets,
-    as_data,
-    clean,
-    known_point,
-    padded,
-    unit_interval,
-)
+from calibjax._data.data import Data, RowOptions, as_data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets, known_point, unit_interval
+from calibjax._data.padding import padded
 
 
 def numbers_as_data(

@@ -66,8 +66,10 @@ import numpy as np
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import static, struct
-from calibjax._data import Between, Data, Distribution, clean
-from calibjax._numbers import UnitInterval
+from calibjax._data.data import Data, clean
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
+from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.features import DrawnPIT
 from calibjax.kernels import UnitFeature
 from calibjax.resampling import (

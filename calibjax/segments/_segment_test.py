@@ -9,7 +9,10 @@ import numpy as np
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import bucket, first_rows
 from calibjax._base.parameters import family_name
-from calibjax._data import Between, Data, Distribution, RowOptions, Targets, as_data, padded
+from calibjax._data.data import Data, RowOptions, as_data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.padding import padded
 from calibjax.resampling import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import names_of_statistics, segment_sums

@@ -30,7 +30,8 @@ from sklearn.utils.validation import (
 )
 
 from calibjax._base.compile import filled_up
-from calibjax._data import Distribution, RowOptions
+from calibjax._data.data import RowOptions
+from calibjax._data.distribution import Distribution
 from calibjax.distributions import Categorical, Normal, Quantiles
 from calibjax.frames import row_options_of_arrays
 from calibjax.recalibration import Recalibrator, fit_recalibrator

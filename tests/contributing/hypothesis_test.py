@@ -8,7 +8,7 @@ import numpy as np
 from instances import sample
 
 import calibjax as cj
-from calibjax._data import Data
+from calibjax._data.data import Data
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._asymptotic import cantelli
 from calibjax.operators import low_rank_h

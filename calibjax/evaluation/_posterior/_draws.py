@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._data import numbered, typed_column
+from calibjax._data.typed_column import numbered, typed_column
 from calibjax.evaluation._posterior._read_simulations import any_of, counted
 from calibjax.segments import means_of_ranks
 

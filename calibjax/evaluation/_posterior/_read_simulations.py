@@ -11,7 +11,9 @@ import jax
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data import Frame, in_one_precision, named_columns, typed_column
+from calibjax._data.named_columns import Frame, named_columns
+from calibjax._data.precision import in_one_precision
+from calibjax._data.typed_column import typed_column
 from calibjax.frames import as_numpy
 
 _SIMULATION = "simulation"

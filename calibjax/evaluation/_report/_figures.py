@@ -12,7 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibjax import curves, plot
-from calibjax._data import Between, Data, padded
+from calibjax._data.data import Data
+from calibjax._data.interval_censored import Between
+from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._groups import worst_segment
 from calibjax.evaluation._measures import judged

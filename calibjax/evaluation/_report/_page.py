@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.text import class_name
-from calibjax._data import Between
+from calibjax._data.interval_censored import Between
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
 from calibjax.evaluation._summary import rows_of_summary, value_text

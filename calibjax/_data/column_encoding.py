@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from calibjax._data._typed_column import NO_VALUE, TypedColumn, different, indices_in, typed_column
+from calibjax._data.typed_column import NO_VALUE, TypedColumn, different, indices_in, typed_column
 
 
 class ColumnCode(NamedTuple):

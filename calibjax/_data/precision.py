@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.struct import PyTree, is_floating, is_rounded, is_traced, on_host
-from calibjax._data._distribution import Distribution
+from calibjax._data.distribution import Distribution
 
 # So many rows, evenly spaced, say what all are like.
 _MOST_ROWS = 1000

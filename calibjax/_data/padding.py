@@ -11,15 +11,15 @@ from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up
 from calibjax._base.parameters import family_name, row_shapes
 from calibjax._base.sharding import devices_of
 from calibjax._base.struct import PyTree, is_traced, on_host
-from calibjax._data._checks import (
+from calibjax._data.checks import (
     check_dtype_of_targets,
     check_shapes_of_predictions,
     check_values_of_rows,
     too_few_rows,
 )
-from calibjax._data._data import Data, check_none_beside_data
-from calibjax._data._distribution import Distribution
-from calibjax._data._precision import compared_in_one_precision
+from calibjax._data.data import Data, check_none_beside_data
+from calibjax._data.distribution import Distribution
+from calibjax._data.precision import compared_in_one_precision
 
 T = TypeVar("T")
 

@@ -20,10 +20,10 @@ from jax.custom_derivatives import SymbolicZero
 
 from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, from_device
 from calibjax._base.struct import PyTree, split
-from calibjax._loops import row_at
-from calibjax._numbers import compensated_add
-from calibjax._pairwise._gradients import DiffPartition, value_and_gradient
-from calibjax._pairwise._tiles import Tile, Weighted, weighted_sum
+from calibjax._loops.coordinate_sums import row_at
+from calibjax._numbers.arithmetic import compensated_add
+from calibjax._pairwise.gradients import DiffPartition, value_and_gradient
+from calibjax._pairwise.tiles import Tile, Weighted, weighted_sum
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from jax import lax
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
-from calibjax._loops._branches import anywhere
-from calibjax._numbers import dot
+from calibjax._loops.branches import anywhere
+from calibjax._numbers.arithmetic import dot
 
 # Work of one pass over a tile on a CPU, measured at 10 and 100 coordinates and 256 to 1024 rows.
 _COORDINATES_PER_PASS = 5

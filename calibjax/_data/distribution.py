@@ -14,7 +14,9 @@ from jax.typing import ArrayLike
 
 from calibjax._base.parameters import as_table, in_words, share_numbers, take_one
 from calibjax._base.struct import indexed, widened, widened_integers
-from calibjax._numbers import FINITE, Constraint, UnitInterval, interval, safe_sqrt
+from calibjax._numbers.derivatives import safe_sqrt
+from calibjax._numbers.unit_interval import UnitInterval, interval
+from calibjax._numbers.validity import FINITE, Constraint
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from calibjax._base.check import check_shapes
 from calibjax._base.struct import is_traced
-from calibjax._data._named_columns import NamedColumns, named_columns
+from calibjax._data.named_columns import NamedColumns, named_columns
 
 _HOUR = np.timedelta64(1, "h")
 # What pandas and R write where a value is missing.

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_values
 from calibjax._base.struct import is_traced, on_host, widest_dtype
-from calibjax._numbers._arithmetic import x_where
+from calibjax._numbers.arithmetic import x_where
 
 #: How far the sum of a row of probabilities may be from 1, and that of one with 16 bits.
 TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy import special
 from jax.typing import DTypeLike
 
-from calibjax._numbers._arithmetic import quotient, x_where
+from calibjax._numbers.arithmetic import quotient, x_where
 
 # Coefficients of the powers of t, highest power first, from tests/golden/erfcx_coefficients.py.
 # Their sum is well conditioned on -1 <= t <= 1: Horner's rule is as accurate as Clenshaw's, and a

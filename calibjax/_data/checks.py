@@ -16,11 +16,11 @@ from calibjax._base.compile import filled_up
 from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
 from calibjax._base.struct import PyTree, is_array, is_rounded, is_traced, on_host
-from calibjax._data._dependence import kept_rows
-from calibjax._data._distribution import Distribution
-from calibjax._data._interval_censored import Between, Targets
-from calibjax._data._precision import check_digits
-from calibjax._numbers import is_nonnegative
+from calibjax._data.dependence import kept_rows
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.precision import check_digits
+from calibjax._numbers.validity import is_nonnegative
 
 #: Predictions, targets, mask and weights; each but the first may be None.
 Rows = tuple[Distribution, PyTree, Any, Any]

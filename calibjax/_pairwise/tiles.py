@@ -9,7 +9,7 @@ from jax import lax
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree
-from calibjax._numbers import dot
+from calibjax._numbers.arithmetic import dot
 
 T = TypeVar("T")
 

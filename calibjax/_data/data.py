@@ -27,21 +27,21 @@ from calibjax._base.struct import (
     widest_dtype,
     with_fields,
 )
-from calibjax._data._checks import (
+from calibjax._data.checks import (
     check_shapes_of_predictions,
     check_shapes_of_targets,
     check_values_of_rows,
     too_few_rows,
     valid_rows,
 )
-from calibjax._data._covariates import Covariates, CovariatesLike, coded_covariates
-from calibjax._data._dependence import coded_dependence, kept_rows
-from calibjax._data._distribution import Distribution
-from calibjax._data._interval_censored import Between, Targets
-from calibjax._data._named_columns import named_columns
-from calibjax._data._precision import compared_in_one_precision
-from calibjax._loops import row_at
-from calibjax._numbers import fractions_of, x_where
+from calibjax._data.covariates import Covariates, CovariatesLike, coded_covariates
+from calibjax._data.dependence import coded_dependence, kept_rows
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.named_columns import named_columns
+from calibjax._data.precision import compared_in_one_precision
+from calibjax._loops.coordinate_sums import row_at
+from calibjax._numbers.arithmetic import fractions_of, x_where
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, widest_dtype
-from calibjax._numbers._validity import PROBABILITY, valid_or_nan
+from calibjax._numbers.validity import PROBABILITY, valid_or_nan
 
 D = TypeVar("D")
 

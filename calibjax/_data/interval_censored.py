@@ -16,8 +16,9 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_array, check_shapes
 from calibjax._base.sharding import Axis, all_max
 from calibjax._base.struct import PyTree, is_floating, is_traced, struct, widened, widest_dtype
-from calibjax._data._distribution import Distribution
-from calibjax._numbers import UnitInterval, is_finite
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.unit_interval import UnitInterval
+from calibjax._numbers.validity import is_finite
 
 #: One end of all ranges, an array ``[n]`` of NumPy or of jax, or None.
 Ends = Any

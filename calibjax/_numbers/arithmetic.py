@@ -10,7 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying
-from calibjax._numbers._derivatives import safe_sqrt
+from calibjax._numbers.derivatives import safe_sqrt
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, Split, indexed, merge
-from calibjax._loops import in_one_loop, is_of_numbers, materialised, with_fusion_hints
-from calibjax._numbers import dot
-from calibjax._pairwise._tiles import Tile, Weighted, weighted, with_itself
+from calibjax._loops.fusion import in_one_loop, is_of_numbers, materialised, with_fusion_hints
+from calibjax._numbers.arithmetic import dot
+from calibjax._pairwise.tiles import Tile, Weighted, weighted, with_itself
 from calibjax.kernels import vmap_pairs
 
 # One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not

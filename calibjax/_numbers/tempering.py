@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.struct import is_floating
-from calibjax._numbers._arithmetic import quotient, x_where
+from calibjax._numbers.arithmetic import quotient, x_where
 
 
 def tempered_probabilities(probs: jax.Array, valid: jax.Array, temperature: jax.Array) -> jax.Array:
