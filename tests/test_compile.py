@@ -10,7 +10,7 @@ from jax.sharding import AxisType, PartitionSpec
 from calibjax._base.compile import _is_known, quick_jit
 
 
-@functools.partial(quick_jit, simple_loops=True, static_argnums=1)
+@functools.partial(quick_jit, light=True, static_argnums=1)
 def doubled(x, power=1):
     return 2 * x**power
 

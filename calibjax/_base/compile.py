@@ -25,6 +25,8 @@ Option = tuple[str, Any]
 
 # A tenth to a quarter of the time less, and the machine code is as fast.
 _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
+# Two thirds less, but loops, such as those that draw random bits, take two to ten times as long.
+_NO_PASSES: Option = ("xla_backend_optimization_level", 0)
 # Another third less, but loops over pairs of rows take up to seven times as long.  From 0.11 on jax
 # does not know the option.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
@@ -49,18 +51,19 @@ def on_cpu() -> bool:
 def quick_jit(
     function: Callable[..., T],
     *,
+    light: bool = False,
     simple_loops: bool | int = False,
     optimised: bool = False,
     **static: Any,
 ) -> Callable[..., T]:
     """`jax.jit`, which compiles in less time, unless it is called inside of another jit.
 
-    `simple_loops` is for what is done in milliseconds, whatever machine code it has, or as fast
-    with any; a number is the most rows of which this is so.  `optimised` is for what loops call: it
-    is traced in less time, where programs are kept, and compiled as always.
+    `light` is for what is done in milliseconds, whatever machine code it has.  `simple_loops` is
+    for what is as fast with them; a number is the most rows of which this is so.  `optimised` is
+    for what loops call: it is traced in less time, where programs are kept, and compiled as always.
     `static` are options of `jax.jit` that say which arguments are static.
     """
-    most_simple = math.inf if simple_loops is True else simple_loops or -1
+    most_simple = math.inf if light or simple_loops is True else simple_loops or -1
     plain = jax.jit(function, **static)
 
     @functools.cache
@@ -82,7 +85,8 @@ def quick_jit(
         has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or n_rows <= FEW_ROWS
         wanted = [] if on_cpu() else [_NO_SEARCH]
         if on_cpu() and has_few:
-            wanted += [] if optimised else [_FEWER_PASSES]
+            passes = _NO_PASSES if light and n_rows <= FEW_ROWS else _FEWER_PASSES
+            wanted += [] if optimised else [passes]
             wanted += [_SIMPLE_LOOPS] if n_rows <= most_simple else []
         options = tuple(filter(_is_known, wanted))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]

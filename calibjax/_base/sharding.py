@@ -55,19 +55,18 @@ def _cut_of(x: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) and any(sharding.spec) else None
 
 
-def on_devices(core: Callable[..., T], simple_loops: bool | int = False) -> Callable[..., T]:
+def on_devices(core: Callable[..., T], **compilation: Any) -> Callable[..., T]:
     """Decorator: compiles ``core(axis, shared, rows, *options)`` and runs it on all devices.
 
     The decorated function has the arguments ``(shared, rows, *options)``.  The first axis of all
     leaves of `rows` is cut among the devices.  `shared` is the same on all devices, and the result
-    of `core` must be the same too.  Options are hashable.  `simple_loops` is that of `quick_jit`.
+    of `core` must be the same too.  Options are hashable.  `compilation` is what `quick_jit` takes.
     """
-    return _on_devices(core, _whole, functools.partial(quick_jit, simple_loops=simple_loops))
+    return _on_devices(core, _whole, functools.partial(quick_jit, **compilation))
 
 
-def optimised_on_devices(core: Callable[..., T]) -> Callable[..., T]:
-    """As `on_devices`, for what loops call, or what runs faster: it takes longer to compile."""
-    return _on_devices(core, _whole, functools.partial(quick_jit, optimised=True))
+#: Decorator: as `on_devices`, for what loops call: it takes longer to compile and runs faster.
+optimised_on_devices = functools.partial(on_devices, optimised=True)
 
 
 def row_by_row_on_devices(core: Callable[..., T]) -> Callable[..., T]:

@@ -410,7 +410,7 @@ def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
     return of_lower + np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], none], axis=1)
 
 
-@functools.partial(quick_jit, simple_loops=True)
+@functools.partial(quick_jit, light=True)
 def label_probabilities(data: Data) -> jax.Array:
     """The probabilities of all labels ``[n, m]``."""
     return clean(data).predictions.label_probabilities()
@@ -438,7 +438,7 @@ def _drawn_labels(
     return draw_targets(key, Categorical(probabilities), numbers, group)
 
 
-@functools.partial(quick_jit, simple_loops=True)
+@functools.partial(quick_jit, light=True)
 def _smooth_ece(data: Data) -> jax.Array:
     return smooth_ece(judged(data).replace(weights=data.weights))
 

@@ -497,7 +497,7 @@ def holm_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]
     return dict(zip(monitors, adjusted, strict=True))
 
 
-@functools.partial(quick_jit, simple_loops=True)
+@functools.partial(quick_jit, light=True)
 def _adjusted(log_e_values: list[jax.Array]) -> list[jax.Array]:
     """Holm's p-values of 1 / e-values."""
     logs, n = -jnp.stack(log_e_values), len(log_e_values)

@@ -176,7 +176,7 @@ def is_end_of_range(temperature: float) -> bool:
     return abs(math.log(temperature)) > math.log(_LARGEST / 1.01)
 
 
-@functools.partial(quick_jit, simple_loops=True)
+@functools.partial(quick_jit, light=True)
 def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
     is_weighted, data = data.weights is not None, clean(data)
     dtype = data.weights.dtype
