@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
+from calibjax._base.text import plain
 from calibjax.evaluation import ParameterCheck
 from calibjax.evaluation._posterior import _check_posterior
 from calibjax.evaluation._posterior._draws import (
@@ -21,7 +22,6 @@ from calibjax.evaluation._posterior._draws import (
     normal_scores,
     shift_and_spread,
 )
-from calibjax.evaluation._wording import plain
 
 N, S = 250, 20
 
@@ -366,3 +366,7 @@ def test_numbers_of_float32_have_the_digits_that_they_have():
     assert found == {"a": [0.001, 0.33333334, 1e-30, None], "b": 0.05}
     assert np.all(np.float32(found["a"][:3]) == values[:3])
     assert plain(np.float64(1 / 3)) == 1 / 3
+    # Infinite evidence is no unknown evidence.
+    numbers = np.array([np.nan, np.inf, -np.inf]), float("inf")
+    assert plain(numbers) == [[None] * 3, None]
+    assert plain(numbers, says_infinity=True) == [[None, "Infinity", "-Infinity"], "Infinity"]

@@ -293,9 +293,16 @@ TOO_SURE, NOT_SURE = direction("over-confident", 0.9), direction("under-confiden
 
 
 def said(
-    pvalue=0.001, best=1.0, temperature=2.0, found=(), worst=None, impossible=((), None), high=200.0
+    pvalue=0.001,
+    best=1.0,
+    temperature=2.0,
+    found=(),
+    worst=None,
+    impossible=((), None),
+    high=200.0,
+    n=12,
 ):
-    """The verdict on twelve predictions of events."""
+    """The verdict on predictions of events."""
     interval = ConfidenceInterval(jnp.array(1.5), jnp.array(high))
     equivalent = cj.EquivalentTemperature(jnp.array(temperature), interval)
     effect = Effect(Measure(0.1), equivalent, best)
@@ -305,10 +312,10 @@ def said(
             pvalue=pvalue,
             level=0.05,
             rejected=pvalue <= 0.05,
-            predictions=cj.Bernoulli(jnp.full(12, 0.5)),
-            targets=np.zeros(12, int),
-            n=12,
-            data=Data.unchecked(cj.Bernoulli(jnp.full(12, 0.5)), np.zeros(12, int)),
+            predictions=cj.Bernoulli(jnp.full(n, 0.5)),
+            targets=np.zeros(n, int),
+            n=n,
+            data=Data.unchecked(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
             units=None,
             effect=effect,
             directions=found,
@@ -366,6 +373,11 @@ VERDICTS = {
         "logits should",
     ),
     "a shift": ({"best": 1.8, "found": [SHIFT]}, "\nToo low (of the test)", "as if"),
+    "a map that was not fitted": (
+        {"n": 200},
+        "\nRecalibrate it with fit_recalibrator(method='spline'); cross_fit shows the gain.",
+        "",
+    ),
     "sureness": ({"best": 1.3, "found": [TOO_SURE]}, "as if", ""),
     "any size": ({"best": 2.0, "found": [TOO_SURE], "high": jnp.inf}, "Over-confident", "as if"),
 }

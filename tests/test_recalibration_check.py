@@ -128,9 +128,8 @@ def test_many_numbers(monkeypatch):
     """Fits to many probabilities take too long for a verdict."""
     monkeypatch.setattr(_recalibration_check, "_MOST_NUMBERS", N * M - 1)
     assert check_of(PREDICTIONS, LABELS) is None
-    said = "recalibrate it with fit_recalibrator(method='sms'); cross_fit shows the gain"
-    assert _recalibration_check.remedy(Data(PREDICTIONS, LABELS)) == said
-    assert _recalibration_check.remedy(Data(PREDICTIONS[:100], LABELS[:100])) is None
+    assert _recalibration_check.best_method(Data(PREDICTIONS, LABELS)) == "sms"
+    assert _recalibration_check.best_method(Data(PREDICTIONS[:100], LABELS[:100])) is None
 
 
 def test_impossible_targets():

@@ -1,5 +1,6 @@
-"""Names and shares of events in a sentence, and tables of text."""
+"""Names and shares of events in a sentence, tables of text, and what JSON can hold."""
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -61,3 +62,21 @@ def text_table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
         "  ".join(f"{x:{side}{n}}" for x, side, n in zip(row, sides, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+def plain(value: Any, says_infinity: bool = False) -> Any:
+    """What JSON has: arrays as lists, None for NaN, and for infinity None or its name."""
+    if hasattr(value, "dtype"):
+        import numpy as np  # takes long to import, and --help needs none
+
+        array = np.asarray(value)
+        if array.dtype == np.float32:  # 0.001, and not 0.0010000000474974513
+            array = array.astype(str).astype(float)
+        value = array.tolist()
+    if isinstance(value, dict):
+        return {str(name): plain(item, says_infinity) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, says_infinity) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value) if says_infinity and not math.isnan(value) else None
+    return value

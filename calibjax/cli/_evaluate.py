@@ -51,16 +51,14 @@ def evaluate(
     of_rows = {"censored": censored, "weights": weight, "clusters": cluster, "times": time}
     model = columns.read(*files, others=list(of_rows.values()))
     with working(f"Testing {len(model.table)} rows"):
-        groups = names_of_list(segments)
-        data = data_of(model, groups=groups, horizon=horizon, **of_rows)
+        data = data_of(model, groups=names_of_list(segments), horizon=horizon, **of_rows)
         others = columns_of_rows(model, columns.event)
         found = evaluate_data(data, seed=seed, level=level, columns=others)
         table = None if by is None else found.by(groups_of(model.table, names_of_list(by)))
         if html is not None:
             found.to_html(html, by=table)
     if as_json:
-        of_groups = {} if table is None else {"by": table.to_dict()}
-        echo(as_text(found.to_dict() | of_groups))
+        echo(as_text(found.to_dict() | ({} if table is None else {"by": table.to_dict()})))
     else:
         echo(found if table is None else f"{found}\n\n{table}")
     return found.rejected

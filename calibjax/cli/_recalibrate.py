@@ -125,8 +125,7 @@ def recalibrate(
             files.enter_context(replacing(out, content))
             left = len(table) - len(rows)
             stay = f", and {left} without a value, which stay as they are" if left else ""
-            shown = " and ".join(used.shown())
-            written.append(f"{out}: {len(new)} rows with new {shown}{stay}.")
+            written.append(f"{out}: {len(new)} rows with new {' and '.join(used.shown())}{stay}.")
             written += below_zero(new, recalibrated)
         if save is not None:
             files.enter_context(replacing(save, map_as_file(recalibrator, fitted)))

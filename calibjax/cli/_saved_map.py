@@ -74,8 +74,7 @@ def read_map(path: Path) -> tuple[Recalibrator, Fitted]:
         return recalibrator, Fitted(path, None, None)
     if not isinstance(node, dict) or node.pop("digest", None) != digest_of(node):
         raise ValueError(f"{path}: the columns in the file are damaged, fit the map again.")
-    target = node.pop("target")
-    return recalibrator, Fitted(path, PredictionColumns(**node), target)
+    return recalibrator, Fitted(path, target=node.pop("target"), columns=PredictionColumns(**node))
 
 
 def columns_beside(
@@ -87,8 +86,7 @@ def columns_beside(
     whether texts are numbers, and a map reads those of other rows.
     """
     numbers = {name: table.numbers(name) for name in covariates}
-    found = groups_of(table, groups, read=is_fit)
-    return {"groups": found or None, "covariates": numbers or None}
+    return {"groups": groups_of(table, groups, read=is_fit) or None, "covariates": numbers or None}
 
 
 def method_of(columns: PredictionColumns, method: str | None, looks_beside: bool) -> str:

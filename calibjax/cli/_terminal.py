@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+from calibjax._base.text import plain
+
 # 0 and 1 are verdicts.
 _BAD_INPUT = 2
 
@@ -59,6 +61,6 @@ def echo(text: object, otherwise: str = "") -> None:
 
 
 def as_text(found: Any) -> str:
-    """JSON, which has no infinity: it is a text."""
-    found = json.loads(json.dumps(found), parse_constant=str)
-    return json.dumps(found, ensure_ascii=False, indent=1)
+    """JSON, which has no infinity: it is a text, and NaN is null."""
+    found = plain(found, says_infinity=True)
+    return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)

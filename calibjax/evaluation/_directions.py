@@ -103,21 +103,20 @@ def directions_of(
     is_vector = not predictions.has_labels and predictions.target_shape != "n"
     if isinstance(data.targets, Between) or (is_vector and predictions.score_only):
         return ()
-    counts = ~np.isin(np.arange(n), impossible_rows(data))
+    counts, sampling = ~np.isin(np.arange(n), impossible_rows(data)), Sampling.of_data(data)
 
     def counted(*columns: Any) -> list[np.ndarray]:
         return [np.asarray(x, np.float64)[:n][counts] for x in columns]
 
     if predictions.has_labels:
         (p,) = counted(predictions.label_probabilities())
-        labels, sampling = np.asarray(data.targets)[:n][counts], _sampling(data, counts)
-        p = p / p.sum(axis=1, keepdims=True)
-        return directions_of_labels(p, labels, sampling, temperature, classes)
+        p, labels = p / p.sum(axis=1, keepdims=True), np.asarray(data.targets)[:n][counts]
+        return directions_of_labels(p, labels, sampling.of_rows(counts), temperature, classes)
     if is_vector:
         centres, deviations, y = counted(*moments(predictions), data.targets)
         if not (np.isfinite([centres, deviations]).all() and deviations.all()):
             return ()
-        return directions_of_vectors(centres, deviations, y, _sampling(data, counts))
+        return directions_of_vectors(centres, deviations, y, sampling.of_rows(counts))
     rows = pit(key, data), *_locations_and_spreads(data)
     counts &= np.isfinite([np.asarray(x)[:n] for x in rows]).all(axis=0)
     means = levels = None
@@ -128,11 +127,8 @@ def directions_of(
         of_means, targets = (np.asarray(x)[:n][counts] for x in both)
         means = (of_means, targets) if np.isfinite(of_means).all() else None
     pits, locations, spreads = counted(*rows)
-    return directions_of_numbers(pits, locations, spreads, _sampling(data, counts), means, levels)
-
-
-def _sampling(data: Data, counts: np.ndarray) -> Sampling:
-    return Sampling.of_data(data).of_rows(counts)
+    sampling = sampling.of_rows(counts)
+    return directions_of_numbers(pits, locations, spreads, sampling, means, levels)
 
 
 @jax.jit
@@ -354,7 +350,8 @@ def directions_of_numbers(
         if means is not None and levels is None:
             predicted, observed = (float(shares @ x) for x in means)
             if (observed > predicted) == is_low:
-                return predicted, observed, _means_in_words(predicted, observed)
+                p, y = told_apart(predicted, observed)
+                return predicted, observed, f"predicted {p} on average, observed {y}"
         level = 0.5 if levels is None else float(levels[np.argmin(np.abs(levels - 0.5))])
         above = float(shares @ (pits > level))
         of_level = "predicted medians" if level == 0.5 else f"quantiles of level {level:.3g}"
@@ -382,11 +379,6 @@ def directions_of_numbers(
         lambda: scores / size if size > 0 else None,
     )
     return _judged([low], narrow, left, scores, sampling)
-
-
-def _means_in_words(predicted: float, observed: float) -> str:
-    of_predicted, of_observed = told_apart(predicted, observed)
-    return f"predicted {of_predicted} on average, observed {of_observed}"
 
 
 def directions_of_vectors(

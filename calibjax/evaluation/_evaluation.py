@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -66,18 +66,9 @@ from calibjax.segments import Groups, ReadSegments, SegmentTestResult, segments_
 _MAX_CONTRIBUTIONS = 20_000
 # What `print` computes.
 _PRINTED = (
-    "impossible",
-    "segments",
-    "effect",
-    "measures",
-    "pvalue_of_neighbours",
-    "neighbours",
-    "directions",
-    "worst",
-    "recalibration",
-)
-
-
+    "impossible segments effect measures pvalue_of_neighbours neighbours directions worst "
+    "recalibration"
+).split()
 N_RESAMPLES = 999
 
 
@@ -403,9 +394,8 @@ class Evaluation:
 
         They need all pairs, and their mean is the unbiased SKCE with the default kernel.
         """
-        if isinstance(self.targets, Between) or self.weights is not None:
-            return None
-        if self.n > _MAX_CONTRIBUTIONS:
+        is_weighted = self.weights is not None
+        if is_weighted or isinstance(self.targets, Between) or self.n > _MAX_CONTRIBUTIONS:
             return None
         data = padded(Data.unchecked(*self.data.samples))
         return np.asarray(contributions(default_kernel(data), data))[: self.n]
@@ -420,9 +410,8 @@ class Evaluation:
         """
         if isinstance(self.targets, Between) or not self.data.is_plain:
             return []
-        return recalibration_checks(
-            self.random_keys.test, self.data, N_RESAMPLES, self.recalibration
-        )
+        rows = self.data, N_RESAMPLES, self.recalibration
+        return recalibration_checks(self.random_keys.test, *rows)
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.
@@ -438,17 +427,13 @@ class Evaluation:
         Raises:
             TypeError, ValueError: groups are not what they should be.
         """
-        names = [groups] if isinstance(groups, str) else groups
-        if isinstance(names, (list, tuple)):
-            columns: Groups = columns_of_segments(self.groups, names)
-        else:
-            columns = cast("Groups", names)
+        columns: Any = [groups] if isinstance(groups, str) else groups
+        if isinstance(columns, (list, tuple)):
+            columns = columns_of_segments(self.groups, columns)
 
         def directions(data: Data) -> tuple[Direction, ...]:
-            has_temperature = self.effect.best_temperature is not None
-            return self._directions_of(
-                data, float(fit_temperature(data)) if has_temperature else None
-            )
+            is_tempered = self.effect.best_temperature is not None
+            return self._directions_of(data, float(fit_temperature(data)) if is_tempered else None)
 
         with jax.enable_x64(self.is_x64):
             rows = self.data, columns, self.level, N_RESAMPLES

@@ -13,10 +13,10 @@ import numpy as np
 
 from calibjax._base.compile import bucket
 from calibjax._base.struct import on_host
-from calibjax._base.text import text_table
+from calibjax._base.text import plain, text_table
 from calibjax._data.data import Data
 from calibjax.evaluation._directions import Direction
-from calibjax.evaluation._wording import number, plain
+from calibjax.evaluation._wording import number
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.resampling import as_multiple, holm
 from calibjax.segments import (
@@ -83,8 +83,7 @@ class GroupVerdicts:
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts of Python, as JSON takes them."""
-        found: dict[str, Any] = plain(dataclasses.asdict(self))
-        return found
+        return plain(dataclasses.asdict(self))
 
     def __repr__(self) -> str:
         rows = [("group", "rows", "p", "adjusted", "")]
@@ -148,8 +147,7 @@ def verdicts_of_groups(
         for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True)
     ]
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
-    small = tuple(name for name in members if name not in tested)
-    return GroupVerdicts(tuple(found), level, small)
+    return GroupVerdicts(tuple(found), level, tuple(x for x in members if x not in tested))
 
 
 def _rows_of_groups(groups: Groups, n: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -394,8 +394,7 @@ def label_statistics(
     means = dict(zip(tables, (found[:, : len(tables)] + fixed).T, strict=True))
     for name, x in scores.items():  # An impossible label has an infinite score.
         means[name][-1] = x @ shares
-    errors = np.abs(found[:, len(tables) :] - expected).sum(axis=1)
-    return scores, means | {"ECE": errors}
+    return scores, means | {"ECE": np.abs(found[:, len(tables) :] - expected).sum(axis=1)}
 
 
 def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:

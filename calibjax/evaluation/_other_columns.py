@@ -24,7 +24,8 @@ def columns_of_rows(model: Model, event: str | None) -> list[Column]:
         if name in used or cells.ndim > 1 or len(cells) != len(table):
             continue
         is_id = cells.dtype.kind in "iu" and name.lower().endswith("id")
-        is_text = cells.dtype == object and all(_is_name(x) for x in cells)
+        are_names = (isinstance(x, str) or hasattr(x, "isoformat") for x in cells)
+        is_text = cells.dtype == object and all(are_names)
         if not (is_text or is_id or cells.dtype.kind == "M") or is_missing(cells).any():
             continue
         column = table.typed(name)
@@ -76,8 +77,3 @@ def _of_leads(first: Column, other: Column) -> Column:
         return first
     horizon = max(float(leads[-1]), 0.0) + float(np.diff(days).min())
     return about._replace(horizon=horizon)
-
-
-def _is_name(value: object) -> bool:
-    """A text or a date."""
-    return isinstance(value, str) or hasattr(value, "isoformat")

@@ -103,14 +103,6 @@ def best_method(data: Data) -> str | None:
     return None
 
 
-def remedy(data: Data) -> str | None:
-    """The call that recalibrates data for which `recalibration_check` takes too long, in words."""
-    method = best_method(data)
-    if method is None:
-        return None
-    return f"recalibrate it with fit_recalibrator(method={method!r}); cross_fit shows the gain"
-
-
 def recalibration_check(
     key: jax.Array, data: Data, n_resamples: int, judge: Judge | None = None
 ) -> RecalibrationCheck | None:

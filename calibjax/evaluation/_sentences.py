@@ -25,7 +25,7 @@ from calibjax.evaluation._expected_events import (
 )
 from calibjax.evaluation._groups import segments_in_words
 from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure
-from calibjax.evaluation._recalibration_check import remedy
+from calibjax.evaluation._recalibration_check import best_method
 from calibjax.evaluation._wording import named_rows, number, temperature_text
 from calibjax.intervals import FEW_EVENTS, expected_rare_events
 from calibjax.recalibration import is_end_of_range
@@ -60,7 +60,9 @@ def verdict(evaluation: Any) -> str:
         then = None if check is None else check.in_words(level)
         if not evaluation.impossible.is_all(level):
             details = [towards or _how_far_off(evaluation), segments, evaluation.worst, certain]
-            then = then if check else remedy(evaluation.data)
+            if check is None and (method := best_method(evaluation.data)) is not None:
+                call = f"fit_recalibrator(method={method!r})"
+                then = f"recalibrate it with {call}; cross_fit shows the gain"
             if check is None or not check.helps:
                 then = "; ".join(filter(None, [then, mends]))
         return _lines(f"Not calibrated {found}", "; ".join(filter(None, details)), then)
@@ -101,10 +103,8 @@ def _how_far_off(evaluation: Any) -> str:
         said += f", its best temperature is {temperature_text(best)}"
     if effect.equivalent is None:
         return said
-    temperature, high = (
-        float(x)
-        for x in (effect.equivalent.temperature, effect.equivalent.confidence_interval.high)
-    )
+    temperature = float(effect.equivalent.temperature)
+    high = float(effect.equivalent.confidence_interval.high)
     if temperature == math.inf:
         return f"{said}, farther off than any temperature shows"
     is_known = is_confidence and math.isfinite(high)

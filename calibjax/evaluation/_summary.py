@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from calibjax._base.text import plain
 from calibjax.evaluation._expected_events import n_unknown
 from calibjax.evaluation._measures import Measure
-from calibjax.evaluation._wording import interval_text, number, plain
+from calibjax.evaluation._wording import interval_text, number
 from calibjax.kernels import describe
 from calibjax.recalibration import is_end_of_range
 
@@ -109,7 +110,7 @@ def saved(evaluation: Any) -> dict[str, Any]:
         },
         "worst_rows": evaluation.worst_rows(),
     }
-    return {name: plain(value) for name, value in found.items()}
+    return plain(found)
 
 
 def _thinned(value: Any) -> Any:

@@ -1,9 +1,8 @@
-"""Numbers, rows and classes as people and JSON read them."""
+"""Numbers, rows and classes as people read them."""
 
 import math
 from typing import Any
 
-import jax
 import numpy as np
 
 from calibjax._base.text import class_name, cut
@@ -68,19 +67,3 @@ def shown_names(classes: list[Any] | None) -> list[str] | None:
         return None
     names = [cut(str(name)) for name in classes]
     return ["".join(x if x.isprintable() else repr(x)[1:-1] for x in name) for name in names]
-
-
-def plain(value: Any) -> Any:
-    """Arrays as lists, numbers as Python has them, and None for what JSON has no number for."""
-    if isinstance(value, (jax.Array, np.ndarray, np.generic)):
-        array = np.asarray(value)
-        if array.dtype == np.float32:  # 0.001, and not 0.0010000000474974513
-            array = array.astype(str).astype(float)
-        value = array.tolist()
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -7,18 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax import distributions as dist
 from calibjax._base.struct import on_host
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.validity import TOLERANCE
-from calibjax.distributions import (
-    LEAST_OF_CLASS,
-    Bernoulli,
-    Categorical,
-    Empirical,
-    Normal,
-    Quantiles,
-    SurvivalCurve,
-)
 from calibjax.frames._array_conversion import as_floats
 from calibjax.frames._table import Table, are_empty, has_lists, padded_lists
 
@@ -136,7 +128,7 @@ class PredictionColumns:
         columns: Any = absent.T if len(self.names) > 1 else [absent.any(axis=1)]
         return dict(zip(self.names, columns, strict=True))
 
-    def _read_probs(self, table: Table) -> Categorical:
+    def _read_probs(self, table: Table) -> dist.Categorical:
         absent = self.absent(table)
         probs = self._values(table, absent)
         sums, is_negative = probs.sum(axis=1), probs < 0
@@ -164,11 +156,11 @@ class PredictionColumns:
                     f"{table.called(self.pattern)}: rows have {sizes.min()} to {sizes.max()} "
                     "options; what a row lacks is no class of it."
                 )
-            probs = np.where(absent, 0, np.maximum(probs, LEAST_OF_CLASS / 2))
-            return Categorical(jax.device_put(probs), ragged=True)
-        return Categorical(jax.device_put(probs))
+            probs = np.where(absent, 0, np.maximum(probs, dist.LEAST_OF_CLASS / 2))
+            return dist.Categorical(jax.device_put(probs), ragged=True)
+        return dist.Categorical(jax.device_put(probs))
 
-    def _read_prob(self, table: Table) -> Bernoulli:
+    def _read_prob(self, table: Table) -> dist.Bernoulli:
         (name,) = self.names
         probs: Any = table.numbers(name)
         other = _hint("Bernoulli", table)
@@ -178,14 +170,14 @@ class PredictionColumns:
             is_most = np.sum(probs > 1) > len(probs) / 2
             other = "; of percentages, 0 to 100, divide the column by 100" if is_most else ""
         table.check(name, (probs >= 0) & (probs <= 1), "a probability", hint=other)
-        return jax.device_put(Bernoulli(probs).keeping_digits())
+        return jax.device_put(dist.Bernoulli(probs).keeping_digits())
 
-    def _read_mean(self, table: Table) -> Normal:
+    def _read_mean(self, table: Table) -> dist.Normal:
         mean, sd = self._values(table).T
         table.check(self.names[1], sd > 0, "a positive standard deviation")
-        return Normal(mean, sd)
+        return dist.Normal(mean, sd)
 
-    def _read_quantiles(self, table: Table) -> Quantiles:
+    def _read_quantiles(self, table: Table) -> dist.Quantiles:
         values: Any = self._values(table)
         assert self.levels is not None
         order = np.argsort(self.levels, kind="stable")
@@ -193,7 +185,7 @@ class PredictionColumns:
             words = f"expected quantiles at {len(order)} levels, got {values.shape[1]}"
             table.refuse(self.pattern, words)
         values = np.sort(values[:, order], axis=1) if self.sort else values[:, order]
-        predictions = Quantiles(values, [self.levels[k] for k in order])
+        predictions = dist.Quantiles(values, [self.levels[k] for k in order])
         sort = table.option("sort_quantiles", True)
         words = f"at least the quantile at the level below ({sort} sorts each row)"
         for k, (low, high) in enumerate(itertools.pairwise(on_host(values).T), 1):
@@ -201,7 +193,7 @@ class PredictionColumns:
             table.check(name, high >= low, words, high)
         return predictions
 
-    def _read_survival(self, table: Table) -> SurvivalCurve:
+    def _read_survival(self, table: Table) -> dist.SurvivalCurve:
         assert self.times is not None
         order = np.argsort(self.times, kind="stable")
         probs = self._values(table)[:, order]
@@ -210,20 +202,20 @@ class PredictionColumns:
             is_valid = (column >= 0) & (column <= above + TOLERANCE)
             table.check(self.names[k], is_valid, words, column)
             above = column
-        return SurvivalCurve(*jax.device_put((np.asarray(self.times)[order], probs)))
+        return dist.SurvivalCurve(*jax.device_put((np.asarray(self.times)[order], probs)))
 
-    def _read_draws(self, table: Table) -> Empirical:
+    def _read_draws(self, table: Table) -> dist.Empirical:
         absent = self.absent(table)
         samples = self._values(table, absent)
         if absent is None or not absent.any():
-            return Empirical(samples)
+            return dist.Empirical(samples)
         counts = (~absent).sum(axis=1)
         if table.source:
             share, of_rows = 100 * absent.mean(), f"rows have {counts.min()} to {counts.max()}"
             words = f"{share:.2g} % of the members are missing; {of_rows}."
             table.say(f"{table.called(self.pattern)}: {words}")
         exists: Any = ~absent
-        return Empirical(samples, where=exists)
+        return dist.Empirical(samples, where=exists)
 
 
 def _hint(family: str, table: Table) -> str:

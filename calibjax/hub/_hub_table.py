@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtr
 
-from calibjax._base.text import listed, text_table
+from calibjax._base.text import listed, plain, text_table
 from calibjax._data.data import Data
 from calibjax.distributions import Quantiles
 from calibjax.hub._read_hub import with_days
@@ -49,8 +48,8 @@ class HubTable:
     dependence: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as numbers and texts, for JSON, which has no infinity."""
-        return json.loads(json.dumps(dataclasses.asdict(self)), parse_constant=str)
+        """The same as numbers and texts, for JSON, where infinity is a text."""
+        return plain(dataclasses.asdict(self), says_infinity=True)
 
     def __repr__(self) -> str:
         lines = [*_table("model", self.models), f"p-values: {self.dependence}."]

@@ -88,9 +88,8 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax = style.new_axes(ax)
     grid, difference = np.asarray(curve.grid), np.asarray(curve.difference)
     low, high = np.asarray(curve.difference_low), np.asarray(curve.difference_high)
-    ax.fill_between(grid, low, high, **style.BAND, label=_band_name(curve))
+    _draw_in_band(ax, curve, grid, difference, low, high, drawstyle="steps-post")
     ax.axhline(0.0, **style.IDEAL)
-    _line(ax, grid, difference, (difference < low) | (difference > high), drawstyle="steps-post")
     ax.set_xlim(0, 1)
     bottom, top = np.min([low, difference]), np.max([high, difference])
     _show(ax, bottom - 0.05 * (top - bottom), top + 0.25 * (top - bottom))
@@ -128,16 +127,11 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     """
     _check(curve, CoverageCurve)
     ax = style.new_axes(ax)
-    levels, observed = np.asarray(curve.levels), np.asarray(curve.coverage)
-    low, high = np.asarray(curve.low), np.asarray(curve.high)
     # All intervals with the probabilities 0 and 1 have the coverage 0 and 1.
-    whole = np.r_[0, levels, 1]
-    ax.fill_between(
-        whole, np.r_[0, low, 1], np.r_[0, high, 1], **style.BAND, label=_band_name(curve)
-    )
+    inner = curve.levels, curve.coverage, curve.low, curve.high
+    whole = (np.r_[0, np.asarray(x), 1] for x in inner)
+    _draw_in_band(ax, curve, *whole, marker="o", markersize=2.5)
     ax.plot([0, 1], [0, 1], **style.IDEAL)
-    outside = np.r_[False, (observed < low) | (observed > high), False]
-    _line(ax, whole, np.r_[0, observed, 1], outside, marker="o", markersize=2.5)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
     style.words(ax, "Coverage", "probability of central interval", "observed coverage")
@@ -178,10 +172,9 @@ def spread_skill(curve: SpreadSkillCurve, *, ax: Axes | None = None) -> Axes:
     known = np.flatnonzero(np.asarray(curve.count))
     order = known[np.argsort(np.asarray(curve.spread)[known])]
     fields = curve.spread, curve.error, curve.error_low, curve.error_high
-    spread, error, low, high = (np.asarray(x)[order] for x in fields)
-    ax.fill_between(spread, low, high, **style.BAND, label=_band_name(curve))
+    spread, *of_errors = (np.asarray(x)[order] for x in fields)
+    _draw_in_band(ax, curve, spread, *of_errors, marker="o", markersize=2.5)
     ax.plot(spread, spread, **style.IDEAL)
-    _line(ax, spread, error, (error < low) | (error > high), marker="o", markersize=2.5)
     if 0 < 10 * spread[0] < spread[-1]:
         ax.set_xscale("log")
         ax.set_yscale("log")
@@ -202,11 +195,21 @@ def _check(curve: object, expected: type) -> None:
     style.check_known("curve", curve)
 
 
-def _line(ax: Axes, x: np.ndarray, y: np.ndarray, outside: np.ndarray, **options: Any) -> None:
-    """A curve, and its points outside of the band in another colour."""
-    ax.plot(x, y, **{**style.CURVE, **options})
+def _draw_in_band(
+    ax: Axes,
+    curve: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    **look: Any,
+) -> None:
+    """A curve in its band, with points outside of it in another colour."""
+    ax.fill_between(x, low, high, **style.BAND, label=_band_name(curve))
+    ax.plot(x, y, **{**style.CURVE, **look})
+    outside = (y < low) | (y > high)
     if outside.any():
-        ax.plot(x, np.where(outside, y, np.nan), **{**style.ALARM, **options}, label="outside")
+        ax.plot(x, np.where(outside, y, np.nan), **{**style.ALARM, **look}, label="outside")
 
 
 def _show(ax: Axes, bottom: float, top: float) -> None:

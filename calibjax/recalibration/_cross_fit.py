@@ -104,8 +104,7 @@ def _cross_fit(
             found.append(recalibrator(data.predictions, **beside))
 
     def chosen(*parts: Any) -> Any:
-        stacked = np.stack([np.asarray(x) for x in parts])
-        return jax.device_put(stacked[fold, np.arange(len(fold))])
+        return jax.device_put(np.stack(list(map(np.asarray, parts)))[fold, np.arange(len(fold))])
 
     return jax.tree.map(chosen, *found)
 

@@ -29,7 +29,7 @@ from calibjax._numbers.validity import ArrayT
 from calibjax.recalibration._label_curves import from_logits, happened, log_odds
 from calibjax.recalibration._penalised_regression import Regression, Slopes, logistic_regression
 from calibjax.recalibration._pit_map_fits import PITMapRows
-from calibjax.recalibration._probability_maps import LabelRows, Numbers
+from calibjax.recalibration._probability_maps import Fitted, LabelRows, Numbers, Step
 
 # A column has at most so many levels, the most frequent ones.
 _MOST_LEVELS = 256
@@ -130,7 +130,7 @@ LEAST_SLOPE = 0.2
 
 
 @struct
-class GroupCurve:
+class GroupCurve(Step):
     """logit q = l + sum_s (a_s + b_s x) over the segments s of a row, with l = logit p.
 
     x = (l - centre) / spread, cut off at -4 and 4.  Of more than two classes each one has its
@@ -179,14 +179,6 @@ def _sums_of(xp: ModuleType, table: Numbers, segments: ArrayLike) -> Any:
 _STRENGTHS = (256.0, 64.0, 16.0, 4.0, 1.0)
 
 
-class FittedGroups(NamedTuple):
-    """A map of segments, whether the searches for it found minima, and it in words."""
-
-    curve: GroupCurve
-    converged: bool
-    words: str
-
-
 class _Rows(NamedTuple):
     """Members of segments ``[n, S]``, weights, how many rows these are worth, and parts or None."""
 
@@ -227,7 +219,7 @@ class _Curve(NamedTuple):
 
 def fit_groups(
     groups: NamedColumns, kept: np.ndarray, labels: LabelRows, part: np.ndarray | None
-) -> FittedGroups:
+) -> Fitted:
     """The map of segments for rows whose probabilities are those of the map for all rows.
 
     Args:
@@ -259,7 +251,7 @@ def fit_groups(
 
 def fit_pit_map_groups(
     groups: NamedColumns, kept: np.ndarray, g: np.ndarray, of_unit: PITMapRows
-) -> FittedGroups:
+) -> Fitted:
     """The map of segments for a map of the unit interval.
 
     Args:
@@ -322,7 +314,7 @@ def _curve(
 
 def _together(
     rows: _Rows, curves: list[_Curve], gain: np.ndarray, centres: np.ndarray, spreads: np.ndarray
-) -> FittedGroups:
+) -> Fitted:
     """The curves, if what all gain of rows left out is more than its standard error."""
     mean, error = rows.mean_and_error(gain)
     kinds = tuple(dict.fromkeys(kind for curve in curves for kind in curve.kinds))
@@ -334,7 +326,7 @@ def _together(
     if kinds:
         words = f"{' and '.join(kinds)} of {names}, which gain {mean:.2g} of rows left out"
     curve = GroupCurve(shifts, slopes, centres, spreads, rows.coding)
-    return FittedGroups(curve, all(curve.converged for curve in curves), words)
+    return Fitted((curve,), all(curve.converged for curve in curves), words)
 
 
 def _log_probs_of_targets(rows: LabelRows, logits: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """A map from predictions to predictions that are calibrated, fitted to labels or to numbers."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Unpack
 
@@ -19,7 +20,7 @@ from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import padded
 from calibjax.distributions import Counts, Empirical
 from calibjax.recalibration._cross_validation import in_words, mixture_weights, parts_of
-from calibjax.recalibration._fit_groups import FittedGroups, fit_groups, fit_pit_map_groups
+from calibjax.recalibration._fit_groups import fit_groups, fit_pit_map_groups
 from calibjax.recalibration._label_curves import fit_beta, fit_isotonic, fit_spline, fit_venn_abers
 from calibjax.recalibration._member_by_member import (
     MemberRows,
@@ -28,8 +29,6 @@ from calibjax.recalibration._member_by_member import (
     parts_of_members,
 )
 from calibjax.recalibration._pit_map import (
-    ConditionalPITMap,
-    PITMap,
     are_complete,
     check_numbers,
     fit_conformal,
@@ -53,8 +52,7 @@ from calibjax.recalibration._probability_maps import (
     Average,
     Fitted,
     LabelRows,
-    fit_sms,
-    fit_svs,
+    fit_after_temperature,
     fit_temperature,
     fit_vector,
     run,
@@ -72,8 +70,8 @@ from calibjax.scores import PITInterval, mass_below, pit_interval
 FITS: dict[str, Callable[[LabelRows], Fitted]] = {
     "temperature": fit_temperature,
     "vector": fit_vector,
-    "svs": fit_svs,
-    "sms": fit_sms,
+    "svs": functools.partial(fit_after_temperature, is_full=False),
+    "sms": functools.partial(fit_after_temperature, is_full=True),
     "beta": fit_beta,
     "spline": fit_spline,
     "isotonic": fit_isotonic,
@@ -104,15 +102,10 @@ def fit_labels(data: Data, method: str, groups: NamedColumns | None) -> Recalibr
             "'spline' and 'sms' are for more."
         )
     rows, kept = rows_of_labels(data)
-    part: np.ndarray | None = None
-    losses: dict[str, float] = {}
+    part = of_groups = None
     if method == "auto" or groups is not None:
         part = parts_of(data, kept, _N_FOLDS)
-    if method == "auto":
-        method, fitted, losses = fit_auto(rows, part)
-    else:
-        fitted = fit_method(method, rows)
-    of_groups = None
+    method, fitted, losses = fit_chosen(method, rows, part)
     if groups is not None:
         after = rows._replace(probs=run(fitted.steps, rows.probs, rows.ragged))
         of_groups = fit_groups(groups, kept, after, part)
@@ -160,30 +153,31 @@ def fit_method(name: str, rows: LabelRows) -> Fitted:
     return Fitted((with_floor(rows)[0],), True, "") if name == "nothing" else FITS[name](rows)
 
 
-def fit_auto(
-    rows: LabelRows, part: np.ndarray | None = None
+def fit_chosen(
+    method: str, rows: LabelRows, part: np.ndarray | None
 ) -> tuple[str, Fitted, dict[str, float]]:
-    """What was chosen, its fit, and the mean log loss of each candidate on held-out rows.
+    """The method that was chosen, its fit, and the log losses of the candidates on held-out rows.
 
     Args:
+        method: "auto", "nothing" or one of `FITS`.
         rows: all of which have weights above 0.
         part: the number of the part of each row that is left out in turn, ``[n]``; by chance if it
             is not given.
     """
+    if method != "auto" or len(rows.targets) < 2:
+        name = "nothing" if method == "auto" else method
+        return name, fit_method(name, rows), {}
     names = ("nothing", *candidates(rows.n_classes))
-    if len(rows.targets) < 2:
-        return "nothing", fit_method("nothing", rows), {}
     fold = _folds(rows.targets) if part is None else part
     smooth, cells = rows.pooled(fold)
-    held_out = []
-    for name in names:
+
+    def held_out(name: str) -> np.ndarray:
         if cells is None or name not in _OF_SCORES:
-            in_folds = fold if cells is None else cells.part
-            held_out.append(_held_out_logs(name, smooth, in_folds))
-        else:
-            logs = rows.weights * _held_out_logs(name, rows, fold)
-            held_out.append(np.bincount(cells.number, logs) / cells.weights)
-    logs = np.stack(held_out, axis=1)
+            return _held_out_logs(name, smooth, fold if cells is None else cells.part)
+        logs = rows.weights * _held_out_logs(name, rows, fold)
+        return np.bincount(cells.number, logs) / cells.weights
+
+    logs = np.stack([held_out(name) for name in names], axis=1)
     losses = -(smooth.weights / smooth.weights.sum()) @ logs
     known = dict(zip(names, map(float, losses), strict=True))
     shares, words = in_words(names, mixture_weights(np.exp(logs), smooth.weights))
@@ -240,10 +234,9 @@ def fit_numbers(
     _check_complete(whole, kept)
     names, columns = read_covariates(covariates, data.n, kept)
     of_members = isinstance(predictions, Empirical) and (is_conditional or method == "shift_scale")
-    part = None
-    if is_conditional or of_members or groups is not None:
-        part = parts_of(data, kept, _N_PARTS)
-    of_groups: FittedGroups | None = None
+    needs_parts = is_conditional or of_members or groups is not None
+    part = parts_of(data, kept, _N_PARTS) if needs_parts else None
+    of_groups: Fitted | None = None
     losses: dict[str, float] = {}
     score = "log score, less that of the forecast as it is,"
     if method == "conformal":
@@ -253,8 +246,7 @@ def fit_numbers(
             raise ValueError("groups must be None for method 'conformal', which counts all rows.")
         if isinstance(targets, Between):
             raise ValueError("targets must be known for method 'conformal', got Between.")
-        levels = np.asarray(known_levels(predictions))
-        fitted = fit_conformal(data, levels, kept)
+        fitted = fit_conformal(data, np.asarray(known_levels(predictions)), kept)
     else:
         n = int(kept.sum())
         if part is None:
@@ -371,14 +363,9 @@ def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
     return np.asarray(rows, float)[: kept.size][kept]
 
 
-@jax.jit
-def _values(
-    line: PITMap | ConditionalPITMap, predictions: Distribution, columns: jax.Array | None
-) -> jax.Array:
-    return line.values(predictions, columns)
-
-
 _mass_below = jax.jit(mass_below)
+# G of a map, of predictions and covariates.
+_values = jax.jit(lambda line, *of_rows: line.values(*of_rows))
 
 
 def fit_recalibrator(

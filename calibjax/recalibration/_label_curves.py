@@ -32,6 +32,7 @@ from calibjax.recalibration._probability_maps import (
     Fitted,
     LabelRows,
     Numbers,
+    Step,
     mixed_with_uniform,
     softmax,
     with_floor,
@@ -42,7 +43,7 @@ _LEVELS = np.linspace(0.01, 0.99, 8)
 
 
 @struct
-class BetaCurve:
+class BetaCurve(Step):
     """logit q = c + a ln p - b ln(1 - p), with coefficients (c, a, b) of each curve ``[c, 3]``."""
 
     coefficients: Numbers
@@ -54,7 +55,7 @@ class BetaCurve:
 
 
 @struct
-class SplineCurve:
+class SplineCurve(Step):
     """logit q a natural cubic spline of logit p: values and curvatures at its knots ``[c, k]``."""
 
     knots: Numbers
@@ -112,19 +113,14 @@ def happened(rows: LabelRows, curve: int) -> np.ndarray:
     return rows.targets == (1 if rows.n_classes == 2 else curve)
 
 
-def _has_option(rows: LabelRows, curve: int) -> np.ndarray | slice:
-    """Which rows have the class of a curve, or all if there is none."""
-    has_option = rows.probs[:, curve] > 0
-    return has_option if rows.ragged and has_option.any() else slice(None)
-
-
 def _cells_of_curves(raised: LabelRows, before: LabelRows | None = None) -> Iterator[Cells]:
     """Rows, or cells of many, of the event of each curve; of ragged ones those with its class."""
     logits = log_odds(np, raised.probs)
     for c in range(logits.shape[1]):
-        used = slice(None) if before is None else _has_option(before, c)
-        of_rows = logits[:, c], happened(raised, c), raised.weights, raised.counts
-        yield cells_of(*(x[used] for x in of_rows))
+        of_rows: tuple = logits[:, c], happened(raised, c), raised.weights, raised.counts
+        if before is not None and before.ragged and (has_option := before.probs[:, c] > 0).any():
+            of_rows = tuple(x[has_option] for x in of_rows)
+        yield cells_of(*of_rows)
 
 
 def fit_beta(rows: LabelRows) -> Fitted:
@@ -156,12 +152,8 @@ def fit_spline(rows: LabelRows) -> Fitted:
     """logit q a natural cubic spline of logit p, of each class alone, with a penalty on f''."""
     floor, raised = with_floor(rows)
     fits = [_spline(cells) for cells in _cells_of_curves(raised, rows)]
-    knots, values, curvatures, converged = zip(*fits, strict=True)
-    steps = (
-        floor,
-        SplineCurve(np.stack(knots), np.stack(values), np.stack(curvatures)),
-        mixed_with_uniform(rows),
-    )
+    *tables, converged = zip(*fits, strict=True)
+    steps = floor, SplineCurve(*map(np.stack, tables)), mixed_with_uniform(rows)
     return Fitted(steps, all(converged), "8 knots, strength by cross-validation")
 
 
@@ -206,7 +198,7 @@ _LONGEST = 8
 
 
 @struct
-class IsotonicCurve:
+class IsotonicCurve(Step):
     """q linear between nondecreasing `scores`, with `values` there ``[c, k]``.
 
     A score that a row of the fit had lies between two that have its value, so that rounding changes
@@ -227,7 +219,7 @@ class IsotonicCurve:
 
 
 @struct
-class VennAbersCurve:
+class VennAbersCurve(Step):
     """q of an event, constant between edges of scores ``[k]``, with `values` ``[k + 1]``.
 
     They are below, at and above each score that a row of the fit had, whose edges lie around it.
@@ -365,9 +357,8 @@ def venn_abers(events: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.nd
         p0, p1 = (touching_slope(left, right, label) for label in (0.0, 1.0))
         return p1 / (1 - p0 + p1)
 
-    at = np.array([merged(i, i + 1) for i in range(last)])
     between = np.array([merged(i, i) for i in range(last + 1)])
-    return at, between
+    return np.array([merged(i, i + 1) for i in range(last)]), between
 
 
 def _hull_before(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -41,7 +41,7 @@ from calibjax._numbers.validity import ArrayT
 from calibjax.distributions import half_mean_difference
 from calibjax.recalibration._pit_map import LEAST_ROWS, MOST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
-from calibjax.recalibration._probability_maps import Fitted, Numbers
+from calibjax.recalibration._probability_maps import Fitted, Numbers, Step
 
 # Corners of |x| are rounded off within this share of the spread of a row, and of what is typical.
 _OF_SPREAD, _OF_UNIT = 0.04, 1e-5
@@ -53,7 +53,7 @@ Found = tuple[str, Fitted, dict[str, float]]
 
 
 @struct
-class MemberByMember:
+class MemberByMember(Step):
     """The map of the formula above, of scalars: a, b, the centre, c and d."""
 
     shift: Numbers

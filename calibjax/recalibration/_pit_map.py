@@ -64,7 +64,7 @@ from calibjax.recalibration._pit_map_fits import (
     increasing,
     line_through,
 )
-from calibjax.recalibration._probability_maps import Fitted, Numbers
+from calibjax.recalibration._probability_maps import Fitted, Numbers, Step
 from calibjax.scores import score_rows
 
 # Of more samples the levels of all others lie between two of them.
@@ -74,7 +74,7 @@ _LEAST_SLOPE = 0.2
 
 
 @struct
-class PITMap:
+class PITMap(Step):
     """The map G of the unit interval, by its values at levels, ``[K]``; see `Recalibrated`."""
 
     probabilities: Numbers
@@ -259,7 +259,7 @@ _OF_SCORES, _OF_VALUES, _LEAST_EPS, _MOST = 8, 4, 2.0**-40, 0.1
 
 
 @struct
-class ConformalPITMap:
+class ConformalPITMap(Step):
     """Where the quantiles at levels are among the normal scores of a forecast, ``[K]``."""
 
     scores: Numbers
@@ -408,7 +408,7 @@ _TILE = 256
 
 
 @struct
-class ConditionalPITMap:
+class ConditionalPITMap(Step):
     """G of a forecast x, G_x(u) = (sum_i w_i 1[U_i <= u] + c G(u)) / (sum_i w_i + c).
 
     The weights are w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)) for the normal scores s of the median,
@@ -614,10 +614,8 @@ def _shares(rows: PITMapRows, parts: list[np.ndarray], curves: np.ndarray) -> np
         return mixture_weights(np.stack(of_rows, axis=1), rows.weights)
     if rows.distances is None:
         of_cells = np.stack([rows.weights[i] @ cells(rows.below[i]) for i in parts])
-        between = cells(np.swapaxes(curves, 1, 2))
-        n_candidates = curves.shape[2]
-        p = np.swapaxes(between, 1, 2).reshape(-1, n_candidates)
-        return mixture_weights(p, of_cells.ravel())
+        between = np.swapaxes(cells(np.swapaxes(curves, 1, 2)), 1, 2)
+        return mixture_weights(between.reshape(-1, curves.shape[2]), of_cells.ravel())
     counts = rows.weights[:, None] * rows.distances
     of_levels = np.stack([counts[i].sum(axis=0) for i in parts])
     below = np.stack([(counts * rows.below)[i].sum(axis=0) for i in parts])

@@ -66,7 +66,7 @@ class LabelRows(NamedTuple):
         return float(total * (total / np.sum(np.square(self.weights) / self.counts)))
 
     def pooled(self, part: np.ndarray | None = None) -> tuple["LabelRows", Cells | None]:
-        """Rows of two classes with cells as rows, and the cells; of others None."""
+        """Rows of two classes with cells as rows, and the cells; else these rows, and None."""
         if self.n_classes != 2 or self.ragged:
             return self, None
         with np.errstate(divide="ignore"):  # of probabilities 0 and 1, which are cells
@@ -92,8 +92,12 @@ class Fitted(NamedTuple):
     words: str
 
 
+class Step:
+    """A step of a map, which a file names by its class."""
+
+
 @struct
-class Floor:
+class Floor(Step):
     """Probabilities raised to `least`, and divided by their sum: no logarithm is infinite.
 
     0 becomes `of_zero`.
@@ -108,7 +112,7 @@ class Floor:
 
 
 @struct
-class Scaling:
+class Scaling(Step):
     """softmax(W log p + b); `weight` is W, as a number, as its diagonal ``[m]``, or ``[m, m]``."""
 
     weight: Numbers
@@ -123,7 +127,7 @@ class Scaling:
 
 
 @struct
-class MixedWithUniform:
+class MixedWithUniform(Step):
     """(1 - share) p + share / m: no class is impossible."""
 
     share: Numbers
@@ -134,7 +138,7 @@ class MixedWithUniform:
 
 
 @struct
-class Average:
+class Average(Step):
     """The mean of what several maps make of the probabilities, with weights ``[k]``."""
 
     weights: Numbers
@@ -237,8 +241,8 @@ def fit_temperature(rows: LabelRows) -> Fitted:
     """softmax(log(p) / T)."""
     floor, raised = with_floor(rows)
     slope, converged, words = _slope_of_likelihood(raised)
-    steps = floor, Scaling(slope, np.array(0.0)), mixed_with_uniform(rows)
-    return Fitted(steps, converged, words)
+    scaling = Scaling(slope, np.array(0.0))
+    return Fitted((floor, scaling, mixed_with_uniform(rows)), converged, words)
 
 
 def fit_vector(rows: LabelRows) -> Fitted:
@@ -248,17 +252,11 @@ def fit_vector(rows: LabelRows) -> Fitted:
     return fitted._replace(steps=(floor, *fitted.steps, mixed_with_uniform(rows)))
 
 
-def fit_svs(rows: LabelRows) -> Fitted:
-    """softmax((1 + v) o L + b) of L = log p after a temperature, v and b drawn to 0."""
-    return _after_temperature(rows, is_full=False)
+def fit_after_temperature(rows: LabelRows, is_full: bool) -> Fitted:
+    """softmax(L + W L + b) of L = log p after a temperature, W and b drawn to 0.
 
-
-def fit_sms(rows: LabelRows) -> Fitted:
-    """softmax(L + W L + b) of L = log p after a temperature, W and b drawn to 0."""
-    return _after_temperature(rows, is_full=True)
-
-
-def _after_temperature(rows: LabelRows, is_full: bool) -> Fitted:
+    W is a matrix if it is full, and else a diagonal one.
+    """
     floor, raised = with_floor(rows)
     slope, _, _ = _slope_of_likelihood(raised)
     mixed = mixed_with_uniform(rows)

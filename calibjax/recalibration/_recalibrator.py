@@ -30,39 +30,18 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import can_be_filled, filled
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
-from calibjax.recalibration._fit_groups import Coding, FittedGroups, GroupCurve
-from calibjax.recalibration._label_curves import (
-    BetaCurve,
-    IsotonicCurve,
-    SplineCurve,
-    VennAbersCurve,
-)
+from calibjax.recalibration._fit_groups import Coding, GroupCurve
 from calibjax.recalibration._member_by_member import MemberByMember
 from calibjax.recalibration._pit_map import (
-    ConditionalPITMap,
     ConformalPITMap,
-    PITMap,
     apply_pit_map,
     check_numbers,
     covariates_of,
 )
-from calibjax.recalibration._probability_maps import (
-    Average,
-    Fitted,
-    Floor,
-    MixedWithUniform,
-    Scaling,
-    apply,
-    of_present,
-)
+from calibjax.recalibration._probability_maps import Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax.Recalibrator", "version": 4}
-_OF_LABELS = Average, BetaCurve, Floor, IsotonicCurve, MixedWithUniform, Scaling, SplineCurve
-_OF_NUMBERS = ConditionalPITMap, ConformalPITMap, MemberByMember, PITMap
-_STEPS: dict[str, type] = {
-    x.__name__: x for x in (*_OF_LABELS, VennAbersCurve, *_OF_NUMBERS, GroupCurve)
-}
 _PARTS = "fit", "steps", "groups"
 
 
@@ -76,10 +55,9 @@ def _as_json(node: Any) -> Any:
         array = np.asarray(node)
         values = array.astype(float).ravel().tolist()
         return {"dtype": str(array.dtype), "shape": array.shape, "values": values}
-    if type(node) not in _STEPS.values():
+    if not isinstance(node, Step):
         return node
-    fields = {name: _as_json(x) for name, x in vars(node).items()}
-    return {"step": type(node).__name__, **fields}
+    return {"step": type(node).__name__} | {name: _as_json(x) for name, x in vars(node).items()}
 
 
 def _texts(levels: tuple[Any, ...]) -> list[Any]:
@@ -93,7 +71,7 @@ def _of_json(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     if "step" in node:
-        step = _STEPS[node["step"]]
+        step: Any = {x.__name__: x for x in Step.__subclasses__()}[node["step"]]
         names = [field.name for field in dataclasses.fields(step)]
         return step(**{name: _of_json(node[name]) for name in names})
     if "columns" in node:
@@ -174,14 +152,13 @@ class Recalibrator:
             raise ValueError(
                 f"predictions must have the {n_classes} classes of the fit, got {actual}."
             )
-        of_groups, n = None, len(predictions)
+        segments, n = None, len(predictions)
         if curve is not None and groups is not None:
-            of_groups = curve, curve.coding.segments(groups, n)
+            segments = curve.coding.segments(groups, n)
         if n_classes is not None:
-            rows = self.steps, predictions.keeping_digits(), of_groups
+            rows = self.steps, curve, predictions.keeping_digits(), segments
             return (_recalibrated_on_host if can_be_filled(rows, n) else _recalibrated)(*rows)
         numbers = covariates_of(covariates, self.fit.covariates, n)
-        segments = None if of_groups is None else of_groups[1]
         given = filled((predictions, numbers, segments), n)
         return first_rows(_recalibrated_numbers(self.steps, *given, curve, lower), n)
 
@@ -234,10 +211,6 @@ def numbers_of_classes(predictions: Distribution) -> jax.Array:
     return predictions.label_probabilities()
 
 
-# A map of segments, and the numbers of those of each row.
-_OfGroups = tuple[GroupCurve, ArrayLike] | None
-
-
 def probabilities_on_host(predictions: Distribution) -> np.ndarray:
     """`numbers_of_classes` of concrete rows, as an array of NumPy."""
     if isinstance(predictions, Categorical):
@@ -274,7 +247,7 @@ def _recalibrated_numbers(
 
 
 def recalibrator_of(
-    predictions: Distribution, fitted: Fitted, of_groups: FittedGroups | None, **known: Any
+    predictions: Distribution, fitted: Fitted, of_groups: Fitted | None, **known: Any
 ) -> Recalibrator:
     """A map, and that of segments, in the floating dtype of predictions, as jax holds it.
 
@@ -287,7 +260,7 @@ def recalibrator_of(
     words, converged, curve = fitted.words, fitted.converged, None
     if of_groups is not None:
         words = f"{words}; {of_groups.words}".removeprefix("; ")
-        converged, curve = converged and of_groups.converged, of_groups.curve
+        converged, (curve,) = converged and of_groups.converged, of_groups.steps
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
     steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, curve))
     return Recalibrator(steps, curve, Fit(words=words, converged=converged, **known))
@@ -306,14 +279,16 @@ def _check_given(argument: str, given: object, names: Sequence[str]) -> None:
 
 
 @jax.jit
-def _recalibrated(steps: tuple, predictions: Distribution, of_groups: _OfGroups) -> Distribution:
+def _recalibrated(
+    steps: tuple, curve: GroupCurve | None, predictions: Distribution, segments: np.ndarray | None
+) -> Distribution:
     probs = widened(numbers_of_classes(predictions))
-    steps, of_groups = in_dtype((steps, of_groups), probs.dtype)
-    return _new_labels(jnp, steps, predictions, of_groups, (probs, valid_rows(predictions)))
+    maps = in_dtype((steps, curve), probs.dtype)
+    return _new_labels(jnp, *maps, predictions, segments, (probs, valid_rows(predictions)))
 
 
 def _recalibrated_on_host(
-    steps: tuple, predictions: Distribution, of_groups: _OfGroups
+    steps: tuple, curve: GroupCurve | None, predictions: Distribution, segments: np.ndarray | None
 ) -> Distribution:
     """`_recalibrated` in NumPy, which compiles nothing, whatever the steps of a map are."""
     probs = probabilities_on_host(predictions)
@@ -323,18 +298,19 @@ def _recalibrated_on_host(
     def number(x: Any) -> Any:
         return np.asarray(x, dtype if is_floating(x) else None)
 
-    steps, of_groups = jax.tree.map(number, (steps, of_groups))
+    steps, curve = jax.tree.map(number, (steps, curve))
     with np.errstate(all="ignore"):  # of invalid rows, and of powers that are 0
         rows = number(probs), np.asarray(valid_rows(predictions))
-        found = _new_labels(np, steps, predictions, of_groups, rows)
+        found = _new_labels(np, steps, curve, predictions, segments, rows)
     return jax.device_put(jax.tree.map(number, found))
 
 
 def _new_labels(
     xp: ModuleType,
     steps: tuple,
+    curve: GroupCurve | None,
     predictions: Distribution,
-    of_groups: _OfGroups,
+    segments: ArrayLike | None,
     rows: tuple[Any, Any],
 ) -> Distribution:
     """The labels of rows, of which the probabilities are known, and which are valid."""
@@ -344,8 +320,7 @@ def _new_labels(
     recalibrated = apply(steps, probs, xp)
     if ragged:
         recalibrated = of_present(xp, recalibrated, probs)
-    if of_groups is not None:
-        curve, segments = of_groups
+    if curve is not None and segments is not None:
         recalibrated = curve(recalibrated, segments, xp)
     recalibrated = xp.where(valid, recalibrated, xp.nan)
     if predictions.is_binary:

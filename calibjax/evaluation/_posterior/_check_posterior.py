@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from calibjax._base.check import check_flag
-from calibjax._base.text import text_table
+from calibjax._base.text import plain, text_table
 from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior._draws import (
@@ -25,7 +25,6 @@ from calibjax.evaluation._posterior._read_simulations import (
     read_observations,
     read_parameters,
 )
-from calibjax.evaluation._wording import plain
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.resampling import as_multiple
 
@@ -139,12 +138,9 @@ class PosteriorCheck:
         figure = NotebookFigure(figsize=size, dpi=200, facecolor="white", layout=SettledLayout())
         for number, (name, (true, drawn)) in enumerate(self.rows.items()):
             drawn_as: Any = drawn
-            options: dict[str, Any] = {
-                "n_bins": min(20, self.n_draws + 1),
-                "confidence_level": 1 - self.level,
-            }
             key = jax.random.fold_in(jax.random.key(0), number)
-            curve = pit_curve(key, Empirical(drawn_as), true, **options)
+            rows, n_bins = (Empirical(drawn_as), true), min(20, self.n_draws + 1)
+            curve = pit_curve(key, *rows, n_bins=n_bins, confidence_level=1 - self.level)
             ax = pit(curve, ax=figure.add_subplot(n_down, n_across, number + 1))
             ax.set_title(name, fontsize=ax.xaxis.label.get_fontsize(), loc="left")
         return figure
@@ -316,22 +312,19 @@ def check_posterior(
         shift, spread = shift_and_spread(scores, n_draws)
         if not has_few_values(true):
             spread = factor_of(spread, n_draws)
-        check = ParameterCheck(name, shift, spread, pvalue, None)
+        given_x = column = chance = None
         if found.columns is not None:
-            check = dataclasses.replace(check, given_x=as_multiple(result.pvalue, n_resamples))
-            best = result.columns[0]
+            given_x, best = as_multiple(result.pvalue, n_resamples), result.columns[0]
             if best.pvalue <= level:
-                chance = chance_in_column(scores, found.columns[best.name])
-                check = dataclasses.replace(check, column=best.name, column_pvalue=chance)
-        checks.append(check)
+                column, chance = best.name, chance_in_column(scores, found.columns[best.name])
+        checks.append(ParameterCheck(name, shift, spread, pvalue, given_x, column, chance))
     joint = None
     if has_several:
         together = np.stack([drawn for _, drawn in rows.values()], axis=-1)
         result = test(together, np.stack([true for true, _ in rows.values()], axis=-1))
         joint = as_multiple(result.pvalue, n_resamples)
-    pvalues = [p for c in checks for p in (c.pvalue, c.given_x) if p is not None]
-    least = min([*pvalues, *([] if joint is None else [joint])])
-    pvalue = min(1.0, n_tests * least)
+    pvalues = [joint, *(p for check in checks for p in (check.pvalue, check.given_x))]
+    pvalue = min(1.0, n_tests * min(p for p in pvalues if p is not None))
     return PosteriorCheck(tuple(checks), joint, pvalue, level, n, n_draws, tuple(remarks), rows)
 
 

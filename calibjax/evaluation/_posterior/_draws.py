@@ -151,8 +151,7 @@ def remarks_on_draws(
     found: dict[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray, n_chains: int | None
 ) -> list[str]:
     """Sentences on draws that look wrong, of true values and draws by the names of parameters."""
-    of_rows = stuck(found, names) + swapped(found) + shared(found)
-    return of_rows + dependence(found, n_chains)
+    return stuck(found, names) + swapped(found) + shared(found) + dependence(found, n_chains)
 
 
 def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray) -> list[str]:

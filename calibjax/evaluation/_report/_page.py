@@ -8,31 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax import kernels
 from calibjax._base.text import class_name
 from calibjax._data.interval_censored import Between
+from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
 from calibjax.evaluation._summary import rows_of_summary, value_text
-from calibjax.evaluation._wording import (
-    event_name,
-    interval_text,
-    named_rows,
-    number,
-    shown_names,
-    target_in_words,
-)
 from calibjax.hypothesis_tests import CalibrationTestResult
-from calibjax.kernels import (
-    DistanceKernel,
-    EmbeddingDistance,
-    FeatureKernel,
-    KernelLike,
-    PITKernel,
-    Sum,
-    TensorProduct,
-    VectorPITKernel,
-    describe,
-)
 
 # So many lines of rows, of which some stand for several equal ones, but not for more than these.
 _N_ROWS, _MOST_EQUAL_ROWS = 10, 100
@@ -69,17 +52,17 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
     # The event of which a reliability diagram shows the probability.
     event = "the most likely class"
     if evaluation.predictions.n_labels == 2:
-        event = event_name(evaluation.classes)
+        event = wording.event_name(evaluation.classes)
     badge = "NOT CALIBRATED" if evaluation.rejected else "NOT REJECTED"
     if not evaluation.rejected and segments_in_words(evaluation.segments, evaluation.level):
         badge = "WRONG FOR SOME"
     return environment.get_template("page.html.j2").render(
         evaluation=evaluation,
         badge=badge,
-        number=number,
+        number=wording.number,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
-        classes=shown_names(evaluation.classes),
-        interval_text=interval_text,
+        classes=wording.shown_names(evaluation.classes),
+        interval_text=wording.interval_text,
         value_text=value_text,
         numbers=list(rows_of_summary(evaluation)),
         figures=pictures_of(evaluation),
@@ -117,15 +100,9 @@ def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
         if line not in rows and len(rows) == _N_ROWS:
             break
         rows.setdefault(line, []).append(row)
-    return [
-        {
-            "row": _names_of_rows(evaluation.row_names[equal]),
-            "predicted": said,
-            "observed": came,
-            "share": share,
-        }
-        for (said, came, share), equal in rows.items()
-    ]
+    names = (_names_of_rows(evaluation.row_names[equal]) for equal in rows.values())
+    keys = "row", "predicted", "observed", "share"
+    return [dict(zip(keys, (x, *line), strict=True)) for x, line in zip(names, rows, strict=True)]
 
 
 def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
@@ -141,20 +118,20 @@ def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
         said = _vector_text(_middle(prediction))
     if isinstance(evaluation.targets, Between):
         ends = evaluation.targets.low[row], evaluation.targets.high[row]
-        came = target_in_words(*map(float, ends))
+        came = wording.target_in_words(*map(float, ends))
     elif has_labels:
         target = int(evaluation.targets[row])
         came = f"{class_name(evaluation.classes, target)}: {of_row[target]:.3g}"
     else:
         came = _vector_text(evaluation.targets[row])
     shares = evaluation.contributions
-    return said, came, "" if shares is None else number(float(np.asarray(shares)[row]))
+    return said, came, "" if shares is None else wording.number(float(np.asarray(shares)[row]))
 
 
 def _names_of_rows(names: np.ndarray) -> str:
     if len(names) == 1:
         return str(names[0])
-    return f"{len(names)} equal rows: {named_rows(names).removeprefix('rows ')}"
+    return f"{len(names)} equal rows: {wording.named_rows(names).removeprefix('rows ')}"
 
 
 def _middle(prediction: Any) -> np.ndarray:
@@ -166,7 +143,7 @@ def _middle(prediction: Any) -> np.ndarray:
 
 
 def _vector_text(value: Any) -> str:
-    return ", ".join(number(float(x)) for x in np.atleast_1d(value)[:4])
+    return ", ".join(wording.number(float(x)) for x in np.atleast_1d(value)[:4])
 
 
 def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str, str]]:
@@ -178,11 +155,11 @@ def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str
     return [
         {
             "name": kernel_in_words(kernel),
-            "technical": describe(kernel),
-            "estimate": number(float(estimate)),
+            "technical": kernels.describe(kernel),
+            "estimate": wording.number(float(estimate)),
             "interval": _interval(*map(float, (estimate, low, high))),
-            "score": number(float(score)) if np.isfinite(score) else "",
-            "pvalue": number(float(pvalue)),
+            "score": wording.number(float(score)) if np.isfinite(score) else "",
+            "pvalue": wording.number(float(pvalue)),
         }
         for kernel, estimate, low, high, score, pvalue in zip(
             members.kernels, *columns, strict=True
@@ -194,23 +171,26 @@ def _interval(estimate: float, low: float, high: float) -> str:
     """The interval; a few targets of tiny probabilities make that of log p useless."""
     if high > _TOO_WIDE * max(abs(estimate), abs(low)) and low <= 0:
         return "too wide to say"
-    return interval_text((low, high))
+    return wording.interval_text((low, high))
 
 
-def kernel_in_words(kernel: KernelLike) -> str:
+def kernel_in_words(kernel: kernels.KernelLike) -> str:
     """What a default kernel judges, and among which predictions; else what `describe` says."""
-    part = kernel.left if isinstance(kernel, Sum) else kernel
-    if isinstance(part, Sum):
+    part = kernel.left if isinstance(kernel, kernels.Sum) else kernel
+    if isinstance(part, kernels.Sum):
         return "location, spread and shape together"
-    if not isinstance(part, (TensorProduct, FeatureKernel, PITKernel, VectorPITKernel)):
-        return describe(kernel)
+    if not isinstance(
+        part,
+        (kernels.TensorProduct, kernels.FeatureKernel, kernels.PITKernel, kernels.VectorPITKernel),
+    ):
+        return kernels.describe(kernel)
     among = part.prediction_kernel
-    if not isinstance(among, DistanceKernel):
-        return describe(kernel)
-    if isinstance(part, TensorProduct):
+    if not isinstance(among, kernels.DistanceKernel):
+        return kernels.describe(kernel)
+    if isinstance(part, kernels.TensorProduct):
         judged = "which class comes"
-    elif isinstance(part, FeatureKernel):
-        judged = _FEATURES.get(describe(part.feature), "the shape")
+    elif isinstance(part, kernels.FeatureKernel):
+        judged = _FEATURES.get(kernels.describe(part.feature), "the shape")
     else:
         # The first two weights are those of the location and of the spread.
         weights = [] if part.weights is None else np.asarray(part.weights).tolist()
@@ -218,11 +198,11 @@ def kernel_in_words(kernel: KernelLike) -> str:
     return f"{judged}, {_among(among)}"
 
 
-def _among(kernel: DistanceKernel) -> str:
+def _among(kernel: kernels.DistanceKernel) -> str:
     """Which predictions are compared."""
     distance = kernel.distance
     weights = None
-    if isinstance(distance, EmbeddingDistance):
+    if isinstance(distance, kernels.EmbeddingDistance):
         weights = getattr(distance.phi, "weights", None)
     if weights is not None:
         return f"among predictions {_PLACES.get(weights, 'near and far')}"
