@@ -7,6 +7,7 @@ import pytest
 from messages import check_message
 
 import calibjax as cj
+from calibjax._base.struct import struct
 
 N = 6
 RNG = np.random.default_rng(20240817)
@@ -103,9 +104,11 @@ def test_a_new_cdf_has_no_tails_of_its_parent():
 
 
 def test_moments_need_one_of_two():
+    @struct
     class Nothing(cj.Distribution):
+        x: jax.Array
+
         shapes = {"x": "n"}
-        x = jnp.zeros(3)
 
         def mean(self):
             return self.x
@@ -114,4 +117,4 @@ def test_moments_need_one_of_two():
             return self.x
 
     with pytest.raises(TypeError, match="Nothing must have variance or standard_deviation"):
-        Nothing().standard_deviation()
+        Nothing(jnp.zeros(3)).standard_deviation()

@@ -1,15 +1,13 @@
-"""Parameters by their symbolic shapes: shared numbers, words, and methods of one prediction."""
+"""Parameters by their symbolic shapes: shared numbers, and words."""
 
-import functools
 import html
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._base.check import check_shapes
-from calibjax._base.struct import batch_of_one, is_array, is_traced
+from calibjax._base.struct import is_array, is_traced
 
 
 def share_numbers(predictions: Any) -> None:
@@ -113,37 +111,3 @@ def _range(leaf: jax.Array) -> str:
         return ""
     with jax.ensure_compile_time_eval():
         return f"{float(jnp.min(leaf)):.4g} … {float(jnp.max(leaf)):.4g}"
-
-
-#: Methods that take a batch, of *one* prediction too: without targets, of targets, and others.
-_OF_ROWS = (
-    *("mean", "variance", "standard_deviation", "location", "spread", "off_mode_probability"),
-    *("has_stein_identity", "supports", "restricted", "log_prob", "score", "cdf", "survival"),
-    *("tails", "cdf_jump", "pit_intervals", "unit_interval", "unit_box", "crps_closed_form"),
-    *("quantile", "sample"),
-)
-
-
-def _also_of_one(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a batch that also takes one prediction and its target, as a batch of one."""
-    name = method.__name__
-
-    @functools.wraps(method)
-    def of_batch_or_one(self: Any, *args: Any, **options: Any) -> Any:
-        if self.n_batch_axes:
-            return method(self, *args, **options)
-        # A level, a key and a shape are not those of a row.
-        is_given = name in ("quantile", "sample")
-        given, named = (args, options) if is_given else batch_of_one((args, options))
-        # The axes of `shape` stand in front of the batch.
-        shape = options.get("shape", (*args, (), ())[1]) if name == "sample" else ()
-        found = method(batch_of_one(self), *given, **named)
-        return jax.tree.map(lambda x: x if isinstance(x, str) else x.squeeze(len(shape)), found)
-
-    return of_batch_or_one
-
-
-def take_one(cls: type) -> None:
-    """Makes methods that a family defines for a batch take one prediction, too."""
-    for name in set(_OF_ROWS) & vars(cls).keys():
-        setattr(cls, name, _also_of_one(vars(cls)[name]))

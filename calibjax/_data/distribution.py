@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._base.parameters import as_table, in_words, share_numbers, take_one
+from calibjax._base.parameters import as_table, in_words, share_numbers
 from calibjax._base.struct import indexed, widened, widened_integers
+from calibjax._data.row_methods import wrap_row_methods
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import FINITE, Constraint
@@ -36,7 +37,9 @@ class Distribution(ABC):
     `standard_deviation`, and `log_prob` where it has a density.  Every other method and attribute
     has a default.  Inside a kernel or a closed form the same class stands for *one* prediction, and
     its arrays have no batch axis.  Methods are written for a batch: of one prediction they are
-    called with a batch of one.  A direct subclass of Distribution is decorated with `struct`, since
+    called with a batch of one.  Those that compute with parameters have them, and real targets, as
+    floating-point numbers of one dtype, at least float32, and a level as one number for each
+    prediction.  A direct subclass of Distribution is decorated with `struct`, since
     `jax.tree_util.register_dataclass` gives classes with the same names of fields equal structures;
     a subclass of a family, such as `Univariate`, is one by itself.
 
@@ -72,7 +75,7 @@ class Distribution(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        take_one(cls)
+        wrap_row_methods(cls)
         if "cdf" in vars(cls) and "tails" not in vars(cls):
             # A new cdf does not have the tails of a parent.
             type.__setattr__(cls, "tails", Distribution.tails)
@@ -201,10 +204,9 @@ class Distribution(ABC):
             raise TypeError(
                 f"{type(self).__name__} predictions have no score: their targets are not real."
             )
-        p, targets = widened((self, targets))
         # Row i of log_prob depends on target i alone.
-        scores = jax.grad(lambda y: jnp.sum(p.log_prob(y)))(targets)
-        supported = p.supports(targets)[1].reshape(-1, *(1,) * (targets.ndim - 1))
+        scores = jax.grad(lambda y: jnp.sum(self.log_prob(y)))(targets)
+        supported = self.supports(targets)[1].reshape(-1, *(1,) * (targets.ndim - 1))
         return jnp.where(supported, scores, jnp.nan)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
@@ -511,7 +513,7 @@ class Distribution(ABC):
         return self.tempered(temperature).log_prob(targets)
 
 
-take_one(Distribution)
+wrap_row_methods(Distribution)
 
 
 def of_part(name: str, found: dict[str, T]) -> dict[str, T]:

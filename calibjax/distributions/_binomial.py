@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from calibjax._base.struct import is_floating, static, struct, widened, widened_integers
+from calibjax._base.struct import is_floating, static, struct, widened_integers
 from calibjax._numbers.arithmetic import complex_exponential, mean_by_gauss
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.quantiles import integer_or_invalid, smallest_count_with, with_levels
+from calibjax._numbers.quantiles import integer_or_invalid, smallest_count_with
 from calibjax._numbers.special_functions import log_gamma_ratio, log_quotient_beyond_linear
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._incomplete_beta import beta_tails
@@ -249,13 +249,11 @@ class Binomial(Counts):
 
     def mean(self) -> jax.Array:
         """n p, ``[n]``."""
-        p = widened(self)
-        return p.total * p.probs
+        return self.total * self.probs
 
     def variance(self) -> jax.Array:
         """n p (1 - p), ``[n]``."""
-        p = widened(self)
-        return p.total * p.probs * (1 - p.probs)
+        return self.total * self.probs * (1 - self.probs)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``."""
@@ -264,8 +262,7 @@ class Binomial(Counts):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability at targets ``[n]``, ``[n]``."""
-        p = widened(self)
-        return log_probability(targets, p.total, p.probs)
+        return log_probability(targets, self.total, self.probs)
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.total, self.probs)
@@ -280,14 +277,12 @@ class Binomial(Counts):
         return numpy.where(rest < 0, numpy.inf, numpy.where(k > mean, exponent, 0.0))
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p = widened(self)
-        return tails(widened_integers(targets), p.total, p.probs)
+        return tails(targets, self.total, self.probs)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest count y with P(Y <= y) >= level, ``[n]``; `total` at level 1."""
-        p, level = with_levels(self, level)
-        total = p.total.astype(jnp.int32)
-        found = smallest_count_with(lambda y: p.cdf(y) >= level, level)
+        total = self.total.astype(jnp.int32)
+        found = smallest_count_with(lambda y: self.cdf(y) >= level, level)
         return integer_or_invalid(level, jnp.where(level < 1, jnp.minimum(found, total), total))
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
@@ -303,20 +298,19 @@ class Binomial(Counts):
         follows by parts from E|S| = (1 / pi) times the integral of (1 - E cos(t S)) / (1 - cos t)
         over t from 0 to pi.
         """
-        p, targets = widened(self), widened_integers(targets)
-        y, mean, variance = targets.astype(p.probs.dtype), p.mean(), p.variance()
-        sign = 2 * p.cdf(targets) - 1
-        at_target = probability(targets, p.total, p.probs)
-        deviation = (y - mean) * sign + 2 * p.probs * (p.total - y) * at_target
+        y, mean, variance = targets.astype(self.probs.dtype), self.mean(), self.variance()
+        sign = 2 * self.cdf(targets) - 1
+        at_target = probability(targets, self.total, self.probs)
+        deviation = (y - mean) * sign + 2 * self.probs * (self.total - y) * at_target
 
-        width = 4 * p.probs * (1 - p.probs)
+        width = 4 * self.probs * (1 - self.probs)
         # The integrand decreases faster than exp(-(n - 1) width sin^2 a).
-        fallen = END[width.dtype.name] / jnp.maximum((p.total - 1) * width, 1e-3)
+        fallen = END[width.dtype.name] / jnp.maximum((self.total - 1) * width, 1e-3)
         end = lax.stop_gradient(jnp.arcsin(jnp.sqrt(jnp.minimum(fallen, 1.0))))
 
         def integrand(share: jax.Array) -> jax.Array:
             square = jnp.square(jnp.sin(end[None] * share))
-            power = jnp.exp((p.total - 1)[None] * jnp.log1p(-width[None] * square))
+            power = jnp.exp((self.total - 1)[None] * jnp.log1p(-width[None] * square))
             return (1 - square) * power
 
         integral = end * mean_by_gauss(integrand, NODES[width.dtype.name], width)
@@ -324,9 +318,8 @@ class Binomial(Counts):
 
     def off_mode_probability(self) -> jax.Array:
         """P(Y != floor((n + 1) p)), ``[n]``."""
-        p = widened(self)
-        mode = jnp.minimum(jnp.floor((p.total + 1) * p.probs), p.total)
-        return -jnp.expm1(p.log_prob(mode))
+        mode = jnp.minimum(jnp.floor((self.total + 1) * self.probs), self.total)
+        return -jnp.expm1(self.log_prob(mode))
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(_stabilised)

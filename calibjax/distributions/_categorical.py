@@ -13,7 +13,7 @@ from calibjax._base.struct import is_rounded, static, struct, widened, widened_i
 from calibjax._data.checks import valid_rows
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
-from calibjax._numbers.quantiles import falls_short, integer_or_invalid, with_levels
+from calibjax._numbers.quantiles import falls_short, integer_or_invalid
 from calibjax._numbers.tempering import as_before, tempered_label_log_prob, tempered_probabilities
 from calibjax._numbers.validity import TOLERANCE, probability_vectors
 from calibjax.expectations import finite_sums
@@ -85,15 +85,13 @@ class Categorical(Distribution):
 
     def mean(self) -> jax.Array:
         """The mean of each label, taken as a number, ``[n]``."""
-        probs = widened(self.probs)
-        return dot(probs, jnp.arange(probs.shape[-1], dtype=probs.dtype))
+        return dot(self.probs, jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype))
 
     def variance(self) -> jax.Array:
         """The variance of each label, taken as a number, ``[n]``."""
-        probs = widened(self.probs)
-        labels = jnp.arange(probs.shape[-1], dtype=probs.dtype)
+        labels = jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
         squares = jnp.square(labels[None, :] - self.mean()[:, None])
-        return jnp.sum(probs * squares, axis=-1)
+        return jnp.sum(self.probs * squares, axis=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: labels ``[*shape, n]``."""
@@ -102,21 +100,19 @@ class Categorical(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""
-        return label_log_prob(widened(self.label_probabilities()), targets)
+        return label_log_prob(self.label_probabilities(), targets)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The probabilities of labels up to targets[i] and above it, over that of all labels."""
-        probs = widened(self.probs)
-        labels = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+        labels = jnp.arange(self.probs.shape[-1], dtype=jnp.int32)
         up_to = labels[None, :] <= targets[:, None].astype(jnp.int32)
-        sums = (jnp.sum(jnp.where(x, probs, 0.0), axis=-1) for x in (up_to, ~up_to))
-        below, above = (x / jnp.sum(probs, axis=-1) for x in sums)
+        sums = (jnp.sum(jnp.where(x, self.probs, 0.0), axis=-1) for x in (up_to, ~up_to))
+        below, above = (x / jnp.sum(self.probs, axis=-1) for x in sums)
         return below, above
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest labels up to which the probability is at least the level, ``[n]``, int32."""
-        p, level = with_levels(self, level)
-        sums = jnp.cumsum(p.probs, axis=-1)
+        sums = jnp.cumsum(self.probs, axis=-1)
         return integer_or_invalid(level, jnp.sum(falls_short(sums, level[:, None]), axis=-1))
 
     def label_probabilities(self) -> jax.Array:
@@ -261,12 +257,11 @@ class Bernoulli(Distribution):
 
     def mean(self) -> jax.Array:
         """P(Y = 1), ``[n]``."""
-        return widened(self.probs)
+        return self.probs
 
     def variance(self) -> jax.Array:
         """The variance of each target, ``[n]``."""
-        p = widened(self)
-        return p.probs * p._of_zero()
+        return self.probs * self._of_zero()
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: integers 0 and 1, ``[*shape, n]``."""
@@ -274,22 +269,21 @@ class Bernoulli(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets 0 and 1, ``[n]``."""
-        p, one = widened(self), targets == 1
+        one = targets == 1
         # The probability of the other target may be 0, and log has no finite derivative at 0.
-        of_one = jnp.log(jnp.where(one, p.probs, 1.0))
-        if p.complement is not None:
-            return jnp.where(one, of_one, jnp.log(jnp.where(one, 1.0, p.complement)))
-        return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, p.probs)))
+        of_one = jnp.log(jnp.where(one, self.probs, 1.0))
+        if self.complement is not None:
+            return jnp.where(one, of_one, jnp.log(jnp.where(one, 1.0, self.complement)))
+        return jnp.where(one, of_one, jnp.log1p(-jnp.where(one, 0.0, self.probs)))
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p, is_first, is_last = widened(self), targets >= 0, targets >= 1
-        below = jnp.where(is_last, 1.0, jnp.where(is_first, p._of_zero(), 0.0))
-        return below, jnp.where(is_last, 0.0, jnp.where(is_first, p.probs, 1.0))
+        is_first, is_last = targets >= 0, targets >= 1
+        below = jnp.where(is_last, 1.0, jnp.where(is_first, self._of_zero(), 0.0))
+        return below, jnp.where(is_last, 0.0, jnp.where(is_first, self.probs, 1.0))
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """0 where P(Y = 0) is at least the level, else 1, ``[n]``, int32."""
-        p, level = with_levels(self, level)
-        return integer_or_invalid(level, p._of_zero() < level)
+        return integer_or_invalid(level, self._of_zero() < level)
 
     def label_probabilities(self) -> jax.Array:
         """The probabilities of 0 and 1, ``[n, 2]``."""

@@ -6,16 +6,15 @@ The packages are never imported: their classes and attributes are recognised by 
 import contextlib
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._base.struct import is_array, static, struct, widened
+from calibjax._base.struct import is_array, static, struct
 from calibjax._data.distribution import Distribution
-from calibjax._numbers.quantiles import with_levels
 from calibjax.distributions._binomial import Binomial
 from calibjax.distributions._categorical import Bernoulli, Categorical
 from calibjax.distributions._counts import Counts
@@ -382,30 +381,30 @@ class Adapted(Univariate):
 
     def mean(self) -> jax.Array:
         """The means of the distribution, ``[n]``."""
-        return widened(self.moments[0])
+        return self.moments[0]
 
     def variance(self) -> jax.Array:
         """The variances of the distribution, ``[n]``."""
-        return widened(self.moments[1])
+        return self.moments[1]
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``."""
-        return self._call("cdf", *widened((self, targets)))
+        return self._call("cdf", targets)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        return self._call("log_prob", *widened((self, targets)))
+        return self._call("log_prob", targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, found by bisection if the distribution does not have them."""
         try:
-            return self._call("quantile", *with_levels(self, level))
+            return self._call("quantile", level)
         except (AttributeError, NotImplementedError, ImportError):
             return super().quantile(level)
 
-    def _call(self, name: str, p: Self, x: jax.Array) -> jax.Array:
+    def _call(self, name: str, x: jax.Array) -> jax.Array:
         function, structure = self.source
-        return function(structure, name, p.parameters, x).astype(x.dtype)
+        return function(structure, name, self.parameters, x).astype(x.dtype)
 
 
 def _of_jax(structure: Any, name: str, parameters: list[jax.Array], x: jax.Array) -> jax.Array:

@@ -13,10 +13,10 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.check import check_integer
-from calibjax._base.struct import is_array, is_traced, type_name, widened, widened_integers
+from calibjax._base.struct import is_array, is_traced, type_name, widened_integers
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
-from calibjax._numbers.quantiles import integer_or_invalid, with_levels
+from calibjax._numbers.quantiles import integer_or_invalid
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import KernelLike, WhiteKernel
 
@@ -94,7 +94,7 @@ class Counts(Distribution):
             within = sums[jnp.clip(y, 0, largest)]
             return jnp.where(y < 0, 0.0, jnp.where(y <= largest, within, beyond))
 
-        return jax.vmap(cdf_of_one)(widened(self), widened_integers(targets))
+        return jax.vmap(cdf_of_one)(self, targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest count y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
@@ -107,8 +107,7 @@ class Counts(Distribution):
             is_known = jnp.any(reached) & (level < 1)
             return jnp.where(is_known, jnp.argmax(reached).astype(jnp.int32), _LARGEST_COUNT)
 
-        p, level = with_levels(self, level)
-        return integer_or_invalid(level, jax.vmap(quantile_of_one)(p, level))
+        return integer_or_invalid(level, jax.vmap(quantile_of_one)(self, level))
 
     def _sufficient_count(self) -> int | None:
         """The smallest automatic max_count for all rows that have one; None if no row has one."""

@@ -24,7 +24,7 @@ from calibjax._base.struct import (
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import complex_average, complex_exponential, root_mean_square
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.quantiles import falls_short, with_levels
+from calibjax._numbers.quantiles import falls_short
 from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import FINITE, probability_vectors
 from calibjax.expectations import sums_over_atoms
@@ -235,7 +235,7 @@ class Empirical(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
-        return jax.vmap(lambda p: _weighted_mean(p, p.samples))(widened(self))
+        return jax.vmap(lambda p: _weighted_mean(p, p.samples))(self)
 
     def standard_deviation(self) -> jax.Array:
         """The standard deviations, ``[n]`` or ``[n, d]``."""
@@ -244,7 +244,7 @@ class Empirical(Distribution):
             deviations = p.samples - _weighted_mean(p, p.samples)[None]
             return root_mean_square(p.probabilities(), deviations)
 
-        return jax.vmap(of_one)(widened(self))
+        return jax.vmap(of_one)(self)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
@@ -272,8 +272,7 @@ class Empirical(Distribution):
     def _shares(self, targets: jax.Array, name: str) -> tuple[jax.Array, jax.Array, jax.Array]:
         """P(Y < targets[i]), P(Y <= targets[i]) and P(Y > targets[i])."""
         self._check_numbers(name)
-        p, targets = widened((self, targets))
-        return jax.vmap(shares)(p._relative_weights(), p.samples, targets)
+        return jax.vmap(shares)(self._relative_weights(), self.samples, targets)
 
     def _check_numbers(self, name: str) -> None:
         """Raises a TypeError for samples that are vectors."""
@@ -286,8 +285,7 @@ class Empirical(Distribution):
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest samples up to which the probability is at least the level, ``[n]``."""
         self._check_numbers("quantile")
-        p, level = with_levels(self, level)
-        return jax.vmap(quantile)(p._relative_weights(), p.samples, level)
+        return jax.vmap(quantile)(self._relative_weights(), self.samples, level)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The score of the samples, ``[n]``; with ``split=True`` the fair score of their source.
@@ -295,12 +293,11 @@ class Empirical(Distribution):
         The mean of the fair score over independent draws is the score of their distribution.
         """
         self._check_numbers("CRPS")
-        p, targets = widened((self, targets))
-        weights = p._relative_weights()
-        scores = jax.vmap(crps)(weights, p.samples, targets)
+        weights = self._relative_weights()
+        scores = jax.vmap(crps)(weights, self.samples, targets)
         if not self.split:
             return scores
-        return scores - jax.vmap(half_mean_difference)(weights, p.samples) / (
+        return scores - jax.vmap(half_mean_difference)(weights, self.samples) / (
             jnp.sum(weights, axis=1) - 1
         )
 
@@ -379,7 +376,7 @@ class Empirical(Distribution):
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The ranks of the coordinates among those of the samples, which the target is among."""
-        p, targets = widened(self.exchangeable_pool(targets))
+        p, targets = self.exchangeable_pool(targets)
         boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None], p.exists())
         return jax.tree.map(lambda x: x[:, 0], boxes)
 
@@ -421,11 +418,10 @@ class _Pool(Empirical):
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """By a search, as the values are in order; comparisons with all of many take long."""
         self._check_numbers("cdf")
-        p, targets = widened((self, targets))
         of_row = functools.partial(_ranks_in, is_pool=True)
         # A mask of ones, too: ranks over a constant would differ from those over a sum in the last
         # digit, and with them those of ensembles with and without missing members.
-        return jax.vmap(of_row)(p.samples, targets, p._relative_weights() > 0)[:2]
+        return jax.vmap(of_row)(self.samples, targets, self._relative_weights() > 0)[:2]
 
     def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None]:
         samples, exists = widened(self.samples), self.exists()

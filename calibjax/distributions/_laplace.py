@@ -30,7 +30,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from calibjax._base.struct import struct, widened
+from calibjax._base.struct import struct
 from calibjax._numbers.arithmetic import complex_exponential, quotient
 from calibjax._numbers.derivatives import absolute, mirrored
 from calibjax._numbers.tempering import tempered_scale
@@ -88,21 +88,21 @@ class Laplace(LocationScale):
 
     def variance(self) -> jax.Array:
         """The variances, ``[n]``."""
-        return 2 * jnp.square(widened(self.scale))
+        return 2 * jnp.square(self.scale)
 
     def standard_deviation(self) -> jax.Array:
-        return math.sqrt(2) * widened(self.scale)
+        return math.sqrt(2) * self.scale
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        p, targets = widened((self, targets))
-        return -quotient(absolute(targets - p.loc), p.scale) - jnp.log(p.scale) - math.log(2)
+        return (
+            -quotient(absolute(targets - self.loc), self.scale) - jnp.log(self.scale) - math.log(2)
+        )
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """|y - loc| + scale (exp(-|y - loc| / scale) - 3 / 4), ``[n]``."""
-        p, targets = widened((self, targets))
-        distance = mirrored(targets - p.loc)
-        return distance + p.scale * (jnp.exp(-quotient(distance, p.scale)) - 0.75)
+        distance = mirrored(targets - self.loc)
+        return distance + self.scale * (jnp.exp(-quotient(distance, self.scale)) - 0.75)
 
     def mean_absolute_difference(self, other: Self) -> jax.Array:
         """d + t exp(-d / t) + s^2 (s exp(-d / s) - t exp(-d / t)) / (s^2 - t^2).

@@ -17,7 +17,6 @@ from calibjax._numbers.quantiles import (
     integer_or_invalid,
     quantile_from_cdf,
     smallest_count_with,
-    with_levels,
 )
 from calibjax._numbers.validity import probability_vectors
 from calibjax.distributions._categorical import label_log_prob
@@ -121,17 +120,17 @@ class Mixture(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
-        return _mean_of(self, lambda components: components.mean())
+        return self._average(self._of_components("mean"))
 
     def location(self) -> jax.Array:
-        return _mean_of(self, lambda components: components.location())
+        return self._average(self._of_components("location"))
 
     def standard_deviation(self) -> jax.Array:
         """The roots of the mean variance of the components plus the variance of their means."""
-        return _width(self, lambda c: c.mean(), lambda c: c.standard_deviation())
+        return self._width("mean", "standard_deviation")
 
     def spread(self) -> jax.Array:
-        return _width(self, lambda c: c.location(), lambda c: c.spread())
+        return self._width("location", "spread")
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
@@ -153,13 +152,12 @@ class Mixture(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density or log probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
-        p = widened(self)
-        if p.has_labels:
+        if self.has_labels:
             # The log probability of a component may be -inf, where it has no derivative.
-            return label_log_prob(p.label_probabilities(), targets)
-        probabilities = p._weights()
+            return label_log_prob(self.label_probabilities(), targets)
+        probabilities = self._weights()
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
-        values = p._by_component(p._flat_components().log_prob(repeated))
+        values = self._by_component(self._flat_components().log_prob(repeated))
         largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
         largest = lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
         # Components of weight 0 take part, because the derivative in their weight is not 0.
@@ -195,14 +193,13 @@ class Mixture(Distribution):
         At the levels 0 and 1 they are the ends of the supports of components with a positive
         weight.
         """
-        p, level = with_levels(self, level)
         inside = (level > 0) & (level < 1)
         inner_level = jnp.where(inside, level, 0.5)
-        ends = p._ends_of_support(level)
-        if p.target_kind == "real":
-            found = jnp.where(inside, quantile_from_cdf(p, inner_level), ends)
+        ends = self._ends_of_support(level)
+        if self.target_kind == "real":
+            found = jnp.where(inside, quantile_from_cdf(self, inner_level), ends)
             return jnp.where(jnp.isnan(level), jnp.nan, found)
-        found = smallest_count_with(lambda y: p.cdf(y) >= inner_level, level)
+        found = smallest_count_with(lambda y: self.cdf(y) >= inner_level, level)
         return integer_or_invalid(level, jnp.where(inside, found, ends))
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
@@ -211,8 +208,7 @@ class Mixture(Distribution):
         s_k is the score of component k, and d_kl = E|Z_k - Z_l|.  None if components have no
         formulas.
         """
-        p = widened(self)
-        one = jax.tree.map(lambda x: x[0, 0], p.components)
+        one = jax.tree.map(lambda x: x[0, 0], self.components)
         if jax.eval_shape(lambda c: c.mean_absolute_difference(c), one) is None:
             return None
 
@@ -220,9 +216,9 @@ class Mixture(Distribution):
             own = c.mean_absolute_difference(c) + d.mean_absolute_difference(d)
             return c.mean_absolute_difference(d) - own / 2
 
-        of_components = p._average_at(targets, lambda c, y: c.crps_closed_form(y))
-        between = jax.vmap(lambda p: p._sum_over_pairs(p, divergence, ()))(p)
-        total = jax.vmap(lambda p: jnp.sum(p.probabilities()))(p)
+        of_components = self._average_at(targets, lambda c, y: c.crps_closed_form(y))
+        between = jax.vmap(lambda p: p._sum_over_pairs(p, divergence, ()))(self)
+        total = jax.vmap(lambda p: jnp.sum(p.probabilities()))(self)
         return of_components - between / (2 * jnp.square(total))
 
     @property
@@ -264,7 +260,7 @@ class Mixture(Distribution):
         """
         if self.target_kind == "real" or self.has_labels:
             return super().off_mode_probability()
-        return self._average(self._by_component(self._flat_components().off_mode_probability()))
+        return self._average(self._of_components("off_mode_probability"))
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         return complex_average(self.probabilities(), self.components, lambda c: c.characteristic(v))
@@ -292,20 +288,23 @@ class Mixture(Distribution):
         """Values ``[n K, …]`` of the flat components, as ``[n, K, …]``."""
         return values.reshape(*jax.tree.leaves(self.components)[0].shape[:2], *values.shape[1:])
 
+    def _of_components(self, method: str) -> jax.Array:
+        """What a method of the components returns, ``[n, K, …]``."""
+        return self._by_component(getattr(self._flat_components(), method)())
+
     def _weights(self) -> jax.Array:
         """The weights of the components, ``[n, K]``."""
         return jax.vmap(Mixture.probabilities)(self)
 
     def _average_at(self, targets: jax.Array, function: Callable[[Any, jax.Array], Any]) -> Any:
         """The weighted means of what a function of the components and targets returns, ``[n]``."""
-        p = widened(self)
-        weights = p._weights()
+        weights = self._weights()
         repeated = jnp.repeat(targets, weights.shape[1], axis=0)
 
         def average(values: jax.Array) -> jax.Array:
-            return jnp.sum(weights * p._by_component(values), axis=1) / jnp.sum(weights, axis=1)
+            return jnp.sum(weights * self._by_component(values), axis=1) / jnp.sum(weights, axis=1)
 
-        return jax.tree.map(average, function(p._flat_components(), repeated))
+        return jax.tree.map(average, function(self._flat_components(), repeated))
 
     def _ends_of_support(self, level: jax.Array) -> jax.Array:
         """The largest possible target where the level is 1, else the smallest one."""
@@ -343,29 +342,13 @@ class Mixture(Distribution):
 
     def _average(self, values: jax.Array) -> jax.Array:
         """The weighted sums of values ``[n, K, …]`` over the components, ``[n, …]``."""
+        return jax.vmap(lambda p, x: jnp.tensordot(p.probabilities(), x, axes=1))(self, values)
 
-        def average_of_one(mixture: Mixture, values: jax.Array) -> jax.Array:
-            return jnp.tensordot(mixture.probabilities(), values, axes=1)
-
-        return jax.vmap(average_of_one)(self, values)
-
-
-def _mean_of(mixture: Mixture, center: Callable[[Distribution], jax.Array]) -> jax.Array:
-    """The mean of a center of the components."""
-    p = widened(mixture)
-    return p._average(p._by_component(center(p._flat_components())))
-
-
-def _width(
-    mixture: Mixture,
-    center: Callable[[Distribution], jax.Array],
-    width: Callable[[Distribution], jax.Array],
-) -> jax.Array:
-    """The root of the mean square of the components' widths and of their centers' deviations."""
-    p = widened(mixture)
-    within, centers = (p._by_component(f(p._flat_components())) for f in (width, center))
-    total = jnp.hypot(within, centers - p._average(centers)[:, None])
-    return jax.vmap(root_mean_square)(p._weights(), total)
+    def _width(self, center: str, width: str) -> jax.Array:
+        """The root of the mean square of widths of components and of deviations of centers."""
+        within, centers = map(self._of_components, (width, center))
+        total = jnp.hypot(within, centers - self._average(centers)[:, None])
+        return jax.vmap(root_mean_square)(self._weights(), total)
 
 
 def _component_axes(axes: str) -> str:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from calibjax._base.struct import static, struct, widened, widened_integers
+from calibjax._base.struct import static, struct
 from calibjax._numbers.arithmetic import complex_exponential
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.special_functions import (
@@ -64,12 +64,11 @@ class NegativeBinomial(Counts):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
-        return widened(self).mu
+        return self.mu
 
     def variance(self) -> jax.Array:
         """m + m^2 / r, ``[n]``."""
-        p = widened(self)
-        return p.mu * (1 + p.mu / p.concentration)
+        return self.mu * (1 + self.mu / self.concentration)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``, at most some 2e9."""
@@ -82,13 +81,11 @@ class NegativeBinomial(Counts):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability at targets ``[n]``, ``[n]``."""
-        p = widened(self)
-        return log_probability(targets, p.mu, p.concentration)
+        return log_probability(targets, self.mu, self.concentration)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """1 - I_q(targets[i] + 1, r) and I_q(targets[i] + 1, r), for q = m / (m + r)."""
-        p = widened(self)
-        return tails(widened_integers(targets), p.mu, p.concentration)
+        return tails(targets, self.mu, self.concentration)
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.mu, self.concentration)
@@ -99,9 +96,8 @@ class NegativeBinomial(Counts):
 
     def off_mode_probability(self) -> jax.Array:
         """P(Y != floor((r - 1) m / r)), or P(Y != 0) where r <= 1, ``[n]``."""
-        p = widened(self)
-        r = jnp.maximum(p.concentration, 1.0)
-        return -jnp.expm1(p.log_prob(jnp.floor((r - 1) * (p.mu / r)).astype(jnp.int32)))
+        r = jnp.maximum(self.concentration, 1.0)
+        return -jnp.expm1(self.log_prob(jnp.floor((r - 1) * (self.mu / r)).astype(jnp.int32)))
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(_stabilised)

@@ -57,17 +57,15 @@ class Normal(LocationScale):
     standard_quantile = staticmethod(ndtri)
 
     def standard_deviation(self) -> jax.Array:
-        return widened(self.scale)
+        return self.scale
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        p, targets = widened((self, targets))
-        return log_density(quotient(targets - p.loc, p.scale), p.scale)
+        return log_density(quotient(targets - self.loc, self.scale), self.scale)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """scale (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)) for z = (y - loc) / scale, ``[n]``."""
-        p, targets = widened((self, targets))
-        return _mean_absolute(targets - p.loc, p.scale) - p.scale / np.sqrt(np.pi)
+        return _mean_absolute(targets - self.loc, self.scale) - self.scale / np.sqrt(np.pi)
 
     def mean_absolute_difference(self, other: Self) -> jax.Array:
         return _mean_absolute(self.loc - other.loc, jnp.hypot(self.scale, other.scale))
@@ -109,10 +107,10 @@ class MultivariateNormalDiag(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
-        return widened(self.loc)
+        return self.loc
 
     def standard_deviation(self) -> jax.Array:
-        return widened(self.scale_diag)
+        return self.scale_diag
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n, d]``."""
@@ -120,14 +118,12 @@ class MultivariateNormalDiag(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n, d]``, ``[n]``."""
-        p, targets = widened((self, targets))
-        z = quotient(targets - p.loc, p.scale_diag)
-        return jnp.sum(log_density(z, p.scale_diag), axis=-1)
+        z = quotient(targets - self.loc, self.scale_diag)
+        return jnp.sum(log_density(z, self.scale_diag), axis=-1)
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The cdfs of the coordinates."""
-        p, targets = widened((self, targets))
-        return normal_pit(quotient(targets - p.loc, p.scale_diag))
+        return normal_pit(quotient(targets - self.loc, self.scale_diag))
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()
@@ -202,11 +198,11 @@ class MultivariateNormalFullCovariance(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
-        return widened(self.loc)
+        return self.loc
 
     def variance(self) -> jax.Array:
         """The variances of the coordinates, ``[n, d]``."""
-        return jnp.diagonal(widened(self.covariance_matrix), axis1=-2, axis2=-1)
+        return jnp.diagonal(self.covariance_matrix, axis1=-2, axis2=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n, d]``."""
@@ -217,17 +213,15 @@ class MultivariateNormalFullCovariance(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n, d]``, ``[n]``."""
-        p, targets = widened((self, targets))
-        factor = p.scale_tril()
-        z = _in_deviations(factor, targets - p.loc)
+        factor = self.scale_tril()
+        z = _in_deviations(factor, targets - self.loc)
         log_scale = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
         constant = z.shape[-1] * math.log(2 * math.pi) / 2
         return -jnp.sum(jnp.square(z), axis=-1) / 2 - log_scale - constant
 
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The conditional cdfs of each coordinate given those before it (Rosenblatt 1952)."""
-        p, targets = widened((self, targets))
-        return normal_pit(_in_deviations(p.scale_tril(), targets - p.loc))
+        return normal_pit(_in_deviations(self.scale_tril(), targets - self.loc))
 
     def squared_wasserstein(self, other: Self) -> jax.Array:
         # With Cholesky factors L the Bures part is min |L_p - L_q U|^2 over orthogonal U.  Its

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy import special
 
-from calibjax._base.struct import static, struct, widened, widened_integers
+from calibjax._base.struct import static, struct
 from calibjax._numbers.arithmetic import complex_exponential
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.special_functions import MANY_COUNTS, stirling_remainder
@@ -52,11 +52,11 @@ class Poisson(Counts):
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""
-        return widened(self.rate)
+        return self.rate
 
     def variance(self) -> jax.Array:
         """The rates, ``[n]``."""
-        return widened(self.rate)
+        return self.rate
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``."""
@@ -64,11 +64,11 @@ class Poisson(Counts):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability at targets ``[n]``, ``[n]``."""
-        return log_probability(targets, widened(self.rate))
+        return log_probability(targets, self.rate)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Those of a gamma variable, the time of the next event, at the rate."""
-        return tails(widened_integers(targets), widened(self.rate))
+        return tails(targets, self.rate)
 
     def probability(self, count: jax.Array) -> jax.Array:
         return probability(count, self.rate)
@@ -83,8 +83,7 @@ class Poisson(Counts):
 
         The first two terms are E|Y - y|, and the last one is E|Y - Y'| / 2, for the rate r.
         """
-        rate, targets = widened(self.rate), widened_integers(targets)
-        sign = 2 * self.cdf(targets) - 1
+        rate, sign = self.rate, 2 * self.cdf(targets) - 1
         at_target = probability(targets, rate)
         deviation = (targets.astype(rate.dtype) - rate) * sign + 2 * rate * at_target
         return deviation - rate * (special.i0e(2 * rate) + special.i1e(2 * rate))

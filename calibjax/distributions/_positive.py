@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, gammaln, ndtr, ndtri
 
-from calibjax._base.struct import struct, widened
+from calibjax._base.struct import struct
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot, quotient
-from calibjax._numbers.quantiles import quantile_from_cdf, with_levels
+from calibjax._numbers.quantiles import quantile_from_cdf
 from calibjax._numbers.special_functions import log_gamma_ratio, log_gamma_step, log_quotient
 from calibjax._numbers.validity import POSITIVE
 from calibjax.distributions._incomplete_gamma import (
@@ -61,12 +61,10 @@ class Gamma(Univariate):
 
     def mean(self) -> jax.Array:
         """concentration / rate, ``[n]``."""
-        p = widened(self)
-        return quotient(p.concentration, p.rate)
+        return quotient(self.concentration, self.rate)
 
     def standard_deviation(self) -> jax.Array:
-        p = widened(self)
-        return quotient(jnp.sqrt(p.concentration), p.rate)
+        return quotient(jnp.sqrt(self.concentration), self.rate)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, at least the smallest normal number times the mean."""
@@ -78,9 +76,8 @@ class Gamma(Univariate):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``; -inf for targets that are not positive."""
-        p, targets = widened((self, targets))
         is_valid = targets > 0
-        a, mean = p.concentration, quotient(p.concentration, p.rate)
+        a, mean = self.concentration, quotient(self.concentration, self.rate)
         y = jnp.where(is_valid, targets, mean)
         # For y = (1 + x) a / rate, rate y - a log(rate y) is a (x - log(1 + x)) + a - a log a.
         exponent = a * (quotient(y - mean, mean) - log_quotient(y, mean))
@@ -93,28 +90,25 @@ class Gamma(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
-        p, level = with_levels(self, level)
-        standard = Gamma(p.concentration, jnp.ones_like(p.rate))
-        return quantile_from_cdf(standard, level, (0.0, jnp.inf)) / p.rate
+        standard = Gamma(self.concentration, jnp.ones_like(self.rate))
+        return quantile_from_cdf(standard, level, (0.0, jnp.inf)) / self.rate
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """(y - m) (2 F(y) - 1) + (2 y f(y) - 1 / B(1/2, a)) / rate, for the mean m, ``[n]``."""
-        p, targets = widened((self, targets))
-        sign = 2 * p.cdf(targets) - 1
-        density = jnp.exp(p.log_prob(targets) + jnp.log(targets))
-        constant = jnp.exp(log_gamma_step(p.concentration)) / math.sqrt(math.pi)
-        return (targets - p.mean()) * sign + quotient(2 * density - constant, p.rate)
+        sign = 2 * self.cdf(targets) - 1
+        density = jnp.exp(self.log_prob(targets) + jnp.log(targets))
+        constant = jnp.exp(log_gamma_step(self.concentration)) / math.sqrt(math.pi)
+        return (targets - self.mean()) * sign + quotient(2 * density - constant, self.rate)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         points, weights = gamma_rule(self.concentration)
         return points / self.rate, weights
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p, targets = widened((self, targets))
         # A product that underflows would be the impossible target 0.
         least = jnp.finfo(targets.dtype).tiny
-        x = jnp.where(targets > 0, jnp.maximum(p.rate * targets, least), 0.0)
-        return gamma_tails(p.concentration, x)
+        x = jnp.where(targets > 0, jnp.maximum(self.rate * targets, least), 0.0)
+        return gamma_tails(self.concentration, x)
 
 
 # exp(-exp(7)) is 0 in float64 too.
@@ -150,12 +144,10 @@ class Weibull(Univariate):
 
     def mean(self) -> jax.Array:
         """scale Gamma(1 + 1 / k), ``[n]``."""
-        p = widened(self)
-        return p.scale * jnp.exp(gammaln(1 + 1 / p.concentration))
+        return self.scale * jnp.exp(gammaln(1 + 1 / self.concentration))
 
     def standard_deviation(self) -> jax.Array:
-        p = widened(self)
-        return self.mean() * _coefficient_of_variation(1 / p.concentration)
+        return self.mean() * _coefficient_of_variation(1 / self.concentration)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, limited to the normal numbers of their dtype."""
@@ -167,11 +159,10 @@ class Weibull(Univariate):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``; -inf for targets that are not positive."""
-        p, targets = widened((self, targets))
         is_valid = targets > 0
-        y = jnp.where(is_valid, targets, p.scale)
-        log_hazard = p.concentration * log_quotient(y, p.scale)
-        value = jnp.log(p.concentration) + log_hazard - jnp.exp(log_hazard) - jnp.log(y)
+        y = jnp.where(is_valid, targets, self.scale)
+        log_hazard = self.concentration * log_quotient(y, self.scale)
+        value = jnp.log(self.concentration) + log_hazard - jnp.exp(log_hazard) - jnp.log(y)
         return jnp.where(is_valid, value, -jnp.inf)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
@@ -185,9 +176,8 @@ class Weibull(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
-        p, level = with_levels(self, level)
         hazard = -jnp.log1p(-level)
-        return p.scale * hazard ** (1 / p.concentration)
+        return self.scale * hazard ** (1 / self.concentration)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points scale x(z)^(1 / k), for the points x(z) of `gamma_rule` at concentration 1."""
@@ -202,9 +192,8 @@ class Weibull(Univariate):
 
     def _hazard(self, targets: jax.Array) -> jax.Array:
         """(y / scale)^k, the exponent of P(Y > y), for targets that are positive."""
-        p, targets = widened((self, targets))
-        y = jnp.where(targets > 0, targets, p.scale)
-        log_hazard = p.concentration * log_quotient(y, p.scale)
+        y = jnp.where(targets > 0, targets, self.scale)
+        log_hazard = self.concentration * log_quotient(y, self.scale)
         # Above, the cdf is 1; the derivative of an infinite hazard would be NaN.
         return jnp.exp(jnp.minimum(log_hazard, _LARGEST_LOG_HAZARD))
 
@@ -267,15 +256,13 @@ class LogNormal(Univariate):
 
     def mean(self) -> jax.Array:
         """exp(loc + scale^2 / 2), ``[n]``."""
-        p = widened(self)
-        return jnp.exp(p.loc + jnp.square(p.scale) / 2)
+        return jnp.exp(self.loc + jnp.square(self.scale) / 2)
 
     def standard_deviation(self) -> jax.Array:
-        return self.mean() * jnp.sqrt(jnp.expm1(jnp.square(widened(self.scale))))
+        return self.mean() * jnp.sqrt(jnp.expm1(jnp.square(self.scale)))
 
     def spread(self) -> jax.Array:
-        p = widened(self)
-        return jnp.exp(p.loc) * jnp.sinh(p.scale)
+        return jnp.exp(self.loc) * jnp.sinh(self.scale)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, limited to the normal numbers of their dtype."""
@@ -286,14 +273,12 @@ class LogNormal(Univariate):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``; -inf for targets that are not positive."""
-        p, targets = widened((self, targets))
-        z, log_target = p._standardised(targets)
-        value = -log_target - jnp.log(p.scale) - 0.5 * math.log(2 * math.pi) - jnp.square(z) / 2
+        z, log_target = self._standardised(targets)
+        value = -log_target - jnp.log(self.scale) - 0.5 * math.log(2 * math.pi) - jnp.square(z) / 2
         return jnp.where(targets > 0, value, -jnp.inf)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p, targets = widened((self, targets))
-        z, is_valid = p._standardised(targets)[0], targets > 0
+        z, is_valid = self._standardised(targets)[0], targets > 0
         return jnp.where(is_valid, ndtr(z), 0.0), jnp.where(is_valid, ndtr(-z), 1.0)
 
     def _standardised(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -303,8 +288,7 @@ class LogNormal(Univariate):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; 0 at level 0 and inf at level 1."""
-        p, level = with_levels(self, level)
-        return jnp.exp(p.loc + p.scale * ndtri(level))
+        return jnp.exp(self.loc + self.scale * ndtri(level))
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """y (2 Phi(z) - 1) + 2 E[Y] (Phi(-scale / sqrt(2)) - Phi(z - scale)), ``[n]``.
@@ -313,20 +297,19 @@ class LogNormal(Univariate):
         exp(loc), it is 2 (Phi(z) - Phi(z - s)) - erf(s / 2) + expm1(s z) (2 Phi(z) - 1)
         + 2 expm1(s^2 / 2) (Phi(-s / sqrt(2)) - Phi(z - s)).
         """
-        p, targets = widened((self, targets))
-        z, log_target = p._standardised(targets)
+        z, log_target = self._standardised(targets)
         sign = erf(z / math.sqrt(2))
-        inside = 2 * (ndtr(-p.scale / math.sqrt(2)) - ndtr(z - p.scale))
-        is_small = p.scale < _SMALL_SCALE
-        s = jnp.where(is_small, p.scale, 1.0)
+        inside = 2 * (ndtr(-self.scale / math.sqrt(2)) - ndtr(z - self.scale))
+        is_small = self.scale < _SMALL_SCALE
+        s = jnp.where(is_small, self.scale, 1.0)
         # Phi(z) - Phi(z - s) is the integral of the density over an interval of the length s.
         nodes, weights = (jnp.asarray(x / 2, s.dtype) for x in np.polynomial.legendre.leggauss(8))
         points = z[:, None] - s[:, None] * (0.5 + nodes[None, :])
         mass = s * dot(jnp.exp(-jnp.square(points) / 2), weights) / math.sqrt(2 * math.pi)
-        exponent = jnp.where(is_small, log_target - p.loc, 0.0)
+        exponent = jnp.where(is_small, log_target - self.loc, 0.0)
         small = 2 * mass - erf(s / 2) + jnp.expm1(exponent) * sign
-        small = jnp.exp(p.loc) * (small + jnp.expm1(jnp.square(s) / 2) * inside)
-        return jnp.where(is_small, small, targets * sign + p.mean() * inside)
+        small = jnp.exp(self.loc) * (small + jnp.expm1(jnp.square(s) / 2) * inside)
+        return jnp.where(is_small, small, targets * sign + self.mean() * inside)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         z, weights = standard_normal_rule(self.loc.dtype)

@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_flag
 from calibjax._base.struct import static, struct, widened, widest_dtype
 from calibjax._data.distribution import Distribution, of_part
-from calibjax._numbers.quantiles import with_levels
 from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import is_finite
 from calibjax.distributions._univariate import Univariate, checked_levels
@@ -115,19 +114,19 @@ class Quantiles(Univariate):
         return {"values": (words, ordered & is_finite(self.values).all(axis=1))}
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.vmap(lambda p, y: p._piece(y)[:2])(*widened((self, targets)))
+        return jax.vmap(lambda p, y: p._piece(y)[:2])(self, targets)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        return jax.vmap(lambda p, y: p._piece(y)[2])(*widened((self, targets)))
+        return jax.vmap(lambda p, y: p._piece(y)[2])(self, targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; at the levels 0 and 1 they are infinite if there is a tail."""
-        return jax.vmap(Quantiles._quantile)(*with_levels(self, level))
+        return jax.vmap(Quantiles._quantile)(self, level)
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The limits of the cdf, which jumps where values are equal."""
-        return jax.vmap(Quantiles._jump)(*widened((self, targets)))
+        return jax.vmap(Quantiles._jump)(self, targets)
 
     def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The levels on both sides of a target: how it lies between them is no part of a forecast.
@@ -137,10 +136,9 @@ class Quantiles(Univariate):
         and ends between u_l and u_(l+1).  A target at v is even in this jump, and so in a mixture
         of the four intervals between the ends of these ranges.
         """
-        p, targets = widened((self, targets))
         levels = jnp.array([0.0, *self.levels, 1.0], targets.dtype)
-        n_below = jnp.sum(p.values < targets[:, None], axis=1, dtype=jnp.int32)
-        n_equal = jnp.sum(p.values == targets[:, None], axis=1, dtype=jnp.int32)
+        n_below = jnp.sum(self.values < targets[:, None], axis=1, dtype=jnp.int32)
+        n_equal = jnp.sum(self.values == targets[:, None], axis=1, dtype=jnp.int32)
         outer_low, outer_high = levels[n_below], levels[n_below + n_equal + 1]
         inner_low = levels[n_below + jnp.minimum(n_equal, 1)]
         inner_high = levels[n_below + jnp.maximum(n_equal, 1)]
@@ -178,9 +176,8 @@ class Quantiles(Univariate):
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
-        levels = jnp.asarray(self.levels, widest_dtype(self.values, targets))
-        p, targets = widened((self, targets))
-        return jax.vmap(lambda p, y: crps(p.values, levels, p._tails(), y))(p, targets)
+        levels = jnp.asarray(self.levels, targets.dtype)
+        return jax.vmap(lambda p, y: crps(p.values, levels, p._tails(), y))(self, targets)
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(mean_square_of_values)

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax._base.parameters import family_name
-from calibjax._base.struct import static, struct, widened
+from calibjax._base.struct import static, struct
 from calibjax._data.distribution import Distribution, of_part
-from calibjax._numbers.quantiles import with_levels
 from calibjax._numbers.unit_interval import normal_score
 from calibjax.distributions._mixture import Mixture
 from calibjax.distributions._univariate import LocationScale, Univariate, checked_levels
@@ -94,9 +93,8 @@ class Recalibrated(Univariate):
         return self.base.supports(targets)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p, targets = widened((self, targets))
-        below, above = p.base.tails(targets)
-        score = p._score_of(below, above)[1]
+        below, above = self.base.tails(targets)
+        score = self._score_of(below, above)[1]
         # Nothing is beyond all numbers that the base knows; else a steep map would have some of its
         # mass at infinity.
         least = jnp.finfo(below.dtype).tiny
@@ -108,19 +106,17 @@ class Recalibrated(Univariate):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        p, targets = widened((self, targets))
-        z, moved, slope = p._score_of(*p.base.tails(targets))
-        return p.base.log_prob(targets) + (z**2 - moved**2) / 2 + jnp.log(slope)
+        z, moved, slope = self._score_of(*self.base.tails(targets))
+        return self.base.log_prob(targets) + (z**2 - moved**2) / 2 + jnp.log(slope)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``."""
-        p, level = with_levels(self, level)
-        scores = jnp.broadcast_to(p._scores(), p._moved().shape)
-        z, _ = line_through(p._moved(), scores, normal_score(level, 1 - level))
+        scores = jnp.broadcast_to(self._scores(), self._moved().shape)
+        z, _ = line_through(self._moved(), scores, normal_score(level, 1 - level))
         # A steep map leads to levels that round to 0 or 1, where quantiles may be infinite.
         limits = jnp.finfo(level.dtype)
         inside = jnp.clip(ndtr(z), limits.tiny, 1 - limits.epsneg)
-        return p.base.quantile(jnp.where((level > 0) & (level < 1), inside, level))
+        return self.base.quantile(jnp.where((level > 0) & (level < 1), inside, level))
 
     def _score_of(self, below: jax.Array, above: jax.Array) -> tuple[jax.Array, ...]:
         """Normal scores of F(y) and of G(F(y)), and the slope of one in the other, ``[n]``."""

@@ -5,10 +5,10 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._base.struct import struct, widened
+from calibjax._base.struct import struct
 from calibjax._numbers.arithmetic import mean_by_gauss, quotient
 from calibjax._numbers.derivatives import mirrored, safe_sqrt
-from calibjax._numbers.quantiles import quantile_from_cdf, with_levels
+from calibjax._numbers.quantiles import quantile_from_cdf
 from calibjax._numbers.special_functions import log_gamma_step
 from calibjax._numbers.validity import POSITIVE
 from calibjax.distributions._divided_differences import first_difference
@@ -45,22 +45,19 @@ class StudentT(Univariate):
 
     def mean(self) -> jax.Array:
         """The means ``[n]``, NaN where df <= 1."""
-        p = widened(self)
-        return jnp.where(p.df > 1, p.loc, jnp.nan)
+        return jnp.where(self.df > 1, self.loc, jnp.nan)
 
     def standard_deviation(self) -> jax.Array:
         """The standard deviations ``[n]``, infinite where 1 < df <= 2 and NaN where df <= 1."""
-        p = widened(self)
-        ratio = jnp.where(p.df > 2, p.df / jnp.where(p.df > 2, p.df - 2, 1.0), jnp.inf)
-        return jnp.where(p.df > 1, p.scale * jnp.sqrt(ratio), jnp.nan)
+        ratio = jnp.where(self.df > 2, self.df / jnp.where(self.df > 2, self.df - 2, 1.0), jnp.inf)
+        return jnp.where(self.df > 1, self.scale * jnp.sqrt(ratio), jnp.nan)
 
     def location(self) -> jax.Array:
-        return widened(self.loc)
+        return self.loc
 
     def spread(self) -> jax.Array:
         """The scales times a number that is near the 0.841 quantile of T."""
-        p = widened(self)
-        return p.scale * _stretch(p.df, jnp.ones_like(p.df))[0]
+        return self.scale * _stretch(self.df, jnp.ones_like(self.df))[0]
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, limited to the finite numbers of their dtype."""
@@ -71,35 +68,30 @@ class StudentT(Univariate):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        p, targets = widened((self, targets))
-        return log_density(p.df, quotient(targets - p.loc, p.scale)) - jnp.log(p.scale)
+        return log_density(self.df, quotient(targets - self.loc, self.scale)) - jnp.log(self.scale)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets), ``[n]``, in half of the time of both tails."""
-        p, targets = widened((self, targets))
-        return cdf(p.df, quotient(targets - p.loc, p.scale))
+        return cdf(self.df, quotient(targets - self.loc, self.scale))
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p, targets = widened((self, targets))
-        t = quotient(targets - p.loc, p.scale)
-        return cdf(p.df, t), cdf(p.df, -t)
+        t = quotient(targets - self.loc, self.scale)
+        return cdf(self.df, t), cdf(self.df, -t)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, by bisection on the cdf; -inf at level 0 and inf at level 1."""
-        p, level = with_levels(self, level)
-        standard = StudentT(p.df, jnp.zeros_like(p.loc), jnp.ones_like(p.scale))
+        standard = StudentT(self.df, jnp.zeros_like(self.loc), jnp.ones_like(self.scale))
         # The cdf has more digits in the lower tail.
         is_above = level > 0.5
         found = quantile_from_cdf(standard, jnp.where(is_above, 1 - level, level))
-        return p.loc + p.scale * jnp.where(is_above, -found, found)
+        return self.loc + self.scale * jnp.where(is_above, -found, found)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``; infinite where df <= 1/2."""
-        p, targets = widened((self, targets))
-        deviation = targets - p.loc
-        t = quotient(deviation, p.scale)
+        deviation = targets - self.loc
+        t = quotient(deviation, self.scale)
         # In one product with the scale, t would cancel in the derivative where it is large.
-        return deviation * (1 - 2 * cdf(p.df, -t)) + p.scale * crps_beside_sign(p.df, t)
+        return deviation * (1 - 2 * cdf(self.df, -t)) + self.scale * crps_beside_sign(self.df, t)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points t(z) on an even grid of z, with their density times dt/dz for weights.

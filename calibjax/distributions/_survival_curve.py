@@ -11,7 +11,6 @@ from jax import lax
 from calibjax._base.struct import is_array, is_traced, struct, widened, widest_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.quantiles import with_levels
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax._numbers.validity import NONNEGATIVE, TOLERANCE, is_finite, is_nonnegative
 from calibjax.distributions._quantiles import mean_square
@@ -255,11 +254,11 @@ class SurvivalCurve(Distribution):
 
     def mean(self) -> jax.Array:
         """The means of min(Y, last time), ``[n]``."""
-        return self.times[:, -1] * jax.vmap(lambda p: p._cells().moments()[0])(widened(self))
+        return self.times[:, -1] * jax.vmap(lambda p: p._cells().moments()[0])(self)
 
     def standard_deviation(self) -> jax.Array:
         """The standard deviations of min(Y, last time), ``[n]``."""
-        variance = jax.vmap(lambda p: p._cells().moments()[1])(widened(self))
+        variance = jax.vmap(lambda p: p._cells().moments()[1])(self)
         return self.times[:, -1] * safe_sqrt(variance)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
@@ -281,18 +280,17 @@ class SurvivalCurve(Distribution):
 
         At time 0, if that is one of the times, it is the log probability of an event at once.
         """
-        return jax.vmap(lambda p, y: p._cells().log_prob(y))(*widened((self, targets)))
+        return jax.vmap(lambda p, y: p._cells().log_prob(y))(self, targets)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Both are linear in each cell, and constant after the last time."""
-        return jax.vmap(lambda p, y: p._cells().tails(y))(*widened((self, targets)))
+        return jax.vmap(lambda p, y: p._cells().tails(y))(self, targets)
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The limits of the cdf, which jumps at 0, and somewhere after the last time."""
-        p, targets = widened((self, targets))
-        at = p.cdf(targets)
-        before = jnp.where(targets <= 0, 0.0, jnp.where(jnp.isinf(targets), 1 - p._last(), at))
-        return before, jnp.where(targets > p.times[:, -1], 1.0, at)
+        at = self.cdf(targets)
+        before = jnp.where(targets <= 0, 0.0, jnp.where(jnp.isinf(targets), 1 - self._last(), at))
+        return before, jnp.where(targets > self.times[:, -1], 1.0, at)
 
     def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The values of the cdf at both ends of the cell of a target, or after the last time."""
@@ -300,15 +298,15 @@ class SurvivalCurve(Distribution):
         return low[:, None], high[:, None]
 
     def unit_interval(self, targets: jax.Array) -> UnitInterval:
-        return jax.vmap(lambda p, y: p._cells().interval(y))(*widened((self, targets)))
+        return jax.vmap(lambda p, y: p._cells().interval(y))(self, targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The times ``[n]`` at which the cdf reaches a level; inf where it does not."""
-        return jax.vmap(lambda p, level: p._cells().quantile(level))(*with_levels(self, level))
+        return jax.vmap(lambda p, level: p._cells().quantile(level))(self, level)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The score up to the last time, ``[n]``."""
-        return jax.vmap(lambda p, y: p._cells().crps(y))(*widened((self, targets)))
+        return jax.vmap(lambda p, y: p._cells().crps(y))(self, targets)
 
     def mean_absolute_difference(self, other: Self) -> jax.Array:
         """E|Z - Z'| of what *two* predictions say up to the last time of the first one."""

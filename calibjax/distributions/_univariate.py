@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from calibjax._base.struct import struct, widened, widest_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import complex_exponential, quotient, root_mean_square
-from calibjax._numbers.quantiles import cdf_from_quantile, quantile_from_cdf, with_levels
+from calibjax._numbers.quantiles import cdf_from_quantile, quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE
 from calibjax.expectations import location_and_spread, sums_over_atoms
 from calibjax.kernels import EmbeddingDistance, Wasserstein
@@ -32,8 +32,8 @@ class Univariate(Distribution):
     `cdf` and `log_prob`, written in jax.numpy, because JAX traces them.  `cdf` is found from
     `quantile`, and `quantile` from `cdf`, by bisection; `log_prob` is found from the slope of
     `quantile`, and levels off where the cdf rounds to 0 or 1: define it if targets lie far out in
-    the tails.  Each method takes the whole batch: targets ``[n]``, or a level that is a number or
-    ``[n]``, and returns ``[n]``.
+    the tails.  Each method takes the whole batch, with targets or levels ``[n]``, and returns
+    ``[n]``.
 
     Expectations of kernels are sums over 64 points.  With z on an even grid, from -5.5 to 5.5 in
     float32 and from -7 to 7 in float64, and the normal density phi, the points are
@@ -104,7 +104,7 @@ class Univariate(Distribution):
         if self.has_tails:
             return super().cdf(targets)
         self._check_that_quantile_is_given()
-        return cdf_from_quantile(*widened((self, targets)))
+        return cdf_from_quantile(self, targets)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density, ``[n]``; by default -log dQ(u)/du of the quantiles Q at u = F(y).
@@ -112,11 +112,10 @@ class Univariate(Distribution):
         It levels off where u rounds to 0 or 1.
         """
         self._check_that_quantile_is_given()
-        p, targets = widened((self, targets))
         limits = jnp.finfo(targets.dtype)
         # Q need not have a slope at 0 and 1.
-        level = jnp.clip(p.cdf(targets), limits.tiny, 1 - limits.epsneg)
-        slope = jax.jvp(p.quantile, (level,), (jnp.ones_like(level),))[1]
+        level = jnp.clip(self.cdf(targets), limits.tiny, 1 - limits.epsneg)
+        slope = jax.jvp(self.quantile, (level,), (jnp.ones_like(level),))[1]
         return -jnp.log(slope)
 
     def _check_that_quantile_is_given(self) -> None:
@@ -125,7 +124,7 @@ class Univariate(Distribution):
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest y with P(Y <= y) >= level, ``[n]``; by default the inverse of `cdf`."""
-        return quantile_from_cdf(*with_levels(self, level))
+        return quantile_from_cdf(self, level)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, by default quantiles at uniform random levels."""
@@ -138,7 +137,7 @@ class Univariate(Distribution):
 
     def mean(self) -> jax.Array:
         """The means ``[n]``, by default those of the points of the quadrature."""
-        return jax.vmap(lambda p: jnp.sum(jnp.prod(jnp.stack(p.atoms()), axis=0)))(widened(self))
+        return jax.vmap(lambda p: jnp.sum(jnp.prod(jnp.stack(p.atoms()), axis=0)))(self)
 
     def standard_deviation(self) -> jax.Array:
         """The standard deviations ``[n]``, by default those of the points of the quadrature."""
@@ -150,7 +149,7 @@ class Univariate(Distribution):
             points, weights = p.atoms()
             return root_mean_square(weights, points - jnp.sum(weights * points))
 
-        return jax.vmap(of_one)(widened(self))
+        return jax.vmap(of_one)(self)
 
     def location(self) -> jax.Array:
         """The medians, ``[n]``."""
@@ -228,7 +227,7 @@ class LocationScale(Distribution):
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""
-        return widened(self.loc)
+        return self.loc
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
@@ -236,14 +235,12 @@ class LocationScale(Distribution):
         return self.noise(key, p.loc.shape, p.loc.dtype) * p.scale + p.loc
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p, targets = widened((self, targets))
-        z = quotient(targets - p.loc, p.scale)
+        z = quotient(targets - self.loc, self.scale)
         return self.standard_cdf(z), self.standard_cdf(-z)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; -inf at level 0 and inf at level 1."""
-        p, level = with_levels(self, level)
-        return p.loc + p.scale * self.standard_quantile(level)
+        return self.loc + self.scale * self.standard_quantile(level)
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()

@@ -140,15 +140,14 @@ class Unnormalized(Distribution):
 
     def score(self, targets: jax.Array) -> jax.Array:
         """The scores at targets ``[n]`` or ``[n, d]``, in their shape."""
-        p, targets = widened((self, targets))
         if targets.ndim > 2:
             shape = list(targets.shape[1:])
             raise ValueError(f"a target must be a number or a vector, got shape {shape}.")
-        scores = jax.vmap(p.score_function)(p.parameters, targets)
+        scores = jax.vmap(self.score_function)(self.parameters, targets)
         check_array("what score_function returns", scores, "real")
         _check_like_targets("score_function", scores.shape, targets.shape)
-        if p.sampler is not None:
-            draws = jax.eval_shape(p.sample, jax.random.key(0))
+        if self.sampler is not None:
+            draws = jax.eval_shape(self.sample, jax.random.key(0))
             _check_like_targets("sampler", draws.shape, targets.shape)
         return scores.astype(targets.dtype)
 
