@@ -124,7 +124,7 @@ def smallest_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) 
         return condition(number(order))
 
     low, high = jnp.full(jnp.shape(like), -largest), jnp.full(jnp.shape(like), largest)
-    return number(_smallest_between(low, high, holds, jnp.iinfo(integer).bits))
+    return number(smallest_between(low, high, holds, jnp.iinfo(integer).bits))
 
 
 def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.Array) -> jax.Array:
@@ -137,16 +137,16 @@ def smallest_count_with(condition: Callable[[jax.Array], jax.Array], like: jax.A
         like: an array in the shape of the result, whose dtype and values do not count.
     """
     low, limits = jnp.zeros(jnp.shape(like), jnp.int32), jnp.iinfo(jnp.int32)
-    return _smallest_between(low, jnp.full_like(low, limits.max), condition, limits.bits - 1)
+    return smallest_between(low, jnp.full_like(low, limits.max), condition, limits.bits - 1)
 
 
-def _smallest_between(
+def smallest_between(
     low: jax.Array, high: jax.Array, condition: Callable[[jax.Array], jax.Array], n_bits: int
 ) -> jax.Array:
-    """The smallest integers from low on that satisfy a condition, elementwise; else high.
+    """The smallest integers from low to high that satisfy a condition, elementwise.
 
-    Args:
-        n_bits: how many bits the number of integers has.
+    The condition must hold for all larger integers too, and at high, if there are fewer than 2^n
+    integers for the n bits.
     """
 
     def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -118,9 +118,9 @@ class TargetResidual(ABC):
         """
         return rows[0]
 
-    @abstractmethod
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
-        """<r(p, y), f(q, z)> of one sample and one location (q, z), a scalar."""
+        """<r(p, y), f(q, z)> of one sample and one location (q, z), a scalar; by default r is f."""
+        return self.product(a, location)
 
 
 @struct
@@ -181,9 +181,6 @@ class SteinResidual(TargetResidual):
         predictions = embedded_rows(prediction_kernel, rows[0])
         return RowsWithNumbers(predictions, stein_scores(*rows))
 
-    def deviation(self, a: Sample, location: Sample) -> jax.Array:
-        return self.product(a, location)
-
 
 @struct
 class PITResidual(TargetResidual):
@@ -212,9 +209,6 @@ class PITResidual(TargetResidual):
         predictions, targets = rows[0].exchangeable_pool(rows[1])
         features = self.feature.of_rows(predictions, targets)
         return RowsWithNumbers(embedded_rows(prediction_kernel, predictions), features)
-
-    def deviation(self, a: Sample, location: Sample) -> jax.Array:
-        return self.product(a, location)
 
 
 @struct

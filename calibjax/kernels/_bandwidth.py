@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 from calibjax._base.sharding import (
     Axis,
     all_sum,
-    as_varying,
     axis_size,
     global_offset,
     on_devices,
@@ -22,6 +21,7 @@ from calibjax._data.data import Data, fill_masked, kept_first
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import check_rows
 from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.quantiles import smallest_with
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance_formula, check_kernel
 from calibjax.kernels._distances import DistanceLike, NormDistance, squares_keep_digits
@@ -130,20 +130,8 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
 
 
 def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
-    """The value of a `rank`, from 0, in the order of nonnegative numbers.
+    """The value of a `rank`, from 0, in the order of numbers, if it is finite.
 
-    By bisection over bit patterns, which have the order of their numbers: a pass for each bit,
-    where sorting on a CPU takes many times as long.
+    By bisection, a pass for each bit, where sorting on a CPU takes many times as long.
     """
-    n_bits = 8 * values.dtype.itemsize
-    integer = jnp.int64 if n_bits == 64 else jnp.int32
-    bits = lax.bitcast_convert_type(values, integer)
-
-    def step(i, found):
-        # The largest pattern below which there are at most `rank` values, bit by bit.
-        bit = jnp.left_shift(jnp.ones((), integer), jnp.asarray(n_bits - 2 - i, integer))
-        candidate = found | bit
-        return lax.select(jnp.sum(bits < candidate) <= rank, candidate, found)
-
-    found = lax.fori_loop(0, n_bits - 1, step, as_varying(jnp.zeros((), integer), bits))
-    return lax.bitcast_convert_type(found, values.dtype)
+    return smallest_with(lambda x: jnp.sum(values <= x) > rank, jnp.zeros((), values.dtype))

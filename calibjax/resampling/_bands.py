@@ -14,8 +14,6 @@ Of a calibrated model the PIT is uniform, whatever its family, so that the bands
 depend on n alone: they are those of the counts of n independent uniform numbers in equal cells.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -23,6 +21,7 @@ from jax import lax
 from calibjax._base.struct import struct
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.derivatives import absolute
+from calibjax._numbers.quantiles import smallest_between
 from calibjax._numbers.special_functions import log_quotient
 from calibjax.resampling._rank_pvalues import critical_value
 
@@ -80,18 +79,13 @@ class Bins:
         below = jnp.floor(expected).astype(jnp.int32)
         most = critical * (1 + _ROUNDING * jnp.finfo(self.mean.dtype).eps)
 
-        def inside(events: jax.Array) -> jax.Array:
-            return self.distances(events) <= most
+        def is_outside(events: jax.Array) -> jax.Array:
+            return (events < 0) | (events > size) | ~(self.distances(events) <= most)
 
-        def up(events: jax.Array) -> jax.Array:
-            return (events <= below) | inside(events)
-
-        def down(events: jax.Array) -> jax.Array:
-            return (events > below) | inside(events)
-
-        last, first = _last(up, below, size + 1), _last(down, below + 1, jnp.full_like(below, -1))
+        above = smallest_between(below + 1, size + 1, is_outside, 32)
+        first = 1 - smallest_between(-below, jnp.ones_like(below), lambda k: is_outside(-k), 32)
         low = jnp.minimum(first.astype(n.dtype) / n, self.mean)
-        high = jnp.maximum(last.astype(n.dtype) / n, self.mean)
+        high = jnp.maximum((above - 1).astype(n.dtype) / n, self.mean)
         rounding = 2 * jnp.finfo(self.mean.dtype).eps
         low = jnp.where(low < 1, jnp.maximum(low - rounding, 0.0), 1.0)
         high = jnp.where(high > 0, jnp.minimum(high + rounding, 1.0), 0.0)
@@ -108,22 +102,6 @@ def fractions(events: jax.Array, size: jax.Array, dtype: jnp.dtype) -> jax.Array
     """events / size, exactly 1 for all events, which compilers may round; 0 if size is 0."""
     parts = events.astype(dtype) / jnp.maximum(size, 1).astype(dtype)
     return jnp.where((events == size) & (size > 0), 1.0, parts)
-
-
-def _last(holds: Callable[[jax.Array], jax.Array], start: jax.Array, end: jax.Array) -> jax.Array:
-    """The last integer from `start` towards `end`, up or down, up to which a condition holds.
-
-    It holds at `start` and fails at `end`, where it is not looked at.
-    """
-
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        holding, failing = ends
-        # Rounded towards 0: the middle of two neighbours is then `holding`, and nothing changes.
-        middle = holding + lax.div(failing - holding, jnp.full_like(holding, 2))
-        good = holds(middle)
-        return jnp.where(good, middle, holding), jnp.where(good, failing, middle)
-
-    return lax.fori_loop(0, 32, halve, (start, end))[0]
 
 
 def _times_log_ratio(count: jax.Array, expected: jax.Array) -> jax.Array:
