@@ -9,8 +9,9 @@ from marks import fast_in_float32, fast_in_float64, slow
 from scipy import integrate, linalg, optimize, stats
 
 import calibjax as cj
-from calibjax.distributions import _mixture as _transport
-from calibjax.distributions._mixture import MixtureWasserstein, transport
+from calibjax.distributions import MixtureWasserstein
+from calibjax.distributions import _optimal_transport as _transport
+from calibjax.distributions._optimal_transport import transport
 from calibjax.kernels import Wasserstein, vmap_pairs
 
 # Problems lie on the last axis: one call solves all of them.

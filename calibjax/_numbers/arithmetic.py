@@ -1,7 +1,7 @@
 """Products, sums, quotients and units that keep their digits; complex numbers, and averages."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying
+from calibjax._base.struct import PyTree
 from calibjax._numbers.derivatives import safe_sqrt
 
 
@@ -159,6 +160,24 @@ def complex_average(weights: jax.Array, items: T, function: Callable[[T], jax.Ar
 
     zero = as_varying(lax.complex(*(jnp.zeros((), weights.dtype),) * 2), (weights, items))
     return lax.scan(step, zero, (weights, items))[0]
+
+
+def sum_over_pairs(
+    term: Callable[[Any, Any], jax.Array], ours: PyTree, theirs: PyTree, zero: jax.Array
+) -> jax.Array:
+    """The sum of ``term(a, b)`` over all pairs of items of two trees, added to zero.
+
+    It is a loop over pairs, and its derivative evaluates each term again instead of storing it.
+    """
+    term = jax.checkpoint(term)
+
+    def over_ours(total: jax.Array, a: PyTree) -> tuple[jax.Array, None]:
+        def over_theirs(total: jax.Array, b: PyTree) -> tuple[jax.Array, None]:
+            return total + term(a, b), None
+
+        return lax.scan(over_theirs, total, theirs)[0], None
+
+    return lax.scan(over_ours, zero, ours)[0]
 
 
 def isotonic_frequencies(events: np.ndarray, count: np.ndarray) -> np.ndarray:

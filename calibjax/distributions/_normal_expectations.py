@@ -37,11 +37,7 @@ from calibjax.distributions._normal import (
     MultivariateNormalFullCovariance,
     Normal,
 )
-from calibjax.expectations import (
-    register_row_by_row,
-    register_rules,
-    squared_distance_tile,
-)
+from calibjax.expectations import register_row_by_row, register_rules, squared_distance_tile
 from calibjax.kernels import (
     GaussianKernel,
     LaplacianKernel,

@@ -26,7 +26,7 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices
-from calibjax._base.struct import batch_of_one, static, struct, widened
+from calibjax._base.struct import batch_of_one, static, struct
 from calibjax._data.data import fill_masked
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
@@ -177,7 +177,7 @@ def _ranks(axis: Axis, _: None, rows: Sequence[tuple[Distribution, jax.Array | N
     for predictions, where in rows:
         if where is not None:
             predictions = fill_masked(predictions, where, axis)
-        both = jnp.stack(location_and_log_spread(widened(predictions)))
+        both = jnp.stack(location_and_log_spread(predictions))
         values = jax.vmap(lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]))(both)
         columns.append(values)
         mask = jnp.ones(both.shape[1], bool) if where is None else where

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
-from calibjax._base.struct import is_traced, widened
+from calibjax._base.struct import is_traced
 from calibjax._data.data import Data, fill_masked
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import check_rows
@@ -227,7 +227,7 @@ def _lengthscale(axis: Axis, _: None, rows: tuple[Distribution, jax.Array | None
     predictions, where = rows
     if where is not None:
         predictions = fill_masked(predictions, where, axis)
-    deviation = widened(predictions).spread()
+    deviation = predictions.spread()
     if where is not None:
         kept = where.reshape(-1, *(1,) * (deviation.ndim - 1))
         deviation = jnp.where(kept, deviation, jnp.nan)

@@ -33,14 +33,7 @@ from calibjax.discrepancy import (
 )
 from calibjax.expectations import all_labels
 from calibjax.features._random_features import sum_arrays, target_frequency
-from calibjax.kernels import (
-    KernelLike,
-    WhiteKernel,
-    pairwise,
-    stein_scores,
-    sum_of_products,
-    times,
-)
+from calibjax.kernels import KernelLike, WhiteKernel, pairwise, stein_scores, sum_of_products, times
 
 
 class InCells(NamedTuple):

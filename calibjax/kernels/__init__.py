@@ -44,13 +44,7 @@ from calibjax.kernels._predictions import (
     VectorFeature,
     embedded_rows,
 )
-from calibjax.kernels._stein import (
-    SteinKernel,
-    stein,
-    stein_scores,
-    stein_tile,
-    with_score,
-)
+from calibjax.kernels._stein import SteinKernel, stein, stein_scores, stein_tile, with_score
 from calibjax.kernels._targets import (
     GaussianKernel,
     LaplacianKernel,
