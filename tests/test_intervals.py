@@ -16,7 +16,7 @@ import calibjax as cj
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._max_statistic import aggregate
 from calibjax.intervals import DrawnErrors
-from calibjax.intervals._skce_interval import largest_variance
+from calibjax.intervals._skce_interval import largest_variance, variance_under_model
 
 LEVELS = np.array([0.3, 0.5, 0.8, 0.9, 0.95])
 
@@ -110,6 +110,21 @@ def test_largest_variance(float64):
     centring = np.eye(40) - 1 / 40
     expected = np.linalg.eigvalsh(centring @ matrix @ centring)[-1] / 39
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_variance_of_labels_under_the_model(float64):
+    """|e_y - p|^2 has the mean 1 - |p|^2; of two labels (p - y)^2 is one half of it."""
+    predictions = cj.Bernoulli(np.array([0.5, 0.1, 1e-4, 0.0]))
+    kernel = normal_form(cj.default_kernel(predictions))
+    from calibjax._data.data import as_data, clean
+
+    data = clean(as_data(predictions, np.zeros(4, int), weights=np.array([1.0, 1.0, 2.0, 1.0])))
+    found = variance_under_model(jax.random.key(0), kernel, data, jnp.arange(4), None)
+    p, q = np.array([0.5, 0.1, 1e-4, 0.0]), np.array([1, 1, 4, 1])
+    means = 2 * p * (1 - p)
+    squares = (1 - p) * (2 * p**2 - means) ** 2 + p * (2 * (1 - p) ** 2 - means) ** 2
+    expected = np.array([q @ means, np.sqrt(q**2 @ squares)]) / q.sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 # What holds for all that gives an interval.

@@ -76,6 +76,7 @@ lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated model
 know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack
 
@@ -85,6 +86,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
+from calibjax._base.compile import FEW_ROWS
 from calibjax._base.sharding import (
     Axis,
     all_sum,
@@ -105,6 +107,7 @@ from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_its
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
 from calibjax.resampling import (
+    DRAWS_PER_GROUP,
     DependentSums,
     bootstrap_draws,
     checked_level,
@@ -250,7 +253,7 @@ class DrawnErrors:
 
     def moments(self) -> tuple[jax.Array, jax.Array]:
         """The mean and the variance of the draws, over all axes."""
-        return _mean_and_variance(self.draws)
+        return _mean_and_variance(self.draws, 1 / self.draws.size)
 
 
 # The number of rows that show the largest eigenvalue.
@@ -312,17 +315,25 @@ def variance_under_model(
 ) -> tuple[jax.Array, jax.Array]:
     """E |xi|^2 for targets from the model, and by how much the mean of n rows varies.
 
-    Where events are rare, the data may show next to no variance, but the model knows it: 100
-    targets are drawn from each prediction.  `data` are clean, and `numbers` are the numbers of the
-    rows in all data.  A row counts as the square of its weight, as in the variance of the mean.
+    Where events are rare, the data may show next to no variance, but the model knows it: of up to
+    100 labels each counts with its probability, else 100 targets are drawn from each prediction.
+    `data` are clean, and `numbers` are the numbers of the rows in all data.  A row counts as the
+    square of its weight, as in the variance of the mean.
     """
+    n_labels = data.predictions.n_labels
 
     def mean_and_variance(row: tuple[Distribution, jax.Array]) -> tuple[jax.Array, jax.Array]:
         prediction, number = row
-        batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
-        targets = draw_targets(key, batch, rows, jnp.int32(0))[0].astype(data.targets.dtype)
+        shares: ArrayLike = 1 / DRAWS_PER_GROUP
+        if n_labels is not None and n_labels <= DRAWS_PER_GROUP:
+            probabilities = prediction.label_probabilities()
+            targets, shares = jnp.arange(n_labels), probabilities / jnp.sum(probabilities)
+        else:
+            batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
+            targets = draw_targets(key, batch, rows, jnp.int32(0))[0]
+        targets = targets.astype(data.targets.dtype)
         values = jax.vmap(lambda y: h_with_itself(kernel, (prediction, y)))(targets)
-        return _mean_and_variance(values)
+        return _mean_and_variance(values, shares)
 
     n_parameters = sum(x.size for x in jax.tree.leaves(data.predictions)) // data.n
     together = min(max(_PARAMETERS // max(n_parameters, 1), 1), _ROWS)
@@ -333,9 +344,9 @@ def variance_under_model(
     return mean / n, jnp.sqrt(variance) / n
 
 
-def _mean_and_variance(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    mean = jnp.mean(x)
-    return mean, jnp.mean(jnp.square(x - mean))
+def _mean_and_variance(x: jax.Array, shares: ArrayLike) -> tuple[jax.Array, jax.Array]:
+    mean = jnp.sum(shares * x)
+    return mean, jnp.sum(shares * jnp.square(x - mean))
 
 
 def missing_variance(expected: jax.Array, chance: jax.Array, observed: jax.Array) -> jax.Array:
@@ -440,7 +451,7 @@ def skce_confidence_interval(
     return interval
 
 
-@on_devices
+@functools.partial(on_devices, simple_loops=FEW_ROWS)
 def skce_and_interval(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:

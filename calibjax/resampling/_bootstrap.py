@@ -73,7 +73,7 @@ from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data.data import Data
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
-from calibjax.resampling._draws import DRAWS_PER_GROUP, row_numbers
+from calibjax.resampling._draws import DRAWS_PER_GROUP, random_bits, row_numbers
 from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes_of_draws
 from calibjax.resampling._null_sampler import in_passes
 from calibjax.resampling._rank_pvalues import rounding_of
@@ -201,7 +201,7 @@ def _random_rows(key: jax.Array, n: jax.Array) -> jax.Array:
     A number of 64 bits, of which `key` makes two halves, modulo n.
     """
     shape, n = (_DRAWS_PER_KEY,), jnp.maximum(n, 1).astype(jnp.uint32)
-    high, low = (jax.random.bits(k, shape, jnp.uint32) for k in jax.random.split(key))
+    high, low = (random_bits(k, _DRAWS_PER_KEY) for k in jax.random.split(key))
     of_high = lax.rem(jnp.uint32(2**16), n)
     of_high, n_each = lax.rem(of_high * of_high, n), lax.broadcast(n, shape)
     sums = lax.rem(high, n_each) * of_high + lax.rem(low, n_each)

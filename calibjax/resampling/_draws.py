@@ -60,7 +60,7 @@ def draw_pits(
     """
 
     def draw(row: jax.Array, group: jax.Array) -> jax.Array:
-        return _bits(key_of(key, row, group))
+        return random_bits(key_of(key, row, group), DRAWS_PER_GROUP)
 
     bits = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(rows)
     bits = bits.reshape(rows.size, -1)
@@ -84,17 +84,17 @@ def key_of(key: jax.Array, row: jax.Array, group: jax.Array) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, row), group)
 
 
-def _bits(key: jax.Array) -> jax.Array:
-    """The bits of ``jax.random.bits(key, (DRAWS_PER_GROUP,))``, on a CPU in a third of the time.
+def random_bits(key: jax.Array, size: int) -> jax.Array:
+    """The bits of ``jax.random.bits(key, (size,))``, on a CPU in a third of the time.
 
     There jax runs the rounds of threefry in a loop, whose steps pass through memory.  Straight code
     stays in registers.
     """
     if str(jax.random.key_impl(key)) != "threefry2x32" or not on_cpu():
-        return jax.random.bits(key, (DRAWS_PER_GROUP,), jnp.uint32)
+        return jax.random.bits(key, (size,), jnp.uint32)
     # The two numbers of the key must not be computed for each draw again.
     words = lax.optimization_barrier(jax.random.key_data(key))
-    return _threefry(words, jnp.arange(DRAWS_PER_GROUP, dtype=jnp.uint32))
+    return _threefry(words, jnp.arange(size, dtype=jnp.uint32))
 
 
 # By how much the rounds rotate, four between two additions of the key.
@@ -142,7 +142,7 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
         uniform = jax.random.uniform(key, (DRAWS_PER_GROUP,), dtype)
     else:
         # Steps of 2^-32, where `uniform` in float32 would have steps of 2^-23.
-        uniform = _uniform(_bits(key), dtype)
+        uniform = _uniform(random_bits(key, DRAWS_PER_GROUP), dtype)
     if probabilities.size == 2:
         # The same label without sorting: the rarer one, of equal ones 0, comes first.
         rarer = (probabilities[1] < probabilities[0]).astype(jnp.int32)
