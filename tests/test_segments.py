@@ -16,9 +16,10 @@ from calibjax._data.data import as_data, clean
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.resampling import draw_pits, draw_targets, multipliers, normal_scores
 from calibjax.segments import _segments, read_columns
-from calibjax.segments._result import effects_of, in_units_of_forecast
-from calibjax.segments._result import in_words as effect_in_words
-from calibjax.segments._segment_sums import NumberStatistics, SegmentSums, sums_at
+from calibjax.segments._effects import effects_of, in_units_of_forecast
+from calibjax.segments._effects import in_words as effect_in_words
+from calibjax.segments._segment_sums import SegmentSums, sums_at
+from calibjax.segments._statistics import NumberStatistics
 
 N, R = 120, 99
 RNG = np.random.default_rng

@@ -15,7 +15,7 @@ from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
 from calibjax.resampling import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
-from calibjax.segments._segment_sums import names_of_statistics, segment_sums
+from calibjax.segments._segment_sums import segment_sums
 from calibjax.segments._segments import (
     ALL_ROWS,
     LEAST_VARIANCE,
@@ -26,6 +26,7 @@ from calibjax.segments._segments import (
     segments_of,
     table_of,
 )
+from calibjax.segments._statistics import names_of_statistics
 
 
 def segment_test(
