@@ -15,7 +15,7 @@ from scipy.special import expit, ndtr, ndtri
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax.recalibration._cross_validation import least_squares_weights, parts_of
-from calibjax.recalibration._fit_recalibrator import OF_NUMBERS
+from calibjax.recalibration._fit_numbers import OF_NUMBERS
 from calibjax.recalibration._pit_map import apply_pit_map
 from calibjax.recalibration._pit_map_fits import (
     LEVELS,

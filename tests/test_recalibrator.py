@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
 from calibjax.recalibration import _logit_cells
-from calibjax.recalibration._fit_recalibrator import OF_LABELS, candidates
+from calibjax.recalibration._fit_labels import OF_LABELS, candidates
 from calibjax.recalibration._label_curves import of_curves, venn_abers
 from calibjax.recalibration._penalised_regression import (
     Slopes,

@@ -83,8 +83,7 @@ def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
     starts = [0, *(k for k in range(1, len(keys)) if keys[k] != keys[k - 1])]
     parts = np.split(_hashes_of(model), starts[1:])
     names = [str(values[start]) for start in starts]
-    keys_of_names = [as_iso(name.strip()) for name in names]
-    return model, list(map(Batch, names, keys_of_names, parts))
+    return model, list(map(Batch, names, [as_iso(name.strip()) for name in names], parts))
 
 
 def sort_key(name: str) -> tuple[int, Any]:

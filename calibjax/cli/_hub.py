@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,14 +61,9 @@ def hub(
         raise ValueError("--segments and --html can be used only together with --model.")
     with working("Reading"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        read = read_hub(
-            model_output,
-            target_data,
-            target=target,
-            output_type=output_type,
-            ordered=names_of_list(ordered) or None,
-            sort=sort_quantiles,
-        )
+        chosen: Any = {"target": target, "output_type": output_type, "sort": sort_quantiles}
+        order = names_of_list(ordered) or None
+        read = read_hub(model_output, target_data, ordered=order, **chosen)
     for warning in warned:
         typer.echo(str(warning.message), err=True)
     if model is not None and model not in read:

@@ -135,15 +135,12 @@ def draw(state: MonitorState, path: Path) -> None:
     figure = Figure(figsize=(6.4, 4.8 * len(drawn) ** 0.8), layout="constrained")
     all_axes = figure.subplots(len(drawn), squeeze=False)[:, 0]
     for ax, (name, stream) in zip(all_axes, drawn.items(), strict=True):
-        alarm_row, changed = stream.alarm_row, stream.number_of(stream.changed_at)
-        e_process(
-            _heights(state, stream),
-            ax=ax,
-            level=math.exp(-_needed(state, stream)),
-            names=[x.batch for x in stream.evidence],
-            alarm=None if alarm_row is None else stream.number_of(alarm_row - 1),
-            changed=None if alarm_row is None else changed,
-        )
+        found: Any = {"names": [x.batch for x in stream.evidence]}
+        if stream.alarm_row is not None:
+            found["alarm"] = stream.number_of(stream.alarm_row - 1)
+            found["changed"] = stream.number_of(stream.changed_at)
+        level = math.exp(-_needed(state, stream))
+        e_process(_heights(state, stream), ax=ax, level=level, **found)
         ax.set_xlabel(state.options["--by"] or "file")
         if name:
             ax.set_title(f"Evidence against calibration: {name}", loc="left")

@@ -162,10 +162,20 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
     ]
     # Parts that have the same number of rows share what is compiled.
     size = max(rows.size for part in parts for rows in part.values())
+
+    def after(name: str, rows: np.ndarray) -> monitoring.CalibrationMonitor:
+        """The monitor of a stream after some rows, which are filled up to `size`."""
+        filled = rows[np.minimum(np.arange(size), rows.size - 1)]
+        # With NumPy: jax would compile for each number of rows.
+        predictions: Any = jax.tree.map(lambda x: np.asarray(x)[filled], model.predictions)
+        options: Any = {} if clusters is None else {"clusters": clusters[filled]}
+        where = np.arange(size) < rows.size
+        return monitors[name].update(predictions, model.targets[filled], where=where, **options)
+
     for batch, part in zip(batches, parts, strict=True):
         for name, rows in part.items():
             try:
-                monitor = _updated(monitors[name], model, clusters, rows, size)
+                monitor = after(name, rows)
             except ValueError as error:
                 raise ValueError(f"{model.table.source}, batch {batch.name}: {error}") from error
             stream, monitors[name] = streams[name], monitor
@@ -208,22 +218,6 @@ def _monitor(
     example = jax.tree.map(lambda x: x[jnp.asarray(rows)], model.predictions)
     key, lag = jax.random.key(seed), options["--lag"]
     return monitoring.CalibrationMonitor.start(key, example, lag=lag, level=level)
-
-
-def _updated(
-    monitor: monitoring.CalibrationMonitor,
-    model: Model,
-    clusters: np.ndarray | None,
-    rows: np.ndarray,
-    size: int,
-) -> monitoring.CalibrationMonitor:
-    """A monitor after some rows, which are filled up to a number of them."""
-    filled = rows[np.minimum(np.arange(size), rows.size - 1)]
-    # With NumPy: jax would compile for each number of rows.
-    predictions: Any = jax.tree.map(lambda x: np.asarray(x)[filled], model.predictions)
-    options: dict[str, Any] = {} if clusters is None else {"clusters": clusters[filled]}
-    where = np.arange(size) < rows.size
-    return monitor.update(predictions, model.targets[filled], where=where, **options)
 
 
 def _ring(state: MonitorState, batch: str) -> None:
@@ -285,11 +279,8 @@ def options_of(model: Model, columns: Columns) -> dict[str, Any]:
     """What columns and options mean, which all calls agree in."""
     options, levels = dataclasses.asdict(columns), model.columns.levels
     given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
-    return {
-        "columns": " ".join(given),
-        "classes": model.classes,
-        "levels": levels and sorted(levels),
-    }
+    found = {"columns": " ".join(given), "classes": model.classes}
+    return found | {"levels": levels and sorted(levels)}
 
 
 def _as_text(value: Any) -> str:

@@ -74,7 +74,8 @@ def read_map(path: Path) -> tuple[Recalibrator, Fitted]:
         return recalibrator, Fitted(path, None, None)
     if not isinstance(node, dict) or node.pop("digest", None) != digest_of(node):
         raise ValueError(f"{path}: the columns in the file are damaged, fit the map again.")
-    return recalibrator, Fitted(path, target=node.pop("target"), columns=PredictionColumns(**node))
+    target = node.pop("target")
+    return recalibrator, Fitted(path, PredictionColumns(**node), target)
 
 
 def columns_beside(

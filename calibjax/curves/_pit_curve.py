@@ -227,10 +227,8 @@ def _pit_curve(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int)
         low, high = low - grid, high - grid
     else:
         grid, ends = UniformBinning(n_cells).edges(dtype), points[::in_bin]
-        parts = Parts(
-            jnp.concatenate([ends[:-1], jnp.zeros_like(points)]),
-            jnp.concatenate([ends[1:], points]),
-        )
+        first, last = (ends[:-1], jnp.zeros_like(points)), (ends[1:], points)
+        parts = Parts(jnp.concatenate(first), jnp.concatenate(last))
         sums = sums_in_parts(key, data, grid, parts, resamples)
         of_bins, of_grid, n = sums[:n_bins], sums[n_bins:], sums.total
         valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)

@@ -428,8 +428,7 @@ def bands(
     scale = np.where(means > 0, means, 1.0)
     largest = np.sort(np.max(deviances / scale, axis=1))
     pointwise = np.sort(deviances, axis=0)[rank - 1]
-    simultaneous = largest[rank - 1] * scale
-    return *_ends(forecasts, pointwise), *_ends(forecasts, simultaneous)
+    return *_ends(forecasts, pointwise), *_ends(forecasts, largest[rank - 1] * scale)
 
 
 def _deviance(x: np.ndarray, p: np.ndarray) -> np.ndarray:

@@ -5,12 +5,7 @@ import numpy as np
 
 from calibjax._data.data import Data
 from calibjax._data.padding import padded
-from calibjax.evaluation._serial_dependence import (
-    Column,
-    neighbour_dependence_test,
-    neighbours_in_columns,
-    remarks_on_order,
-)
+from calibjax.evaluation import _serial_dependence as serial
 
 # With fewer, tests of calibrated models at the level 0.05 reject next to none of them: they cannot
 # see a wrong model either.
@@ -55,7 +50,7 @@ def remarks_on_few_units(data: Data) -> list[str]:
     return [f"Few {words} tests find only large errors, and intervals are wide."] if is_few else []
 
 
-def remarks_on_independence(key: jax.Array, data: Data, columns: list[Column]) -> list[str]:
+def remarks_on_independence(key: jax.Array, data: Data, columns: list[serial.Column]) -> list[str]:
     """Warnings as those of `evaluate`: rows that depend on each other; few clusters or horizons.
 
     Args:
@@ -66,5 +61,5 @@ def remarks_on_independence(key: jax.Array, data: Data, columns: list[Column]) -
     if data.is_dependent:
         return remarks_on_few_units(data)
     data = padded(data)
-    of_rows = neighbour_dependence_test(key, data)
-    return remarks_on_order(of_rows, neighbours_in_columns(key, data, columns))
+    of_rows = serial.neighbour_dependence_test(key, data)
+    return serial.remarks_on_order(of_rows, serial.neighbours_in_columns(key, data, columns))

@@ -1,6 +1,6 @@
 """From predictions, in whatever form people have them, to a verdict."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import jax
@@ -161,16 +161,12 @@ def evaluate_data(
 def _first_nan(data: Data) -> str:
     """In words, of which row something is NaN."""
     predictions, targets = data.samples
-    found: dict[str, Callable[[], Any]] = {
-        "location": predictions.location,
-        "spread": predictions.spread,
-    }
+    arguments: dict[str, tuple] = {"location": (), "spread": ()}
     if not isinstance(targets, Between):
-        found["log_prob"] = lambda: predictions.log_prob(targets)
-        found["cdf"] = lambda: predictions.cdf(targets)
-    for name, compute in found.items():
+        arguments |= {"log_prob": (targets,), "cdf": (targets,)}
+    for name, given in arguments.items():
         try:
-            values = np.asarray(compute())
+            values = np.asarray(getattr(predictions, name)(*given))
         except TypeError:
             continue
         is_nan = np.isnan(values).reshape(len(values), -1).any(axis=1)

@@ -32,7 +32,7 @@ from calibjax.distributions import SurvivalCurve
 
 # The p-value may be too small if a larger share of rows is censored between two times of a curve
 # that falls by more than this between them.
-MOST_INSIDE, LARGE_CELL = 0.05, 0.1
+_MOST_INSIDE, _LARGE_CELL = 0.05, 0.1
 # Tables have so many times of a curve.
 _MOST_TIMES = 5
 
@@ -141,7 +141,7 @@ def _cells(curves: SurvivalCurve, times: np.ndarray) -> np.ndarray:
     return np.sum(np.asarray(curves.times) < times[:, None], axis=1)
 
 
-def share_in_large_cells(data: Data) -> float:
+def _share_in_large_cells(data: Data) -> float:
     """The share of rows that are censored between two times of a curve that falls much there."""
     curves, targets = data.samples
     if not isinstance(curves, SurvivalCurve):
@@ -151,7 +151,7 @@ def share_in_large_cells(data: Data) -> float:
     ends = np.pad(np.asarray(curves.times), ((0, 0), (0, 1)), constant_values=np.inf)
     cells = _cells(curves, at)
     is_inside = np.isposinf(targets.high) & (at > 0) & (at < ends[rows, cells])
-    return float(np.mean(is_inside & (falls[rows, cells] > LARGE_CELL)))
+    return float(np.mean(is_inside & (falls[rows, cells] > _LARGE_CELL)))
 
 
 def n_unknown(targets: Any) -> int:
@@ -159,3 +159,23 @@ def n_unknown(targets: Any) -> int:
     if not isinstance(targets, Between):
         return 0
     return int(np.sum(np.asarray(targets.low) != np.asarray(targets.high)))
+
+
+def remark_on_censoring(data: Data) -> str:
+    """What an evaluation lacks because only intervals of targets are known."""
+    targets, share = data.targets, _share_in_large_cells(data)
+    if targets.censored_at is not None:
+        said = "The p-value draws targets and censors them as their rows would be censored."
+    elif share <= _MOST_INSIDE:
+        said = "The p-value needs no law of the censoring, and is right for many rows."
+    else:
+        said = (
+            f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
+            f"a curve with a probability above {_LARGE_CELL:g} between them, where S is taken to "
+            "be linear. Give curves at more times, or censored_at of all rows."
+        )
+    return (
+        f"Censored targets: of {n_unknown(targets)} of {len(targets.low)} an interval is known. "
+        f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
+        "targets and are left out."
+    )

@@ -135,17 +135,11 @@ def verdicts_of_groups(
     tests = {name: calibration_test(key, x, n_resamples=n_resamples) for name, x in chosen.items()}
     pvalues = np.array([as_multiple(x.pvalue, n_resamples) for x in tests.values()])
     adjusted = holm(pvalues)
-    found = [
-        GroupVerdict(
-            name,
-            tested[name].size,
-            float(test.estimate),
-            float(p),
-            round(float(a), 6),
-            directions(chosen[name]) if a <= level + 1e-6 else (),
-        )
-        for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True)
-    ]
+    found = []
+    for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True):
+        numbers = float(test.estimate), float(p), round(float(a), 6)
+        clear = directions(chosen[name]) if a <= level + 1e-6 else ()
+        found.append(GroupVerdict(name, tested[name].size, *numbers, clear))
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
     return GroupVerdicts(tuple(found), level, tuple(x for x in members if x not in tested))
 

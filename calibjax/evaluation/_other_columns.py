@@ -47,10 +47,8 @@ def columns_of_rows(model: Model, event: str | None) -> list[Column]:
 def _say_outcome(model: Model, codes: np.ndarray) -> bool:
     """Whether names follow from the target and what was predicted, as a copy or a band does."""
     names = model.columns.names
-    keys = [
-        getattr(model.targets, "low", model.targets),
-        as_floats(model.table.cells(names[(len(names) - 1) // 2])),
-    ]
+    middle = as_floats(model.table.cells(names[(len(names) - 1) // 2]))
+    keys = [getattr(model.targets, "low", model.targets), middle]
     if model.predictions.has_labels:
         probs = np.asarray(model.predictions.label_probabilities())
         keys.append(probs.shape[1] * probs.argmax(axis=1) + model.targets)

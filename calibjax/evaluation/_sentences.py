@@ -17,12 +17,7 @@ from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation._dependence import remarks_on_rows
 from calibjax.evaluation._directions import directions_in_words
-from calibjax.evaluation._expected_events import (
-    LARGE_CELL,
-    MOST_INSIDE,
-    n_unknown,
-    share_in_large_cells,
-)
+from calibjax.evaluation._expected_events import n_unknown, remark_on_censoring
 from calibjax.evaluation._groups import segments_in_words
 from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure
 from calibjax.evaluation._recalibration_check import best_method
@@ -182,8 +177,7 @@ def time_in_words(measures: dict[str, Measure]) -> str | None:
         low, high, predicted = *x.interval, x.if_calibrated[0]
         score = abs(2 * predicted - low - high) / (high - low) if high > low else 0.0
         if score > clearest:
-            shares = shares_in_words(predicted, x.value)
-            clearest, found = score, f"{name}: {shares} (Kaplan-Meier)"
+            clearest, found = score, f"{name}: {shares_in_words(predicted, x.value)} (Kaplan-Meier)"
     return found
 
 
@@ -261,23 +255,3 @@ def remarks(data: Data) -> list[str]:
             "where none came."
         )
     return found
-
-
-def remark_on_censoring(data: Data) -> str:
-    """What an evaluation lacks because only intervals of targets are known."""
-    targets, share = data.targets, share_in_large_cells(data)
-    if targets.censored_at is not None:
-        said = "The p-value draws targets and censors them as their rows would be censored."
-    elif share <= MOST_INSIDE:
-        said = "The p-value needs no law of the censoring, and is right for many rows."
-    else:
-        said = (
-            f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
-            f"a curve with a probability above {LARGE_CELL:g} between them, where S is taken to "
-            "be linear. Give curves at more times, or censored_at of all rows."
-        )
-    return (
-        f"Censored targets: of {n_unknown(targets)} of {len(targets.low)} an interval is known. "
-        f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
-        "targets and are left out."
-    )

@@ -163,8 +163,7 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
     values = under_model_on_host(statistic, draw, observed, _N_RESAMPLES)
     centred = values - values.mean(axis=0)
     deviations = centred.std(axis=0)
-    largest = (centred / np.where(deviations > 0, deviations, 1)).max(axis=1)
-    return host_pvalue(largest, _ROUNDING)
+    return host_pvalue((centred / np.where(deviations > 0, deviations, 1)).max(axis=1), _ROUNDING)
 
 
 #: Observed targets ``[n]``, what draws such ``[D, n]``, their features ``[M, n, D]``, and what is

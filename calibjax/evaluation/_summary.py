@@ -30,10 +30,8 @@ def summary(evaluation: Any) -> str:
     for name, measure in rows:
         pvalue = "" if measure.pvalue is None else number(measure.pvalue)
         ends = map(interval_text, (measure.interval, measure.if_calibrated))
-        lines.append(
-            f"{name:<26}{value_text(name, measure):>10}  "
-            + (measure.note or "".join(f"{end:<19} " for end in ends) + pvalue)
-        )
+        rest = measure.note or "".join(f"{end:<19} " for end in ends) + pvalue
+        lines.append(f"{name:<26}{value_text(name, measure):>10}  {rest}")
     if evaluation.segments is not None:
         lines += ["", repr(evaluation.segments)]
     for remark in evaluation.remarks:
@@ -45,8 +43,7 @@ def summary(evaluation: Any) -> str:
 def rows_of_summary(evaluation: Any) -> Iterator[tuple[str, Measure]]:
     """Names and numbers, in the order in which people should read them."""
     effect = evaluation.effect
-    assumed = evaluation.units or "assumes independent rows"
-    yield "p-value", Measure(evaluation.pvalue, note=assumed)
+    yield "p-value", Measure(evaluation.pvalue, note=evaluation.units or "assumes independent rows")
     if evaluation.n_effective is not None:
         words = f"(Σ w)² / Σ w² of {evaluation.n} rows with weights w"
         yield "effective rows", Measure(evaluation.n_effective, note=words)

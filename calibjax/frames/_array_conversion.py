@@ -84,8 +84,7 @@ def as_floats(cells: np.ndarray) -> np.ndarray:
     """Numbers and texts of numbers as floats; NaN for anything else."""
     if cells.dtype != object:
         return cells.astype(float)
-    found = np.array([_as_float(x) for x in cells.flat], float)
-    return found.reshape(cells.shape)
+    return np.array([_as_float(x) for x in cells.flat], float).reshape(cells.shape)
 
 
 def _as_float(value: Any) -> float:

@@ -64,8 +64,7 @@ def _read_samples(
         raise ValueError("normalize must be False for predictions that are a distribution.")
     family = on_one_device(predictions) if is_native else as_predictions(predictions)
     if family.has_labels:
-        table = table_of_arrays(targets=observed)
-        return family, *read_labels(table, "targets", family, classes)
+        return family, *read_labels(table_of_arrays(targets=observed), "targets", family, classes)
     if classes is not None:
         raise ValueError(
             f"classes must be None for predictions {type(family).__name__}, which have no classes."

@@ -19,17 +19,9 @@ _NUMERAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.
 _TRUTHS = ("false", "true")
 
 # Pairs of labels of which everybody takes the second one for the event.
-EVENTS: list[tuple[Key, Key]] = [
-    (Decimal(0), Decimal(1)),
-    (Decimal(-1), Decimal(1)),
-    _TRUTHS,
-    ("f", "t"),
-    ("no", "yes"),
-    ("n", "y"),
-    ("off", "on"),
-    ("negative", "positive"),
-    ("neg", "pos"),
-]
+EVENTS: list[tuple[Key, Key]] = [(Decimal(0), Decimal(1)), (Decimal(-1), Decimal(1)), _TRUTHS]
+EVENTS += [("f", "t"), ("no", "yes"), ("n", "y"), ("off", "on")]
+EVENTS += [("negative", "positive"), ("neg", "pos")]
 
 
 def key_of(name: Any) -> Key:
@@ -154,12 +146,11 @@ def read_labels(
     if predictions.ragged:
         has_option = np.asarray(predictions.parameter("probs")) > 0
         valid, shown = has_option[np.arange(len(has_option)), indices], names or range(n_classes)
-        table.check(
-            name,
-            valid,
-            "options of their rows",
-            lambda row: f"{shown[int(indices[row])]}, with {has_option[row].sum()} options",
-        )
+
+        def got(row: int) -> str:
+            return f"{shown[int(indices[row])]}, with {has_option[row].sum()} options"
+
+        table.check(name, valid, "options of their rows", got)
     is_counted = names is None or list(names) == list(range(n_classes))
     return indices, None if is_counted else list(names or [])
 
@@ -197,8 +188,7 @@ def _events(column: "_Column") -> Labels:
     for pair in EVENTS:
         if set(keys) <= set(pair):
             has_names = pair[1] not in (Decimal(1), "true")
-            indices = column.spread(pair.index(key) for key in keys)
-            return indices, list(pair) if has_names else None
+            return column.spread(pair.index(key) for key in keys), list(pair) if has_names else None
     column.check_whole("labels 0 … 1")
     expected = "labels 1 of an event and 0 of its absence"
     column.refuse(expected, needs="event" if len(keys) <= 2 else "")

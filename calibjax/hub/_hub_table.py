@@ -193,8 +193,7 @@ def mean_scores(models: Mapping[str, Data]) -> dict[str, Numbers]:
         pvalues = holm(np.array([_pvalue(gap, sampling) for gap in gaps.values()]))
         for (name, gap), pvalue in zip(gaps.items(), pvalues.tolist(), strict=True):
             low, high = mean_interval(gap, _LEVEL, sampling=sampling) or (np.nan, np.nan)
-            row = float(gap.mean()), low, high, pvalue
-            found[name] |= dict(zip(_COLUMNS, row, strict=True))
+            found[name] |= dict(zip(_COLUMNS, (float(gap.mean()), low, high, pvalue), strict=True))
     return {measure: found}
 
 

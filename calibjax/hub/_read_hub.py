@@ -318,10 +318,8 @@ def _targets(observed: pl.DataFrame, keys: list[str], kind: str, names: list[str
     elif kind == "cdf":
         target = pl.sum_horizontal(number > float(name) for name in names).cast(pl.Float64)
     observed = observed.select([*keys, _OBSERVED]).unique(maintain_order=True)
-    _refuse(
-        observed.filter(pl.struct(keys).is_duplicated()),
-        f"one {_OBSERVED} for each task, and not two",
-    )
+    twice = observed.filter(pl.struct(keys).is_duplicated())
+    _refuse(twice, f"one {_OBSERVED} for each task, and not two")
     return observed.with_columns(target.alias(_TARGET))
 
 

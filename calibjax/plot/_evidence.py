@@ -39,12 +39,8 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
     draws, statistic = np.asarray(result.null_distribution), float(result.statistic)
     n_bins = int(np.clip(2 * np.sqrt(draws.size), 5, 40))
     ax = style.new_axes(ax)
-    look: style.Look = {
-        "facecolor": style.PALE,
-        "edgecolor": style.GREY,
-        "label": "calibrated model",
-    }
-    shape: style.Look = {"bins": n_bins, "histtype": "stepfilled", "linewidth": style.THIN}
+    look: style.Look = {"facecolor": style.PALE, "edgecolor": style.GREY, "linewidth": style.THIN}
+    shape: style.Look = {"bins": n_bins, "histtype": "stepfilled", "label": "calibrated model"}
     heights = ax.hist(draws, **shape, **look)[0]
     # There is room for the legend, of some 30 points, above the curve and the line.
     height = ax.get_position(original=True).height * ax.figure.bbox.height * 72 / ax.figure.dpi

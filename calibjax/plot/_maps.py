@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, Normalize
 
@@ -75,14 +74,9 @@ def witness(
 
     width, height = style.SIZE
     ax = style.new_axes(ax, (width, height * max(0.65, min(1.5, 0.45 + 0.09 * shown.size))))
-    _draw_cells(
-        ax,
-        100 * np.asarray(witness_map.probability_edges),
-        100 * value[shown],
-        significant[shown],
-        count[shown],
-        "← rarer than predicted · more frequent →  (% points)",
-    )
+    cells = 100 * value[shown], significant[shown], count[shown]
+    colours_mean = "← rarer than predicted · more frequent →  (% points)"
+    _draw_cells(ax, 100 * np.asarray(witness_map.probability_edges), cells, colours_mean)
     # A dollar in a name is no formula.
     ticks = np.arange(shown.size) + 0.5
     ax.set_yticks(ticks, [names[labels[row]] for row in shown], parse_math=False)
@@ -117,7 +111,7 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
         'Where the predicted location is wrong'
     """
     words = "← lower than predicted · higher →  (predicted spreads)"
-    return _draw_residuals(residual_map, 0, residual_map.value[0], ax, "location", words)
+    return _draw_residuals(residual_map, 0, np.asarray(residual_map.value[0]), ax, words)
 
 
 def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axes:
@@ -147,26 +141,20 @@ def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axe
     """
     ratio = np.sqrt(np.maximum(np.asarray(residual_map.value[1]) + 1, 0.0))
     words = "← narrower than predicted · wider →  (%)"
-    return _draw_residuals(residual_map, 1, 100 * (ratio - 1), ax, "spread", words)
+    return _draw_residuals(residual_map, 1, 100 * (ratio - 1), ax, words)
 
 
 def _draw_residuals(
-    residual_map: ResidualMap,
-    layer: int,
-    values: ArrayLike,
-    ax: Axes | None,
-    name: str,
-    colours_mean: str,
+    residual_map: ResidualMap, layer: int, values: np.ndarray, ax: Axes | None, colours_mean: str
 ) -> Axes:
     style.check_known("residual_map", residual_map)
-    count, values = np.asarray(residual_map.count), np.asarray(values)
+    count, name = np.asarray(residual_map.count), ("location", "spread")[layer]
     significant = np.asarray(residual_map.significant[layer])
     # Bins without any row have equal ends.
     columns, rows = np.flatnonzero(count.any(axis=1)), np.flatnonzero(count.any(axis=0))
-    cells = np.ix_(columns, rows)
+    cells = [x[np.ix_(columns, rows)].T for x in (values, significant, count)]
     ax = style.new_axes(ax)
-    values, significant, count = (x[cells].T for x in (values, significant, count))
-    _draw_cells(ax, np.arange(columns.size + 1), values, significant, count, colours_mean)
+    _draw_cells(ax, np.arange(columns.size + 1), cells, colours_mean)
     ax.set_xticks(*_ticks(np.asarray(residual_map.location_edges), columns))
     ax.set_yticks(*_ticks(np.asarray(residual_map.spread_edges), rows))
     title = f"No {name} is wrong beyond noise"
@@ -183,20 +171,16 @@ def _ticks(edges: np.ndarray, bins: np.ndarray) -> tuple[np.ndarray, list[str]]:
     return np.arange(ends.size)[::step], [f"{end:.3g}".replace("-", "−") for end in ends[::step]]
 
 
-def _draw_cells(
-    ax: Axes,
-    x: np.ndarray,
-    values: np.ndarray,
-    significant: np.ndarray,
-    count: np.ndarray,
-    colours_mean: str,
-) -> None:
-    """Draws `values` ``[r, c]``; row 0 is the lowest, and column k reaches from x[k] to x[k + 1].
+def _draw_cells(ax: Axes, x: np.ndarray, cells: Sequence[np.ndarray], colours_mean: str) -> None:
+    """Draws values of cells; row 0 is the lowest, and column k reaches from x[k] to x[k + 1].
+
+    Cells have a value, whether it is significant, and how many rows they hold, ``[r, c]`` each.
 
     Significant cells have a colour and, where there is room, their number.  Other cells are grey if
     they hold rows, and white otherwise.  Below stands how many rows a cell holds.  `colours_mean`
     are the words below the colour bar, which is left out if no cell has a colour.
     """
+    values, significant, count = cells
     filled = count > 0
     n_rows, n_columns = values.shape
     y = np.arange(n_rows + 1)

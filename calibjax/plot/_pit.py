@@ -1,5 +1,6 @@
 """Pictures of the probability integral transform, of coverage, and of spread against skill."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax = style.new_axes(ax)
     grid, difference = np.asarray(curve.grid), np.asarray(curve.difference)
     low, high = np.asarray(curve.difference_low), np.asarray(curve.difference_high)
-    _draw_in_band(ax, curve, grid, difference, low, high, drawstyle="steps-post")
+    _draw_in_band(ax, curve, (grid, difference, low, high), drawstyle="steps-post")
     ax.axhline(0.0, **style.IDEAL)
     ax.set_xlim(0, 1)
     bottom, top = np.min([low, difference]), np.max([high, difference])
@@ -130,7 +131,7 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     # All intervals with the probabilities 0 and 1 have the coverage 0 and 1.
     inner = curve.levels, curve.coverage, curve.low, curve.high
     whole = (np.r_[0, np.asarray(x), 1] for x in inner)
-    _draw_in_band(ax, curve, *whole, marker="o", markersize=2.5)
+    _draw_in_band(ax, curve, whole, marker="o", markersize=2.5)
     ax.plot([0, 1], [0, 1], **style.IDEAL)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
@@ -172,8 +173,9 @@ def spread_skill(curve: SpreadSkillCurve, *, ax: Axes | None = None) -> Axes:
     known = np.flatnonzero(np.asarray(curve.count))
     order = known[np.argsort(np.asarray(curve.spread)[known])]
     fields = curve.spread, curve.error, curve.error_low, curve.error_high
-    spread, *of_errors = (np.asarray(x)[order] for x in fields)
-    _draw_in_band(ax, curve, spread, *of_errors, marker="o", markersize=2.5)
+    points = [np.asarray(x)[order] for x in fields]
+    _draw_in_band(ax, curve, points, marker="o", markersize=2.5)
+    spread = points[0]
     ax.plot(spread, spread, **style.IDEAL)
     if 0 < 10 * spread[0] < spread[-1]:
         ax.set_xscale("log")
@@ -195,16 +197,9 @@ def _check(curve: object, expected: type) -> None:
     style.check_known("curve", curve)
 
 
-def _draw_in_band(
-    ax: Axes,
-    curve: Any,
-    x: np.ndarray,
-    y: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    **look: Any,
-) -> None:
-    """A curve in its band, with points outside of it in another colour."""
+def _draw_in_band(ax: Axes, curve: Any, points: Iterable[np.ndarray], **look: Any) -> None:
+    """A curve of points (x, y, low, high) in its band, outside of which it has another colour."""
+    x, y, low, high = points
     ax.fill_between(x, low, high, **style.BAND, label=_band_name(curve))
     ax.plot(x, y, **{**style.CURVE, **look})
     outside = (y < low) | (y > high)

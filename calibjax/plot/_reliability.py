@@ -107,11 +107,9 @@ def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     )
     limits = _show(ax, curve.forecasts, curve.recalibrated)
     counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
-    parts = (
-        f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}, "
-        f"UNC {curve.uncertainty:.2g}"
-    )
-    _draw_below(ax, limits, edges, counts, title=parts, title_fontsize=style.NOTE)
+    parts = f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}"
+    title = f"{parts}, UNC {curve.uncertainty:.2g}"
+    _draw_below(ax, limits, edges, counts, title=title, title_fontsize=style.NOTE)
 
 
 def _draw_points(
@@ -151,17 +149,9 @@ def _draw_below(
     width = ax.get_position(original=True).width * figure.bbox.width
     columns = 2 if width >= _WIDE * figure.dpi / 72 else 1
     down = ScaledTranslation(0.0, -_WORDS / 72, figure.dpi_scale_trans)
-    style.legend(
-        ax,
-        loc="upper center",
-        bbox_to_anchor=(0.45, 0.0),
-        bbox_transform=below.transAxes + down,
-        borderaxespad=0.0,
-        ncols=columns,
-        columnspacing=1.0,
-        handletextpad=0.6,
-        **options,
-    )
+    where = {"bbox_to_anchor": (0.45, 0.0), "bbox_transform": below.transAxes + down}
+    gaps = {"borderaxespad": 0.0, "columnspacing": 1.0, "handletextpad": 0.6}
+    style.legend(ax, loc="upper center", ncols=columns, **where, **gaps, **options)
     if figure.get_layout_engine() is None:
         n_entries = len(ax.get_legend_handles_labels()[0])
         n_lines = -(-n_entries // columns) + ("title" in options) + 0.5

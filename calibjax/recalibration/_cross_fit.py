@@ -194,14 +194,12 @@ class ScoreDecomposition(NamedTuple):
     def __repr__(self) -> str:
         """Words, as `print` shows them."""
         unit = f", in {_UNITS[self.name]}" if _UNITS[self.name] else ""
-        return "\n".join(
-            [
-                f"ScoreDecomposition: {self.name} score {self.score}{unit}",
-                f"  = calibration {self.calibration}: what recalibration gains",
-                f"  + refinement {self.refinement}: what it leaves",
-                f"  refinement = uncertainty {self.uncertainty} - resolution {self.resolution}",
-                f"  {self.words}",
-            ]
+        return (
+            f"ScoreDecomposition: {self.name} score {self.score}{unit}\n"
+            f"  = calibration {self.calibration}: what recalibration gains\n"
+            f"  + refinement {self.refinement}: what it leaves\n"
+            f"  refinement = uncertainty {self.uncertainty} - resolution {self.resolution}\n"
+            f"  {self.words}"
         )
 
 
@@ -284,13 +282,11 @@ def decompose_score(
     data = as_data(data, without=("where", "covariates"))
     level = float(one_level(confidence_level, np.float64))
     has_labels = data.predictions.has_labels
-    if score is None:
-        score = "log" if has_labels else "crps"
     known = ("log", "brier") if has_labels else ("crps",)
+    score = known[0] if score is None else score
     check_choice("score of labels" if has_labels else "score of numbers", score, known)
     if method is None:
-        of_labels = "spline" if has_labels and check_labels(data.predictions) == 2 else "svs"
-        method = of_labels if has_labels else "pit_beta"
+        method = {None: "pit_beta", 2: "spline"}.get(data.predictions.n_labels, "svs")
     fold = numbers_of_folds(folds, data)
     _, of_model, of_recalibrated = held_out(data, method, fold, score=score)
     every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, np.float64)

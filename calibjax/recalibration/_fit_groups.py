@@ -278,11 +278,8 @@ def _curve(
     strengths = {"shifts": np.zeros(0), "slopes": np.zeros(0)}
     fit: Regression | None = None
     kinds = []
-    for kind, of, added in (
-        ("shifts", "shifts", levels),
-        ("slopes", "slopes", levels),
-        ("shifts of pairs", "shifts", pairs),
-    ):
+    for kind, added in (("shifts", levels), ("slopes", levels), ("shifts of pairs", pairs)):
+        of = kind.removesuffix(" of pairs")
         # Nobody knows a segment without rows.
         if not rows.members[:, added].any():
             continue

@@ -13,7 +13,7 @@ from calibjax._data.data import DEPENDENCE, Data
 from calibjax._data.distribution import Distribution
 from calibjax.estimators import binary_as_data
 from calibjax.intervals import Estimate, Sampling, wilson_interval
-from calibjax.recalibration._fit_recalibrator import rows_of_labels
+from calibjax.recalibration._fit_labels import rows_of_labels
 from calibjax.recalibration._label_curves import fit_spline
 from calibjax.recalibration._penalised_regression import logistic_regression
 from calibjax.recalibration._probability_maps import run

@@ -39,9 +39,10 @@ from calibjax._base.struct import struct, widened, widest_dtype, with_fields
 from calibjax._data.data import in_dtype
 from calibjax._numbers.validity import ArrayT
 from calibjax.distributions import half_mean_difference
-from calibjax.recalibration._pit_map import LEAST_ROWS, MOST_ROWS, is_clear
+from calibjax.recalibration._conditional_pit_map import MOST_ROWS
+from calibjax.recalibration._fit_pit_map import LEAST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
-from calibjax.recalibration._probability_maps import Fitted, Numbers, Step
+from calibjax.recalibration._probability_maps import Chosen, Fitted, Numbers, Step
 
 # Corners of |x| are rounded off within this share of the spread of a row, and of what is typical.
 _OF_SPREAD, _OF_UNIT = 0.04, 1e-5
@@ -49,7 +50,6 @@ _OF_SPREAD, _OF_UNIT = 0.04, 1e-5
 # by so many standard errors, since each number that is fitted is noise for new rows.
 _SCALE, _SHIFT_SCALE, _SLOPE, _ALL = (0, 0, 1, 0), (1, 0, 1, 0), (1, 1, 1, 0), (1, 1, 1, 1)
 _ERRORS, _ERRORS_OF_INFLATION = 2.0, 3.0
-Found = tuple[str, Fitted, dict[str, float]]
 
 
 @struct
@@ -125,7 +125,7 @@ class MemberRows(NamedTuple):
         return np.sum(self.shares * errors, axis=1) - factor * self.half
 
 
-def fit_members(rows: MemberRows, method: str) -> Found:
+def fit_members(rows: MemberRows, method: str) -> Chosen:
     """A scale, then a shift, then a slope and an inflation, each if parts are predicted better.
 
     Better is by more than two standard errors of the gain in parts that did not fit; all together
@@ -163,7 +163,7 @@ def fit_members(rows: MemberRows, method: str) -> Found:
     return "shift_scale", Fitted((line,), converged, _in_words(rows, line)), losses
 
 
-def one_after_another(first: Found, second: Found, keeps_second: bool) -> Found:
+def one_after_another(first: Chosen, second: Chosen, keeps_second: bool) -> Chosen:
     """What `fit_members` found, and then a map of PIT values, which groups need in any case.
 
     The scores of the second are approximate; what they gain counts.

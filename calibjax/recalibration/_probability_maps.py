@@ -92,6 +92,10 @@ class Fitted(NamedTuple):
     words: str
 
 
+#: The method that was chosen, its fit, and the losses of the candidates on held-out rows.
+Chosen = tuple[str, Fitted, dict[str, float]]
+
+
 class Step:
     """A step of a map, which a file names by its class."""
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from calibjax._base.compile import first_rows
 from calibjax._base.files import digest_of, json_of, read_json, write_file
@@ -30,15 +29,12 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import can_be_filled, filled
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
+from calibjax.recalibration._conditional_pit_map import covariates_of
+from calibjax.recalibration._conformal import ConformalPITMap
 from calibjax.recalibration._fit_groups import Coding, GroupCurve
 from calibjax.recalibration._member_by_member import MemberByMember
-from calibjax.recalibration._pit_map import (
-    ConformalPITMap,
-    apply_pit_map,
-    check_numbers,
-    covariates_of,
-)
-from calibjax.recalibration._probability_maps import Fitted, Step, apply, of_present
+from calibjax.recalibration._pit_map import apply_pit_map, check_numbers
+from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
 _KIND = {"schema": "calibjax.Recalibrator", "version": 4}
@@ -160,7 +156,7 @@ class Recalibrator:
             return (_recalibrated_on_host if can_be_filled(rows, n) else _recalibrated)(*rows)
         numbers = covariates_of(covariates, self.fit.covariates, n)
         given = filled((predictions, numbers, segments), n)
-        return first_rows(_recalibrated_numbers(self.steps, *given, curve, lower), n)
+        return first_rows(_recalibrated_numbers((self.steps, curve, lower), given), n)
 
     @property
     def names_of_groups(self) -> list[str]:
@@ -223,15 +219,12 @@ def probabilities_on_host(predictions: Distribution) -> np.ndarray:
 
 
 @jax.jit
-def _recalibrated_numbers(
-    steps: tuple,
-    predictions: Distribution,
-    covariates: jax.Array | None,
-    segments: np.ndarray | None,
-    curve: GroupCurve | None,
-    lower: float | None,
-) -> Distribution:
-    *before, line = steps
+def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
+    """Numbers after steps, a map of segments or None, and a bound or None.
+
+    Rows are predictions, and covariates and numbers of segments, or None.
+    """
+    ((*before, line), curve, lower), (predictions, covariates, segments) = maps, rows
     for step in before:
         predictions = step(predictions)
     if isinstance(line, (ConformalPITMap, MemberByMember)):
@@ -247,23 +240,25 @@ def _recalibrated_numbers(
 
 
 def recalibrator_of(
-    predictions: Distribution, fitted: Fitted, of_groups: Fitted | None, **known: Any
+    predictions: Distribution, chosen: Chosen, of_groups: Fitted | None, **known: Any
 ) -> Recalibrator:
     """A map, and that of segments, in the floating dtype of predictions, as jax holds it.
 
     Args:
         predictions: those that it was fitted to.
-        fitted: the map for all rows.
+        chosen: the map for all rows.
         of_groups: the map of segments, or None.
-        known: the fields of `Fit`, but for `words` and `converged`.
+        known: the other fields of `Fit`.
     """
-    words, converged, curve = fitted.words, fitted.converged, None
+    method, (steps, converged, words), losses = chosen
+    curve = None
     if of_groups is not None:
         words = f"{words}; {of_groups.words}".removeprefix("; ")
         converged, (curve,) = converged and of_groups.converged, of_groups.steps
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
-    steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (fitted.steps, curve))
-    return Recalibrator(steps, curve, Fit(words=words, converged=converged, **known))
+    steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (steps, curve))
+    fit = Fit(method, words, converged, losses=tuple(losses.items()), **known)
+    return Recalibrator(steps, curve, fit)
 
 
 def _check_given(argument: str, given: object, names: Sequence[str]) -> None:
@@ -283,8 +278,8 @@ def _recalibrated(
     steps: tuple, curve: GroupCurve | None, predictions: Distribution, segments: np.ndarray | None
 ) -> Distribution:
     probs = widened(numbers_of_classes(predictions))
-    maps = in_dtype((steps, curve), probs.dtype)
-    return _new_labels(jnp, *maps, predictions, segments, (probs, valid_rows(predictions)))
+    rows = predictions, segments, probs, valid_rows(predictions)
+    return _new_labels(jnp, in_dtype((steps, curve), probs.dtype), rows)
 
 
 def _recalibrated_on_host(
@@ -298,23 +293,20 @@ def _recalibrated_on_host(
     def number(x: Any) -> Any:
         return np.asarray(x, dtype if is_floating(x) else None)
 
-    steps, curve = jax.tree.map(number, (steps, curve))
+    maps = jax.tree.map(number, (steps, curve))
     with np.errstate(all="ignore"):  # of invalid rows, and of powers that are 0
-        rows = number(probs), np.asarray(valid_rows(predictions))
-        found = _new_labels(np, steps, curve, predictions, segments, rows)
+        rows = predictions, segments, number(probs), np.asarray(valid_rows(predictions))
+        found = _new_labels(np, maps, rows)
     return jax.device_put(jax.tree.map(number, found))
 
 
-def _new_labels(
-    xp: ModuleType,
-    steps: tuple,
-    curve: GroupCurve | None,
-    predictions: Distribution,
-    segments: ArrayLike | None,
-    rows: tuple[Any, Any],
-) -> Distribution:
-    """The labels of rows, of which the probabilities are known, and which are valid."""
-    probs, valid, ragged = rows[0], rows[1][:, None], predictions.ragged
+def _new_labels(xp: ModuleType, maps: tuple, rows: tuple) -> Distribution:
+    """Labels after steps and a map of segments or None.
+
+    Rows are predictions, numbers of segments or None, probabilities, and which of them are valid.
+    """
+    (steps, curve), (predictions, segments, probs, valid) = maps, rows
+    valid, ragged = valid[:, None], predictions.ragged
     # Equal probabilities take the place of invalid rows, so that no gradient becomes NaN.
     probs = xp.where(valid, probs, 1 / probs.shape[1])
     recalibrated = apply(steps, probs, xp)

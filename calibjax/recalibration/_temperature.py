@@ -187,13 +187,15 @@ def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> 
     counted = data.weights > 0
     if objective is None:
         # What a label of probability 0 would add is infinite at each temperature.
-        one = jnp.ones((), dtype)
-        counted &= data.predictions.tempered_log_prob(data.targets, one) != -jnp.inf
+        counted &= data.predictions.tempered_log_prob(data.targets, jnp.ones((), dtype)) != -jnp.inf
 
     def loss(power):
         temperature = _LARGEST**power
         if objective is None:
-            return _negative_log_likelihood(data, counted, temperature)
+            log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
+            total = exact_sum(x_where(counted, data.weights * log_prob, 0.0))
+            weight = jnp.sum(data.weights, where=counted)
+            return -total / x_where(weight > 0, weight, 1.0)  # 0 if no row counts
         value = jnp.asarray(objective(temper(data.predictions, temperature), data.targets, **extra))
         if value.shape:
             raise ValueError(f"objective must return a scalar, got shape {list(value.shape)}.")
@@ -236,11 +238,3 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
         0, n_steps, narrow, (*(rows_of(grid, i) for i in ends), rows_of(values, best))
     )
     return x_where(jnp.all(undefined), jnp.nan, middle)
-
-
-def _negative_log_likelihood(data: Data, counted: jax.Array, temperature: jax.Array) -> jax.Array:
-    """The mean over rows that are counted; 0 if there is no such row."""
-    log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
-    total = exact_sum(x_where(counted, data.weights * log_prob, 0.0))
-    weight = jnp.sum(data.weights, where=counted)
-    return -total / x_where(weight > 0, weight, 1.0)

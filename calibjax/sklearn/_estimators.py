@@ -436,8 +436,7 @@ class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
             return Quantiles(values, tuple(float(level) for level in self.levels), sort=True)
         if self.scale_ is not None:
             return Normal(values[:, 0], jnp.full_like(values[:, 0], self.scale_))
-        least = jnp.finfo(values.dtype).tiny
-        return Normal(values[:, 0], jnp.maximum(values[:, 1], least))
+        return Normal(values[:, 0], jnp.maximum(values[:, 1], jnp.finfo(values.dtype).tiny))
 
 
 def kind_of(estimator: Any) -> tuple[Kind, str | None]:

@@ -187,8 +187,7 @@ def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes
     key = evaluation.random_keys.curves
     if data.predictions.has_labels:
         of_group = judged(data).replace(where=is_member)
-        curve = curves.reliability_curve(key, of_group, n_bins=15, **options)
-        ax = plot.reliability(curve)
+        ax = plot.reliability(curves.reliability_curve(key, of_group, n_bins=15, **options))
         # Behind the picture, the numbers of forecasts have the same axis.
         for axes in (ax, *ax.child_axes):
             axes.set_xlim(0.0, 1.0)

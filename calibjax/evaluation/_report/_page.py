@@ -42,13 +42,9 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
     """
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("calibjax.evaluation._report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    blocks: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    loader = jinja2.PackageLoader("calibjax.evaluation._report", ".")
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **blocks)
     # The event of which a reliability diagram shows the probability.
     event = "the most likely class"
     if evaluation.predictions.n_labels == 2:
@@ -179,10 +175,8 @@ def kernel_in_words(kernel: kernels.KernelLike) -> str:
     part = kernel.left if isinstance(kernel, kernels.Sum) else kernel
     if isinstance(part, kernels.Sum):
         return "location, spread and shape together"
-    if not isinstance(
-        part,
-        (kernels.TensorProduct, kernels.FeatureKernel, kernels.PITKernel, kernels.VectorPITKernel),
-    ):
+    of_pit = kernels.PITKernel, kernels.VectorPITKernel
+    if not isinstance(part, (kernels.TensorProduct, kernels.FeatureKernel, *of_pit)):
         return kernels.describe(kernel)
     among = part.prediction_kernel
     if not isinstance(among, kernels.DistanceKernel):

@@ -39,10 +39,9 @@ class Text(NamedTuple):
         commas = pl.col({*self.with_commas, *new} if self.with_commas else [])
         frame = frame.with_columns(commas.cast(pl.String).str.replace(".", ",", literal=True))
         header = pl.DataFrame([self.header], orient="row")
-        texts = (
-            x.write_csv(include_header=False, separator=self.separator) for x in (header, frame)
-        )
-        return (BOM_UTF8 if self.has_bom else b"") + "".join(texts).encode()
+        options: Any = {"include_header": False, "separator": self.separator}
+        text = header.write_csv(**options) + frame.write_csv(**options)
+        return (BOM_UTF8 if self.has_bom else b"") + text.encode()
 
 
 def read_delimited(
