@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 # Of fewer events a ratio says more than a difference.
 _RARE = 0.05
 # Longer names of classes are cut.
@@ -67,8 +69,6 @@ def text_table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
 def plain(value: Any, says_infinity: bool = False) -> Any:
     """What JSON has: arrays as lists, None for NaN, and for infinity None or its name."""
     if hasattr(value, "dtype"):
-        import numpy as np  # takes long to import, and --help needs none
-
         array = np.asarray(value)
         if array.dtype == np.float32:  # 0.001, and not 0.0010000000474974513
             array = array.astype(str).astype(float)

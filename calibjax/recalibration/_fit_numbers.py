@@ -27,13 +27,14 @@ from calibjax.recalibration._cross_validation import parts_of
 from calibjax.recalibration._fit_groups import fit_pit_map_groups
 from calibjax.recalibration._fit_pit_map import fit_pit_map
 from calibjax.recalibration._pit_map_fits import PITMapRows
-from calibjax.recalibration._probability_maps import Chosen, Fitted
+from calibjax.recalibration._probability_maps import Chosen
 from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
 from calibjax.scores import PITInterval, mass_below, pit_interval
 
 OF_NUMBERS = ("auto", "nothing", *fits.PIT_MAP_FITS, "conditional", "conformal")
 # Parts of the rows that are left out in turn.
 _N_PARTS = 10
+_LOG_SCORE = "log score, less that of the forecast as it is,"
 
 
 def fit_numbers(
@@ -52,61 +53,61 @@ def fit_numbers(
             f"covariates must be None for method {method!r}: 'conditional' and 'auto' know them."
         )
     kept, counts = data.counted()
-    lower = _checked_bound(lower, data, kept)
+    n, lower = int(kept.sum()), _checked_bound(lower, data, kept)
     whole = padded(data)
     _check_complete(whole, kept)
     names, columns = read_covariates(covariates, data.n, kept)
     of_members = isinstance(predictions, Empirical) and (is_conditional or method == "shift_scale")
     needs_parts = is_conditional or of_members or groups is not None
     part = parts_of(data, kept, _N_PARTS) if needs_parts else None
-    of_groups: Fitted | None = None
-    score = "log score, less that of the forecast as it is,"
+    fit = {"n_rows": n, "covariates": names, "lower": lower, "score": _LOG_SCORE}
     if method == "conformal":
-        if data.weights is not None:
-            raise ValueError("weights must be None for method 'conformal', which counts rows.")
-        if groups is not None:
-            raise ValueError("groups must be None for method 'conformal', which counts all rows.")
-        if isinstance(targets, Between):
-            raise ValueError("targets must be known for method 'conformal', got Between.")
+        _check_conformal(data, groups)
         levels = np.asarray(pit_map.known_levels(predictions))
-        found: Chosen = method, fit_conformal(data, levels, kept), {}
-    else:
-        n = int(kept.sum())
-        if part is None:
-            # Neighbours in the order of the rows may be alike.
-            part = np.arange(n) * min(_N_PARTS, n) // n
-        if of_members:
-            parts = *members.parts_of_members(whole.predictions), whole.targets
-            known = members.MemberRows(*(*(_known(x, kept) for x in parts), counts, part))
-            first = members.fit_members(known, method)
-            for step in first[1].steps:
-                whole = whole.replace(predictions=step(whole.predictions))
-            method = "nothing" if method == "shift_scale" else method
-        rows = _pit_map_rows(whole, method, kept, counts, part)
-        if rows.distances is not None:
-            is_hidden = isinstance(targets, Between)
-            score = "CRPS with censored targets filled in" if is_hidden else "CRPS"
-        # Of members it makes spreads alike, which CRPS likes and ranks do not.
-        if is_conditional and not (of_members and method == "auto" and columns is None):
-            features = _known(median_and_spread(whole.predictions), kept)
-            if columns is not None:
-                features = np.concatenate([features, columns[kept]], axis=1)
-            rows = rows._replace(features=features)
-        found = fit_pit_map(method, rows, of_members)
-        if of_members:
-            found = members.one_after_another(first, found, groups is not None)
-        name, fitted, losses = found
-        fitted = fitted._replace(steps=with_filled_rows(fitted.steps, data.n))
-        found = name, fitted, losses
-        if groups is not None:
-            line = fitted.steps[-1]
-            filled = None if columns is None else filled_up(columns)[: whole.n]
-            g = _values(line, whole.predictions, filled)
-            g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
-            g = np.maximum(g, np.finfo(np.float32).tiny)
-            of_groups = fit_pit_map_groups(groups, kept, g, rows)
-    fit = {"n_rows": int(kept.sum()), "covariates": names, "lower": lower, "score": score}
-    return recalibrator_of(predictions, found, of_groups, **fit)
+        chosen: Chosen = method, fit_conformal(data, levels, kept), {}
+        return recalibrator_of(predictions, chosen, None, **fit)
+    if part is None:
+        # Neighbours in the order of the rows may be alike.
+        part = np.arange(n) * min(_N_PARTS, n) // n
+    if of_members:
+        parts = *members.parts_of_members(whole.predictions), whole.targets
+        known = members.MemberRows(*(*(_known(x, kept) for x in parts), counts, part))
+        first = members.fit_members(known, method)
+        for step in first[1].steps:
+            whole = whole.replace(predictions=step(whole.predictions))
+        method = "nothing" if method == "shift_scale" else method
+    rows = _pit_map_rows(whole, method, kept, counts, part)
+    if rows.distances is not None:
+        is_hidden = isinstance(targets, Between)
+        fit["score"] = "CRPS with censored targets filled in" if is_hidden else "CRPS"
+    # Of members it makes spreads alike, which CRPS likes and ranks do not.
+    if is_conditional and not (of_members and method == "auto" and columns is None):
+        features = _known(median_and_spread(whole.predictions), kept)
+        if columns is not None:
+            features = np.concatenate([features, columns[kept]], axis=1)
+        rows = rows._replace(features=features)
+    chosen = fit_pit_map(method, rows, of_members)
+    if of_members:
+        chosen = members.one_after_another(first, chosen, groups is not None)
+    name, fitted, losses = chosen
+    fitted, of_groups = fitted._replace(steps=with_filled_rows(fitted.steps, data.n)), None
+    if groups is not None:
+        filled = None if columns is None else filled_up(columns)[: whole.n]
+        g = _values(fitted.steps[-1], whole.predictions, filled)
+        g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
+        g = np.maximum(g, np.finfo(np.float32).tiny)
+        of_groups = fit_pit_map_groups(groups, kept, g, rows)
+    return recalibrator_of(predictions, (name, fitted, losses), of_groups, **fit)
+
+
+def _check_conformal(data: Data, groups: NamedColumns | None) -> None:
+    """A ValueError if rows do not count alike, or are not known, or have groups."""
+    if data.weights is not None:
+        raise ValueError("weights must be None for method 'conformal', which counts rows.")
+    if groups is not None:
+        raise ValueError("groups must be None for method 'conformal', which counts all rows.")
+    if isinstance(data.targets, Between):
+        raise ValueError("targets must be known for method 'conformal', got Between.")
 
 
 def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float | None:
