@@ -11,15 +11,7 @@ from calibjax._base.check import check_flag
 from calibjax._base.text import plain, text_table
 from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
-from calibjax.evaluation._posterior._draws import (
-    chance_in_column,
-    chance_of,
-    factor_of,
-    has_few_values,
-    normal_scores,
-    remarks_on_draws,
-    shift_and_spread,
-)
+from calibjax.evaluation._posterior import _draws as ranks
 from calibjax.evaluation._posterior._read_simulations import (
     matched,
     read_observations,
@@ -170,8 +162,8 @@ class PosteriorCheck:
         rows = self.rows.get(check.name)
         seen = check.shift, check.spread
         if rows is not None:
-            seen = shift_and_spread(normal_scores(*rows), self.n_draws)
-        of_shift, of_spread = chance_of(*seen, self.n, self.n_draws, rows)
+            seen = ranks.shift_and_spread(ranks.normal_scores(*rows), self.n_draws)
+        of_shift, of_spread = ranks.chance_of(*seen, self.n, self.n_draws, rows)
         found = []
         # What is named is beyond chance by itself.
         if is_wrong and of_shift <= self.level / 2:
@@ -286,7 +278,7 @@ def check_posterior(
     observations = None if x is None else read_observations(x)
     found = matched(parameters, observations, check_flag("drop_missing", drop_missing))
     rows = {name: _in_own_units(*each) for name, each in found.parameters.items()}
-    remarks = found.remarks + remarks_on_draws(rows, found.names, parameters.n_chains)
+    remarks = found.remarks + ranks.remarks_on_draws(rows, found.names, parameters.n_chains)
     n, n_draws = next(iter(rows.values()))[1].shape
     has_several = len(rows) > 1
     of_each = 1 + (x is not None)
@@ -305,18 +297,18 @@ def check_posterior(
 
     checks = []
     for name, (true, drawn) in rows.items():
-        scores = normal_scores(true, drawn)
+        scores = ranks.normal_scores(true, drawn)
         result = test(drawn, true, found.columns)
         alone = result.pvalue_without_covariates
         pvalue = as_multiple(result.pvalue if alone is None else alone, n_resamples)
-        shift, spread = shift_and_spread(scores, n_draws)
-        if not has_few_values(true):
-            spread = factor_of(spread, n_draws)
+        shift, spread = ranks.shift_and_spread(scores, n_draws)
+        if not ranks.has_few_values(true):
+            spread = ranks.factor_of(spread, n_draws)
         given_x = column = chance = None
         if found.columns is not None:
             given_x, best = as_multiple(result.pvalue, n_resamples), result.columns[0]
             if best.pvalue <= level:
-                column, chance = best.name, chance_in_column(scores, found.columns[best.name])
+                column, chance = best.name, ranks.chance_in_column(scores, found.columns[best.name])
         checks.append(ParameterCheck(name, shift, spread, pvalue, given_x, column, chance))
     joint = None
     if has_several:
