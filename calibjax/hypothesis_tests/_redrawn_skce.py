@@ -504,7 +504,8 @@ def _matrices(kernels: Sequence[KernelLike], landmarks: Landmarks) -> jax.Array:
 
 # With as many numbers of a feature, kernels share the products of sums.
 _MANY_NUMBERS = 32
-# Products are symmetric: of so many blocks of rows only those up to the diagonal are computed.
+# Products are symmetric: of so many blocks of rows only those up to the diagonal are computed,
+# and K counts twice before it.
 _BLOCKS = 4
 
 
@@ -512,15 +513,16 @@ def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
     """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
     n_kernels, size, _ = matrices.shape
     if n_kernels > 1 and sums.shape[2] >= _MANY_NUMBERS:
-        ends = np.linspace(0, size, _BLOCKS + 1).astype(int)
+        blocks = []
+        for start, end in itertools.pairwise(np.linspace(0, size, _BLOCKS + 1).astype(int)):
+            twice = jnp.where(jnp.arange(end) < start, 2, 1).astype(matrices.dtype)
+            blocks.append((start, end, twice * matrices[:, start:end, :end]))
 
         def of_set(k: jax.Array) -> jax.Array:
             g = lax.dynamic_index_in_dim(sums, k, 1, keepdims=False)
             found = jnp.zeros(n_kernels, g.dtype)
-            for start, end in itertools.pairwise(ends):
-                products = dot(g[start:end], g[:end].T)
-                twice = jnp.where((jnp.arange(end) < start)[None], 2 * products, products)
-                found += jnp.sum(matrices[:, start:end, :end] * twice[None], axis=(1, 2))
+            for start, end, block in blocks:
+                found += jnp.sum(block * dot(g[start:end], g[:end].T)[None], axis=(1, 2))
             return found
 
         return lax.map(of_set, jnp.arange(sums.shape[1], dtype=jnp.int32)).T
