@@ -115,14 +115,44 @@ def _quotient_jvp(primals, tangents):
     return value, (da - value * db) / b
 
 
+# So many weights are added one after the other.
+_WEIGHTS_OF_PART = 256
+
+
 def pairs_weight(weights: jax.Array) -> jax.Array:
     """sum_{i != j} w_i w_j of nonnegative weights, over the last axis.
 
     By partial sums, all terms of one sign: (sum w)^2 - sum w^2 cancels when one weight dominates.
     """
-    # The sum of all weights before each: cumsum(w) - w would cancel in the derivative.
-    before = jnp.cumsum(weights[..., :-1], axis=-1)
-    return 2 * jnp.sum(weights[..., 1:] * before, axis=-1)
+    *front, n = weights.shape
+    if n <= _WEIGHTS_OF_PART:
+        return _pairs_weight(weights)
+    n_parts = -(-n // _WEIGHTS_OF_PART)
+    ends = [(0, 0)] * len(front) + [(0, n_parts * _WEIGHTS_OF_PART - n)]
+    parts = jnp.pad(weights, ends).reshape(*front, n_parts, _WEIGHTS_OF_PART)
+    within = jnp.sum(_pairs_weight(parts), axis=-1)
+    return within + pairs_weight(jnp.sum(parts, axis=-1))
+
+
+@jax.custom_jvp
+def _pairs_weight(weights: jax.Array) -> jax.Array:
+    # One loop, where XLA makes seven of the partial sums: a sixth of a first value of `skce`.
+    def add(a: tuple[jax.Array, jax.Array], b: tuple[jax.Array, jax.Array]):
+        return a[0] + b[0], a[1] + b[1] + a[0] * b[0]
+
+    zero = jnp.zeros((), weights.dtype)
+    both = weights, jnp.zeros_like(weights)
+    return 2 * lax.reduce(both, (zero, zero), add, (weights.ndim - 1,))[1]
+
+
+@_pairs_weight.defjvp
+def _pairs_weight_jvp(primals, tangents):
+    def by_partial_sums(weights: jax.Array) -> jax.Array:
+        # The sum of all weights before each: cumsum(w) - w would cancel in the derivative.
+        before = jnp.cumsum(weights[..., :-1], axis=-1)
+        return 2 * jnp.sum(weights[..., 1:] * before, axis=-1)
+
+    return jax.jvp(by_partial_sums, primals, tangents)
 
 
 def mean_by_gauss(

@@ -48,29 +48,31 @@ def _sum_of_tile(
 
 
 def value_and_gradient(
-    tile: Tile, structures: tuple[Split, Split], arguments: Arguments, same: jax.Array
+    tile: Tile, structures: tuple[Split, Split, Split], arguments: Arguments, same: jax.Array
 ) -> tuple[jax.Array, Gradient]:
     """`weighted_sum`, and its gradient in the selected leaves of parameters, left and right.
 
     Args:
         structures: what `merge` needs for the parameters, and for either side.
     """
-    of_parameters, of_side = structures
+    of_parameters, *of_sides = structures
 
     def total(*selected: list[jax.Array]) -> jax.Array:
-        every = zip(selected, arguments, (of_parameters, of_side, of_side), strict=True)
+        every = zip(selected, arguments, structures, strict=True)
         parameters, left, right = (merge(leaves, x.rest, of_one) for leaves, x, of_one in every)
         return _sum_of_tile(tile, parameters, left, right, same)
 
     def pair_value(parameters: DiffPartition, *sides: DiffPartition) -> jax.Array:
-        x, y = (indexed(merge(*side, of_side)[0], None) for side in sides)
+        pairs = zip(sides, of_sides, strict=True)
+        x, y = (indexed(merge(*side, of_side)[0], None) for side, of_side in pairs)
         return tile(merge(*parameters, of_parameters), x, y).reshape(())
 
     if not on_cpu() or not _is_of_numbers(pair_value, arguments):
         return jax.value_and_grad(total, (0, 1, 2))(*(argument.leaves for argument in arguments))
-    left_weights, right_weights = (merge(*side, of_side)[1] for side in arguments[1:])
-    weights, are_weights_selected = (left_weights, right_weights), of_side[1][-1]
-    return _by_partials(pair_value, arguments, weights, same, are_weights_selected)
+    sides = zip(arguments[1:], of_sides, strict=True)
+    left_weights, right_weights = (merge(*side, of_side)[1] for side, of_side in sides)
+    weights, are_selected = (left_weights, right_weights), [kinds[-1] for _, kinds in of_sides]
+    return _by_partials(pair_value, arguments, weights, same, are_selected)
 
 
 def _is_of_numbers(pair_value: Callable[..., jax.Array], arguments: Arguments) -> bool:
@@ -87,7 +89,7 @@ def _by_partials(
     arguments: Arguments,
     weights: tuple[jax.Array, jax.Array],
     same: jax.Array,
-    are_weights_selected: bool,
+    are_weights_selected: Sequence[bool],
 ) -> tuple[jax.Array, Gradient]:
     """The sum and its gradient where all that makes the value of a pair is numbers.
 
@@ -101,8 +103,8 @@ def _by_partials(
     same_row = with_itself(2 * left_weights.shape, same)
     # The weights are the last leaves of either side, and no pair has a derivative in them.
     parameters, left, right = arguments
-    of_parameters, *of_sides = (len(argument.leaves) for argument in arguments)
-    counts = [of_parameters, *(count - are_weights_selected for count in of_sides)]
+    sizes = (len(argument.leaves) for argument in arguments)
+    counts = [n - is_one for n, is_one in zip(sizes, (False, *are_weights_selected), strict=True)]
     arrays: list[jax.Array] = []
     for group in _groups(counts):
         left, right = materialised((left, right))
@@ -114,14 +116,13 @@ def _by_partials(
         arrays += in_one_loop([jnp.where(same_row, 0.0, x) for x in made])
     values, *partials = arrays
 
-    of_left, of_right = dot(values, right_weights), dot(left_weights, values)
     first, last = counts[0], counts[0] + counts[1]
     in_parameters = [dot(left_weights, dot(x, right_weights)) for x in partials[:first]]
     in_left = [left_weights * dot(x, right_weights) for x in partials[first:last]]
     in_right = [right_weights * dot(left_weights, x) for x in partials[last:]]
-    if are_weights_selected:
-        in_left, in_right = [*in_left, of_left], [*in_right, of_right]
-    return jnp.sum(left_weights * of_left), (in_parameters, in_left, in_right)
+    in_left += [dot(values, right_weights)] * are_weights_selected[0]
+    in_right += [dot(left_weights, values)] * are_weights_selected[1]
+    return weighted(values, left_weights, right_weights), (in_parameters, in_left, in_right)
 
 
 #: Partial derivatives, by the argument (parameters, left, right) and the leaf.

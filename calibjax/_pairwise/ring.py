@@ -19,7 +19,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, from_device
-from calibjax._base.struct import PyTree, split
+from calibjax._base.struct import PyTree, indexed, merge, split
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import compensated_add
 from calibjax._pairwise.gradients import DiffPartition, value_and_gradient
@@ -76,16 +76,23 @@ def _value_and_gradient(
     the sum over all devices in the tiles of this one."""
     selected_parameters, rest_parameters, of_parameters = split(parameters, selected[0])
     selected_tiles, rest_tiles, of_tiles = split(tiles, selected[1])
+    # Where a tile meets only itself, its rows have one derivative on either side.
+    is_alone = _n_all(tiles, axis) == 1
+    of_left = split(tiles, [x and not is_alone for x in selected[1]])[2]
 
     def visit(
         left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
     ) -> tuple[jax.Array, Trees]:
+        if is_alone:
+            left = [], jax.tree.leaves(merge(left[0], left[1], of_tiles))
         arguments = (
             DiffPartition(selected_parameters, rest_parameters),
             DiffPartition(*left),
             DiffPartition(*right),
         )
-        found = value_and_gradient(tile, (of_parameters, of_tiles), arguments, same)
+        structures = of_parameters, of_left, of_tiles
+        value, (*rest, in_left, in_right) = value_and_gradient(tile, structures, arguments, same)
+        found = value, (*rest, in_right if is_alone else in_left, in_right)
         return jax.tree.map(lambda x: factor * x, found)
 
     zero = jnp.zeros((), tiles[1].dtype)
@@ -126,8 +133,11 @@ def ring(
         The sum of the values and of the shared trees over the pairs of this device, and the sums
         for its tiles over the pairs of all devices.
     """
-    n_tiles = jax.tree.leaves(tiles)[0].shape[0]
-    n_all = n_tiles * axis_size(axis)
+    n_tiles, n_all = jax.tree.leaves(tiles)[0].shape[0], _n_all(tiles, axis)
+    if n_all == 1:  # No loop is traced, and nothing is added.
+        one = indexed(tiles, 0)
+        value, (shared, *both) = visit(one, one, jnp.ones((), bool), jnp.full((), 0.5))
+        return value, shared, indexed(jax.tree.map(jnp.add, *both), None)
     n_steps = n_all // 2 + 1
 
     def step(carry, d):
@@ -160,6 +170,11 @@ def ring(
     if axis is not None:
         of_others = _home(of_others, n_steps, axis)
     return high + low, shared, jax.tree.map(jnp.add, of_own, of_others)
+
+
+def _n_all(tiles: PyTree, axis: Axis) -> int:
+    """How many tiles all devices have."""
+    return jax.tree.leaves(tiles)[0].shape[0] * axis_size(axis)
 
 
 def _get(tiles: T, k: jax.Array) -> T:

@@ -186,6 +186,8 @@ class UnitFeature:
 
     def unscaled(self, interval: UnitInterval, orders: tuple[int, ...]) -> jax.Array:
         """phibar_k for the orders k, ``[K]`` behind the axes of the intervals."""
+        if interval.low is interval.high:  # Points are a third of what XLA compiles of intervals.
+            return _OF_POINTS[self.features](interval.low, interval.above_low, orders)
         return _OF_INTERVALS[self.features](interval, orders)
 
     def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
