@@ -16,7 +16,7 @@ from calibjax._data.data import Data
 from calibjax.discrepancy import normal_form
 from calibjax.estimators._skce import _pair_sums
 from calibjax.features import draw_features
-from calibjax.features._random_features import prediction_frequency, target_frequency
+from calibjax.features._random_features import prediction_frequencies, target_frequencies
 from calibjax.kernels import embedding
 from calibjax.operators import low_rank_h
 from tests.messages import calls, check_message
@@ -56,22 +56,21 @@ def standard(values, expected):
 
 
 def frequencies(draw, kernel, key, like, n=10_000):
-    keys = jax.random.split(key, n)
-    return jax.jit(jax.vmap(lambda key: draw(kernel, key, like, jnp.float64)))(keys)
+    return jax.jit(lambda key: draw(kernel, key, n, like, jnp.float64))(key)
 
 
 @pytest.mark.parametrize("name", [name for name in TARGET_KERNELS if name != "white"])
 @pytest.mark.parametrize("difference", [0.7, np.array([0.3, -1.1])])
 def test_target_kernels_are_means_over_frequencies(name, difference, key, float64):
     kernel, difference = TARGET_KERNELS[name], jnp.asarray(difference)
-    w = frequencies(target_frequency, kernel, key, difference)
+    w = frequencies(target_frequencies, kernel, key, difference)
     cosines = np.cos(np.asarray(w) @ difference if difference.ndim else w * difference)
     expected = kernel(difference, jnp.zeros_like(difference))
     assert abs(standard(cosines, expected)) < 5
 
 
 def test_white_kernel_of_counts(key, float64):
-    w = frequencies(target_frequency, cj.WhiteKernel(), key, jnp.array(3))
+    w = frequencies(target_frequencies, cj.WhiteKernel(), key, jnp.array(3))
     for difference in (1, 2, 17):
         assert abs(standard(jnp.cos(w * difference), 0.0)) < 5
 
@@ -80,7 +79,7 @@ def test_white_kernel_of_counts(key, float64):
 def test_euclidean_kernels_are_means_over_frequencies(exponent, key, float64):
     kernel = cj.DistanceKernel(cj.Wasserstein(), 0.7, exponent)
     p, q = cast(cj.Normal(np.float64(0.2), np.float64(1.0)), "float64"), cj.Normal(1.3, 0.4)
-    w = frequencies(prediction_frequency, kernel, key, p)
+    w = frequencies(prediction_frequencies, kernel, key, p)
     differences = embedding(kernel.distance, p) - embedding(kernel.distance, cast(q))
     assert abs(standard(jnp.cos(w @ differences), kernel(p, cast(q)))) < 5
 
@@ -89,7 +88,7 @@ def test_euclidean_kernels_are_means_over_frequencies(exponent, key, float64):
 def test_total_variation_kernels_are_means_over_frequencies(exponent, key, float64):
     kernel = cj.DistanceKernel(cj.TotalVariation(), 0.4, exponent)
     p, q = (row(FAMILIES["categorical"](8, 0)[0], i) for i in (0, 3))
-    w = frequencies(prediction_frequency, kernel, key, cast(p))
+    w = frequencies(prediction_frequencies, kernel, key, cast(p))
     assert abs(standard(jnp.cos(w @ (p.probs - q.probs)), kernel(p, q))) < 5
 
 

@@ -211,7 +211,7 @@ def test_variants_of_kernels():
         with pytest.raises(ValueError, match="no bound is known for a kernel of type"):
             upper_bound(kernel)
         with pytest.raises(TypeError, match="random features need kernels with known frequencies"):
-            kernel.draw_frequency(jax.random.key(0), jnp.zeros(()), jnp.float32)
+            kernel.draw_frequencies(jax.random.key(0), 3, jnp.zeros(()), jnp.float32)
 
 
 def test_closed_forms_stand_for_one_formula():
@@ -349,11 +349,11 @@ FORMULAS = {
     # Ways to compute the same function belong to its formula.
     "tiles": (cj.DistanceKernel, "pairwise"),
     "tiles by default": (Hits, "pairwise"),
-    "frequencies": (cj.GaussianKernel, "draw_frequency"),
-    "frequencies by default": (cj.WhiteKernel, "draw_frequency"),
+    "frequencies": (cj.GaussianKernel, "draw_frequencies"),
+    "frequencies by default": (cj.WhiteKernel, "draw_frequencies"),
     "tiles of a distance": (cj.TotalVariation, "pairwise"),
     "tiles of a square": (cj.Euclidean, "pairwise_squared"),
-    "frequencies of a distance": (cj.Euclidean, "draw_frequency"),
+    "frequencies of a distance": (cj.Euclidean, "draw_frequencies"),
 }
 
 

@@ -48,28 +48,28 @@ from calibjax.kernels import (
 )
 
 
-def prediction_frequency(
-    kernel: KernelLike, key: jax.Array, p: Distribution, dtype: DTypeLike
+def prediction_frequencies(
+    kernel: KernelLike, key: jax.Array, n: int, p: Distribution, dtype: DTypeLike
 ) -> jax.Array:
-    """One frequency of a DistanceKernel, in the shape of the embedding of a prediction p."""
+    """n frequencies of a DistanceKernel, in the shape of the embedding of a prediction p."""
     if not isinstance(kernel, DistanceKernel):
         raise TypeError(
             "random features need prediction kernels that are DistanceKernels, or sums, products "
             f"and multiples of them, got {type_name(kernel)}."
         )
-    return kernel.draw_frequency(key, embedding(kernel.distance, p), dtype)
+    return kernel.draw_frequencies(key, n, embedding(kernel.distance, p), dtype)
 
 
-def target_frequency(
-    kernel: KernelLike, key: jax.Array, y: jax.Array, dtype: DTypeLike
+def target_frequencies(
+    kernel: KernelLike, key: jax.Array, n: int, y: jax.Array, dtype: DTypeLike
 ) -> jax.Array:
-    """One frequency of a target kernel, in the shape of the target y."""
+    """n frequencies of a target kernel, in the shape of the target y."""
     if not isinstance(kernel, Kernel):
         raise TypeError(
             "random features need a target kernel such as GaussianKernel, or WhiteKernel for "
             f"counts, where targets are no labels, got {describe(kernel)}."
         )
-    return kernel.draw_frequency(key, y, dtype)
+    return kernel.draw_frequencies(key, n, y, dtype)
 
 
 #: A factor, None for 1, kernels on predictions, and kernels on targets or features of U = F(y).
@@ -176,23 +176,22 @@ def _draw_product_features(
     (p, y), (prediction_key, target_key, pair_key) = a, jax.random.split(key, 3)
     dtype = jax.tree.leaves(p)[0].dtype
 
-    def draw_frequencies(frequency, key, kernels, like):
-        keys = jax.random.split(key, (len(kernels), n_features))
-        draws = [lambda key, k=kernel: frequency(k, key, like, dtype) for kernel in kernels]
-        return [jax.vmap(draw)(key) for draw, key in zip(draws, keys, strict=True)]
+    def draw_frequencies(frequencies, key, kernels, like):
+        keys = zip(kernels, jax.random.split(key, len(kernels)), strict=True)
+        return [frequencies(kernel, key, n_features, like, dtype) for kernel, key in keys]
 
     (compared, _), *other_pairs = p.cross_fit_pairs()
     frequencies = draw_frequencies(
-        prediction_frequency, prediction_key, prediction_kernels, compared
+        prediction_frequencies, prediction_key, prediction_kernels, compared
     )
-    # `prediction_frequency` has refused all others.
+    # `prediction_frequencies` has refused all others.
     distances = [k.distance for k in prediction_kernels if isinstance(k, DistanceKernel)]
     if isinstance(target_kernels, UnitFeature):
         metric = jnp.eye(jax.eval_shape(target_kernels, p, y).size, dtype=dtype)
         return Features(factor, distances, frequencies, None, metric, None, target_kernels)
     if not p.has_labels:
         # A frequency of a product of kernels is the sum of one frequency of each.
-        v = sum_arrays(draw_frequencies(target_frequency, target_key, target_kernels, y))
+        v = sum_arrays(draw_frequencies(target_frequencies, target_key, target_kernels, y))
         pair_index = None
         if other_pairs:
             n_pairs = 1 + len(other_pairs)

@@ -32,7 +32,7 @@ from calibjax.discrepancy import (
     TargetResidual,
 )
 from calibjax.expectations import all_labels
-from calibjax.features._random_features import sum_arrays, target_frequency
+from calibjax.features._random_features import sum_arrays, target_frequencies
 from calibjax.kernels import KernelLike, WhiteKernel, pairwise, stein_scores, sum_of_products, times
 
 
@@ -405,10 +405,8 @@ def _frequencies(
     n_draws = size if y.ndim else size * _DRAWS_PER_FREQUENCY
     # A frequency of a product of kernels is the sum of one frequency of each.
     draws = [
-        jax.vmap(lambda k, kernel=kernel: target_frequency(kernel, k, y, dtype))(keys)
-        for kernel, keys in zip(
-            kernels, jax.random.split(key, (len(kernels), n_draws)), strict=True
-        )
+        target_frequencies(kernel, kernel_key, n_draws, y, dtype)
+        for kernel, kernel_key in zip(kernels, jax.random.split(key, len(kernels)), strict=True)
     ]
     total = sum_arrays(draws)
     if y.ndim:

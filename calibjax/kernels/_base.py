@@ -6,6 +6,7 @@ forms, would be wrong for another function.
 
 import dataclasses
 import itertools
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -81,12 +82,21 @@ def hold_functions(owner: Any) -> None:
         vars(owner)[field] = function
 
 
+def drawn(
+    draw: Callable[..., jax.Array], key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
+) -> jax.Array:
+    """``draw(key, shape, dtype)`` of independent numbers."""
+    # Of random bits in short rows XLA makes ten times as much code as of those in a vector, in two
+    # seconds for ten columns.
+    return draw(key, (math.prod(shape),), dtype).reshape(shape)
+
+
 class Kernel(ABC):
     """A positive definite function of one pair of points.
 
     Kernels add and multiply, and scale by a nonnegative number.  A kernel of your own is a pytree
     with ``__call__(x, y)``, a scalar.  The other methods are what a class knows about this
-    function.  It is final, with ``pairwise`` and ``draw_frequency``: a class that is another
+    function.  It is final, with ``pairwise`` and ``draw_frequencies``: a class that is another
     function derives from Kernel, too.
 
     Example:
@@ -106,7 +116,7 @@ class Kernel(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        check_final(cls, ("__call__",), ("pairwise", "draw_frequency"))
+        check_final(cls, ("__call__",), ("pairwise", "draw_frequencies"))
 
     #: Checks and converts the fields; jax rebuilds kernels without it.
     _complete = hold_functions
@@ -123,10 +133,12 @@ class Kernel(ABC):
         """K such that 0 <= k <= K everywhere; ValueError if nothing is known about it."""
         raise _no_bound(self)
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, x - y>) = k(x, y) (Bochner's theorem), in the shape of a point.
+    def draw_frequencies(
+        self, key: jax.Array, n: int, point: jax.Array, dtype: DTypeLike
+    ) -> jax.Array:
+        """n random w with E cos(<w, x - y>) = k(x, y) (Bochner's theorem), in the shape of a point.
 
-        It is drawn for lengthscale 1 and divided by the lengthscale, so that gradients reach it.
+        They are drawn for lengthscale 1 and divided by the lengthscale, so that gradients reach it.
         A kernel on predictions takes their embedding for the point.
         """
         raise TypeError(

@@ -28,24 +28,31 @@ from calibjax._loops.coordinate_sums import (
 from calibjax._numbers.arithmetic import dot, power_of_two, x_where
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
-from calibjax.kernels._base import KernelLike, check_final, hold_functions, pairwise, vmap_pairs
+from calibjax.kernels._base import (
+    KernelLike,
+    check_final,
+    drawn,
+    hold_functions,
+    pairwise,
+    vmap_pairs,
+)
 
 
-def _positive_stable(key: jax.Array, index: float, dtype: DTypeLike) -> jax.Array:
-    """A draw of a > 0 with E exp(-t a) = exp(-t^index), 0 < index <= 1.
+def _positive_stable(key: jax.Array, index: float, n: int, dtype: DTypeLike) -> jax.Array:
+    """n draws of a > 0 ``[n, 1]`` with E exp(-t a) = exp(-t^index), 0 < index <= 1.
 
     Kanter, Stable densities under change of scale and total variation inequalities, 1975.
     """
     if index == 1:
-        return jnp.ones((), dtype)
+        return jnp.ones((n, 1), dtype)
     angle_key, exponential_key = jax.random.split(key)
     tiny = jnp.finfo(dtype).tiny
-    angle = jax.random.uniform(angle_key, (), dtype, minval=tiny, maxval=jnp.pi)
-    exponential = jax.random.exponential(exponential_key, (), dtype)
+    angle = jax.random.uniform(angle_key, (n,), dtype, minval=tiny, maxval=jnp.pi)
+    exponential = jax.random.exponential(exponential_key, (n,), dtype)
     # pi is rounded, and where it is rounded up its sine is negative.
     logs = [jnp.log(jnp.abs(jnp.sin(c * angle))) for c in (1 - index, 1.0, index)]
     log_power = (1 - index) * (logs[0] - jnp.log(exponential)) - logs[1]
-    return jnp.exp(jnp.minimum(log_power / index + logs[2], _LARGEST_LOG))
+    return jnp.exp(jnp.minimum(log_power / index + logs[2], _LARGEST_LOG))[:, None]
 
 
 # A frequency of 1e10 already makes the feature noise; the bound keeps its products finite.
@@ -56,7 +63,7 @@ class Distance(ABC):
     """A distance d(p, q) between two predictions; its derivative is 0 where it is 0.
 
     The other methods are what a class knows about its distance.  It is final, with ``__call__`` or
-    ``squared``, ``pairwise`` and ``draw_frequency``: another distance is another class.
+    ``squared``, ``pairwise`` and ``draw_frequencies``: another distance is another class.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -72,7 +79,7 @@ class Distance(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        known = "pairwise", "pairwise_squared", "draw_frequency"
+        known = "pairwise", "pairwise_squared", "draw_frequencies"
         check_final(cls, ("__call__", "squared"), known)
 
     _complete = hold_functions
@@ -92,10 +99,10 @@ class Distance(ABC):
         """
         raise no_embedding(self)
 
-    def draw_frequency(
-        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
+    def draw_frequencies(
+        self, key: jax.Array, exponent: float, shape: tuple[int, int], dtype: DTypeLike
     ) -> jax.Array:
-        """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-d(p, q)^nu), in the shape of phi(p).
+        """Random w with E cos(<w, phi(p) - phi(q)>) = exp(-d(p, q)^nu), ``[n, m]``.
 
         phi is the embedding of predictions in which d is a norm.
         """
@@ -189,14 +196,14 @@ class NormDistance(Distance):
         vectors = (jnp.concatenate([x.reshape(len(x), -1) for x in batch], 1) for batch in (xs, ys))
         return sums(*self.square_and_slope, *vectors)
 
-    def draw_frequency(
-        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
+    def draw_frequencies(
+        self, key: jax.Array, exponent: float, shape: tuple[int, int], dtype: DTypeLike
     ) -> jax.Array:
-        """A random w with E cos(<w, phi(p) - phi(q)>) = exp(-|phi(p) - phi(q)|^nu)."""
+        """Random w with E cos(<w, phi(p) - phi(q)>) = exp(-|phi(p) - phi(q)|^nu)."""
         # exp(-r^nu) = E exp(-a r^2), a mixture of Gaussians.
         scale_key, key = jax.random.split(key)
-        scale = jnp.sqrt(2 * _positive_stable(scale_key, exponent / 2, dtype))
-        return scale * jax.random.normal(key, shape, dtype)
+        scale = jnp.sqrt(2 * _positive_stable(scale_key, exponent / 2, shape[0], dtype))
+        return scale * drawn(jax.random.normal, key, shape, dtype)
 
 
 def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
@@ -293,10 +300,10 @@ class TotalVariation(Distance):
         """The probabilities of all labels, of one prediction."""
         return label_probabilities(self, p)
 
-    def draw_frequency(
-        self, key: jax.Array, exponent: float, shape: tuple[int, ...], dtype: DTypeLike
+    def draw_frequencies(
+        self, key: jax.Array, exponent: float, shape: tuple[int, int], dtype: DTypeLike
     ) -> jax.Array:
-        """A random w with E cos(<w, p - q>) = exp(-d(p, q)^nu) for nu <= 1."""
+        """Random w with E cos(<w, p - q>) = exp(-d(p, q)^nu) for nu <= 1."""
         if exponent > 1:
             raise TypeError(
                 "random features need an exponent of at most 1 with TotalVariation, which gives no "
@@ -304,8 +311,8 @@ class TotalVariation(Distance):
             )
         # exp(-r^nu) = E exp(-a r), a mixture of exponentials, for r = sum_c |p_c - q_c| / 2.
         scale_key, key = jax.random.split(key)
-        scale = _positive_stable(scale_key, exponent, dtype)
-        return scale * jax.random.cauchy(key, shape, dtype) / 2
+        scale = _positive_stable(scale_key, exponent, shape[0], dtype)
+        return scale * drawn(jax.random.cauchy, key, shape, dtype) / 2
 
 
 @struct

@@ -89,11 +89,13 @@ class DistanceKernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, phi(p) - phi(q)>) = k(p, q), for the embedding phi(p)."""
+    def draw_frequencies(
+        self, key: jax.Array, n: int, point: jax.Array, dtype: DTypeLike
+    ) -> jax.Array:
+        """n random w with E cos(<w, phi(p) - phi(q)>) = k(p, q), for the embedding phi(p)."""
         if not isinstance(self.distance, Distance):
             raise no_embedding(self.distance)
-        w = self.distance.draw_frequency(key, self.exponent, point.shape, dtype)
+        w = self.distance.draw_frequencies(key, self.exponent, (n, point.size), dtype)
         return w / self.scalar_lengthscale()
 
     def scalar_lengthscale(self) -> jax.Array:

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike, DTypeLike
 from calibjax._base.struct import is_floating, struct
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
-from calibjax.kernels._base import Kernel
+from calibjax.kernels._base import Kernel, drawn
 
 
 @struct
@@ -25,13 +25,18 @@ class LengthscaleKernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        return in_lengthscales(self, self.unit_frequency(key, point.shape, dtype))[0]
+    def draw_frequencies(
+        self, key: jax.Array, n: int, point: jax.Array, dtype: DTypeLike
+    ) -> jax.Array:
+        """n random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
+        w = self.unit_frequencies(key, (n, *point.shape), dtype)
+        return jax.vmap(lambda w: in_lengthscales(self, w)[0])(w)
 
     @abstractmethod
-    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        """A frequency of the kernel with lengthscale 1."""
+    def unit_frequencies(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
+    ) -> jax.Array:
+        """Frequencies of the kernel with lengthscale 1, along the first axis."""
 
 
 def in_lengthscales(kernel: LengthscaleKernel, *values: jax.Array) -> list[jax.Array]:
@@ -70,8 +75,10 @@ class GaussianKernel(LengthscaleKernel):
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(jnp.square(x - y)) / 2)
 
-    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        return jax.random.normal(key, shape, dtype)
+    def unit_frequencies(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
+    ) -> jax.Array:
+        return drawn(jax.random.normal, key, shape, dtype)
 
 
 @struct
@@ -91,8 +98,10 @@ class LaplacianKernel(LengthscaleKernel):
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(absolute(x - y)))
 
-    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        return jax.random.cauchy(key, shape, dtype)
+    def unit_frequencies(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
+    ) -> jax.Array:
+        return drawn(jax.random.cauchy, key, shape, dtype)
 
 
 @struct
@@ -111,7 +120,9 @@ class Matern32Kernel(LengthscaleKernel):
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return _matern32_of_square(3 * _squared_distance(self, x, y))
 
-    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+    def unit_frequencies(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
+    ) -> jax.Array:
         return _student(3, key, shape, dtype)
 
 
@@ -131,7 +142,9 @@ class Matern52Kernel(LengthscaleKernel):
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return _matern52_of_square(5 * _squared_distance(self, x, y))
 
-    def unit_frequency(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+    def unit_frequencies(
+        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
+    ) -> jax.Array:
         return _student(5, key, shape, dtype)
 
 
@@ -191,18 +204,22 @@ class WhiteKernel(Kernel):
         """1."""
         return 1.0
 
-    def draw_frequency(self, key: jax.Array, point: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """A random w with E cos(<w, x - y>) = k(x, y) for labels and counts."""
+    def draw_frequencies(
+        self, key: jax.Array, n: int, point: jax.Array, dtype: DTypeLike
+    ) -> jax.Array:
+        """n random w with E cos(<w, x - y>) = k(x, y) for labels and counts."""
         if is_floating(point):
             raise TypeError(
                 "random features of WhiteKernel need labels or counts, got real targets."
             )
         # The mean of exp(i w k) over the circle is 0 for all integers k but 0.
-        return jax.random.uniform(key, point.shape, dtype, minval=-jnp.pi, maxval=jnp.pi)
+        shape = n, *point.shape
+        return jax.random.uniform(key, shape, dtype, minval=-jnp.pi, maxval=jnp.pi)
 
 
 def _student(freedom: int, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-    """One draw of the multivariate t distribution, the frequencies of Matern kernels."""
+    """Draws of the multivariate t distribution, the frequencies of Matern kernels."""
     normal_key, key = jax.random.split(key)
-    squares = jnp.square(jax.random.normal(key, (freedom,), dtype))
-    return jax.random.normal(normal_key, shape, dtype) / jnp.sqrt(jnp.mean(squares))
+    squares = jnp.square(drawn(jax.random.normal, key, (shape[0], freedom), dtype))
+    scale = jnp.sqrt(jnp.mean(squares, axis=1)).reshape(-1, *(1,) * (len(shape) - 1))
+    return drawn(jax.random.normal, normal_key, shape, dtype) / scale
