@@ -6,7 +6,6 @@ forms, would be wrong for another function.
 
 import dataclasses
 import itertools
-import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -80,15 +79,6 @@ def hold_functions(owner: Any) -> None:
     for field in owner.inner_functions:
         function = as_pytree(getattr(owner, field), f"{field} of {type(owner).__name__}")
         vars(owner)[field] = function
-
-
-def drawn(
-    draw: Callable[..., jax.Array], key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
-) -> jax.Array:
-    """``draw(key, shape, dtype)`` of independent numbers."""
-    # Of random bits in short rows XLA makes ten times as much code as of those in a vector, in two
-    # seconds for ten columns.
-    return draw(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 class Kernel(ABC):

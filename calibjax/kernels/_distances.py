@@ -25,17 +25,10 @@ from calibjax._loops.coordinate_sums import (
     square_beyond_rounding,
     sum_over_coordinates,
 )
-from calibjax._numbers.arithmetic import dot, power_of_two, x_where
+from calibjax._numbers.arithmetic import dot, drawn, power_of_two, x_where
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
-from calibjax.kernels._base import (
-    KernelLike,
-    check_final,
-    drawn,
-    hold_functions,
-    pairwise,
-    vmap_pairs,
-)
+from calibjax.kernels._base import KernelLike, check_final, hold_functions, pairwise, vmap_pairs
 
 
 def _positive_stable(key: jax.Array, index: float, n: int, dtype: DTypeLike) -> jax.Array:

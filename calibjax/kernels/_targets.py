@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.struct import is_floating, struct
+from calibjax._numbers.arithmetic import drawn
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
-from calibjax.kernels._base import Kernel, drawn
+from calibjax.kernels._base import Kernel
 
 
 @struct
@@ -29,13 +30,11 @@ class LengthscaleKernel(Kernel):
         self, key: jax.Array, n: int, point: jax.Array, dtype: DTypeLike
     ) -> jax.Array:
         """n random w with E cos(<w, x - y>) = k(x, y), in the shape of a target."""
-        w = self.unit_frequencies(key, (n, *point.shape), dtype)
+        w = self.unit_draws(key, (n, *point.shape), dtype)
         return jax.vmap(lambda w: in_lengthscales(self, w)[0])(w)
 
     @abstractmethod
-    def unit_frequencies(
-        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
-    ) -> jax.Array:
+    def unit_draws(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         """Frequencies of the kernel with lengthscale 1, along the first axis."""
 
 
@@ -75,9 +74,7 @@ class GaussianKernel(LengthscaleKernel):
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(jnp.square(x - y)) / 2)
 
-    def unit_frequencies(
-        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
-    ) -> jax.Array:
+    def unit_draws(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         return drawn(jax.random.normal, key, shape, dtype)
 
 
@@ -98,9 +95,7 @@ class LaplacianKernel(LengthscaleKernel):
         x, y = in_lengthscales(self, x, y)
         return jnp.exp(-jnp.sum(absolute(x - y)))
 
-    def unit_frequencies(
-        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
-    ) -> jax.Array:
+    def unit_draws(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         return drawn(jax.random.cauchy, key, shape, dtype)
 
 
@@ -120,9 +115,7 @@ class Matern32Kernel(LengthscaleKernel):
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return _matern32_of_square(3 * _squared_distance(self, x, y))
 
-    def unit_frequencies(
-        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
-    ) -> jax.Array:
+    def unit_draws(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         return _student(3, key, shape, dtype)
 
 
@@ -142,9 +135,7 @@ class Matern52Kernel(LengthscaleKernel):
     def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return _matern52_of_square(5 * _squared_distance(self, x, y))
 
-    def unit_frequencies(
-        self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
-    ) -> jax.Array:
+    def unit_draws(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         return _student(5, key, shape, dtype)
 
 
