@@ -9,7 +9,6 @@ the data up to the size of a bucket, so that 900 and 1000 rows are one shape.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,8 +26,8 @@ Option = tuple[str, Any]
 _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # Two thirds less, but loops, such as those that draw random bits, take two to ten times as long.
 _NO_PASSES: Option = ("xla_backend_optimization_level", 0)
-# Another third less, but loops over pairs of rows take up to seven times as long.  From 0.11 on jax
-# does not know the option.
+# Another third less, but loops over pairs of many rows take up to seven times as long.  From 0.11
+# on jax does not know the option.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
 # Most of a compilation on a GPU is a search among kernels of Triton that multiply matrices: 7 to 24
 # of 9 to 25 s on an H100 with four cores.  A library has its products at once, and as fast ones.
@@ -52,18 +51,17 @@ def quick_jit(
     function: Callable[..., T],
     *,
     light: bool = False,
-    simple_loops: bool | int = False,
+    simple_loops: bool = False,
     optimised: bool = False,
     **static: Any,
 ) -> Callable[..., T]:
     """`jax.jit`, which compiles in less time, unless it is called inside of another jit.
 
-    `light` is for what is done in milliseconds, whatever machine code it has.  `simple_loops` is
-    for what is as fast with them; a number is the most rows of which this is so.  `optimised` is
-    for what loops call: it is traced in less time, where programs are kept, and compiled as always.
+    `light` is for what is done in milliseconds, whatever machine code it has, and `simple_loops`
+    for what is as fast with them, however many rows there are.  `optimised` is for what loops call:
+    it is traced in less time, where programs are kept, and compiled as always.
     `static` are options of `jax.jit` that say which arguments are static.
     """
-    most_simple = math.inf if light or simple_loops is True else simple_loops or -1
     plain = jax.jit(function, **static)
 
     @functools.cache
@@ -84,10 +82,9 @@ def quick_jit(
         n_rows = max((np.shape(x)[0] for x in leaves if np.ndim(x)), default=0)
         has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or n_rows <= FEW_ROWS
         wanted = [] if on_cpu() else [_NO_SEARCH]
-        if on_cpu() and has_few:
-            passes = _NO_PASSES if light and n_rows <= FEW_ROWS else _FEWER_PASSES
-            wanted += [] if optimised else [passes]
-            wanted += [_SIMPLE_LOOPS] if n_rows <= most_simple else []
+        if on_cpu() and has_few and not optimised:
+            wanted += [_NO_PASSES if light and n_rows <= FEW_ROWS else _FEWER_PASSES]
+            wanted += [_SIMPLE_LOOPS] if light or simple_loops or n_rows <= FEW_ROWS else []
         options = tuple(filter(_is_known, wanted))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         platforms = {device.platform for x in arrays for device in x.devices()}

@@ -17,6 +17,7 @@ In NumPy: compiling it would take longer than it takes.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from calibjax._base.compile import quick_jit
 from calibjax._base.text import class_name, shares_in_words, told_apart
 from calibjax._data.data import Data, clean
 from calibjax._data.interval_censored import Between
@@ -131,7 +133,7 @@ def directions_of(
     return directions_of_numbers(pits, locations, spreads, sampling, means, levels)
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _locations_and_spreads(data: Data) -> tuple[jax.Array, jax.Array]:
     predictions = clean(data).predictions
     return predictions.location(), predictions.spread()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from calibjax._base.compile import quick_jit
 from calibjax._base.progress import working
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
@@ -89,7 +90,7 @@ def keys_of(seed: int) -> Keys:
     return Keys(*_split(jax.random.key(seed)))
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _split(key: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(jax.random.split(key, len(Keys._fields)))
 

@@ -16,6 +16,7 @@ Reference: Andersen, Borgan, Gill and Keiding, Statistical models based on count
 section VII.2 for both.
 """
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -24,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.compile import first_rows
+from calibjax._base.compile import first_rows, quick_jit
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, known_point
@@ -97,7 +98,7 @@ def shares_by_times(
     }
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Until when rows were seen, H there, and whether a forecast is about that time."""
     at = known_point(predictions, targets)

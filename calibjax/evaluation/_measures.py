@@ -279,7 +279,7 @@ def ratios_to_variance(
         return ratio + (squares - ratio * expected) / mean
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Means and standard deviations."""
     return predictions.mean(), predictions.standard_deviation()

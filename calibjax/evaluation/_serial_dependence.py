@@ -171,7 +171,7 @@ _Parts = tuple[
 ]
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(quick_jit, simple_loops=True, static_argnums=2)
 def _uniform(key: jax.Array, number: int, n: int) -> jax.Array:
     return jax.random.uniform(jax.random.fold_in(key, number), (n,))
 
@@ -225,7 +225,7 @@ def _drawn_pits(key: jax.Array, rows: jax.Array, group: jax.Array) -> jax.Array:
     return draw_pits(key, rows, group[None], jnp.float32)[0].T
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _locations(data: Data) -> jax.Array:
     return clean(data).predictions.location()
 

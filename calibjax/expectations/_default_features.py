@@ -233,7 +233,9 @@ def _both_scores(
 def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
     """The normal score of a number, linear between the knots, and constant beyond them."""
     scores = jnp.array(_SCORES).astype(knots.dtype)
-    i = jnp.clip(jnp.searchsorted(knots, x, side="right"), 1, _N_KNOTS - 1)
+    # Of 64 knots all are compared: a bisection is a loop, which takes longer to compile and to run.
+    i = jnp.searchsorted(knots, x, side="right", method="compare_all")
+    i = jnp.clip(i, 1, _N_KNOTS - 1)
     step = knots[i] - knots[i - 1]
     share = jnp.clip((x - knots[i - 1]) / jnp.where(step > 0, step, 1.0), 0.0, 1.0)
     return scores[i - 1] + jnp.where(step > 0, share, 0.5) * (scores[i] - scores[i - 1])

@@ -1,7 +1,6 @@
 """The exact tests: with default choices, and with several kernels."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -9,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.check import check_integer, check_key
-from calibjax._base.compile import FEW_ROWS
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import as_pytree, indexed, rows_of, widest_dtype
 from calibjax._data.covariates import CovariatesLike
@@ -284,7 +282,7 @@ def _test_of_kernels(
     )
 
 
-@functools.partial(on_devices, simple_loops=FEW_ROWS)
+@on_devices
 def _aggregated_skce_test(
     axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, sampler: NullSampler
 ) -> CalibrationTestResult:

@@ -1,5 +1,6 @@
 """The result of a test, and what its kernels and covariates say."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from calibjax._base.compile import quick_jit
 from calibjax._base.struct import PyTree, is_array, is_traced, static, struct
 from calibjax.intervals import ConfidenceInterval, IntervalOf
 from calibjax.kernels import KernelLike, describe
@@ -251,7 +253,7 @@ class CalibrationTestResult:
         )
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _interval_at(interval: IntervalOf, level: jax.Array) -> ConfidenceInterval:
     return interval(level)
 

@@ -1,5 +1,6 @@
 """Maps of PIT values of each forecast, by rows of the fit with alike forecasts and covariates."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax._base.check import check_array, check_shapes
-from calibjax._base.compile import bucket, filled_up
+from calibjax._base.compile import bucket, filled_up, quick_jit
 from calibjax._base.struct import (
     is_array,
     is_traced,
@@ -95,7 +96,7 @@ def with_filled_rows(steps: tuple, n: int) -> tuple:
     return tuple(map(with_rows, steps))
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def median_and_spread(predictions: Distribution) -> jax.Array:
     """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``.
 
@@ -132,7 +133,7 @@ def grid_of(features: np.ndarray) -> np.ndarray:
     return np.where(is_even[:, None], wide, grid)
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
     """The normal scores of the ranks of features ``[n, F]``, linear between those of the grid."""
     ranks = (jnp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.check import check_choice
-from calibjax._base.compile import filled_up
+from calibjax._base.compile import filled_up, quick_jit
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
@@ -180,6 +179,6 @@ def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
     return np.asarray(rows, float)[: kept.size][kept]
 
 
-_mass_below = jax.jit(mass_below)
+_mass_below = quick_jit(mass_below, light=True)
 # G of a map, of predictions and covariates.
-_values = jax.jit(lambda line, *of_rows: line.values(*of_rows))
+_values = quick_jit(lambda line, *of_rows: line.values(*of_rows), light=True)

@@ -29,12 +29,14 @@ of a calibrated ensemble, 0 after log v is centred, by more than three standard 
 else holds d back: with two, one of twenty ensembles with the right differences of spread lost them.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._base.compile import quick_jit
 from calibjax._base.struct import struct, widened, widest_dtype, with_fields
 from calibjax._data.data import in_dtype
 from calibjax._numbers.validity import ArrayT
@@ -77,7 +79,7 @@ class MemberByMember(Step):
 SAME = MemberByMember(*map(np.asarray, (0.0, 1.0, 0.0, 1.0, 0.0)))
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def parts_of_members(predictions: Any) -> tuple[jax.Array, ...]:
     """Means M ``[n]``, m - M and shares of members ``[n, S]``, 1 / D and E|m - m'| / 2 ``[n]``.
 

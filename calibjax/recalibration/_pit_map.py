@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax import distributions as dist
-from calibjax._base.compile import first_rows
+from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.struct import static, struct, widened, widest_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import filled
@@ -87,14 +87,14 @@ def outwards(z: jax.Array, size: float) -> jax.Array:
     return jnp.where(z < 0, -size, size).astype(z.dtype)
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def known_quantiles(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Normal scores of levels ``[L]``, or ``[n, L]``, and the quantiles there ``[n, L]``."""
     levels, values = predictions.known_quantiles()
     return ndtri(levels), values
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def quantiles_at(predictions: Distribution, levels: jax.Array) -> jax.Array:
     """Quantiles of these forecasts at levels ``[K]``: ``[n, K]``."""
     z, values = known_quantiles(predictions)
@@ -178,7 +178,7 @@ def recalibrated_counts(
     return dist.Ordinal(jnp.where(are_complete(predictions)[:, None], q, jnp.nan))
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def are_complete(predictions: dist.Counts) -> jax.Array:
     """Whether counts above max_count are improbable, ``[n]``."""
     return jax.vmap(lambda one: one.is_complete())(widened(predictions))
@@ -202,7 +202,7 @@ def as_normal(recalibrated: Any) -> dist.Normal:
     return first_rows(_as_normal(filled(recalibrated, n)), n)
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _as_normal(recalibrated: Any) -> dist.Normal:
     low, loc, high = (recalibrated.quantile(ndtr(z)) for z in (-1.0, 0.0, 1.0))
     return dist.Normal(loc, (high - low) / 2)

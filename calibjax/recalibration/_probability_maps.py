@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.compile import bucket, filled_up
+from calibjax._base.compile import bucket, filled_up, quick_jit
 from calibjax._base.struct import struct
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.validity import ArrayT
@@ -325,7 +325,7 @@ def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
     return Fitted((Scaling(weight, bias),), ended and present and not goes_on, words)
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(quick_jit, simple_loops=True, static_argnums=2)
 def _loss_and_slope(numbers: jax.Array, data: tuple, is_full: bool) -> tuple[jax.Array, jax.Array]:
     """The mean loss of softmax(log p + V log p + b), and its slope in V and b."""
     logs, targets, share = data

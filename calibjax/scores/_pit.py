@@ -24,6 +24,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_key
+from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._base.struct import PyTree, as_pytree, rows_of, widest_dtype
 from calibjax._data.data import Data, clean, kept_first
@@ -284,7 +285,7 @@ def drawn_pit_interval(key: jax.Array, data: Data) -> PITInterval:
     return score_rows(None, (data, _uniform(key, data)), _range)
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _uniform(key: jax.Array, data: Data) -> jax.Array:
     """Uniform numbers ``[n]``, of all rows at once: devices with the same key would draw the same.
 
