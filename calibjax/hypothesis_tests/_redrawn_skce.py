@@ -502,7 +502,7 @@ def _matrices(kernels: Sequence[KernelLike], landmarks: Landmarks) -> jax.Array:
     return jax.vmap(landmarks.matrix)(jax.tree.map(lambda *x: jnp.stack(x), *kernels))
 
 
-# With as many numbers of a feature, kernels share the products of sums.
+# With as many numbers of a feature, kernels share the products of sums, half of which are needed.
 _MANY_NUMBERS = 32
 # Products are symmetric: of so many blocks of rows only those up to the diagonal are computed,
 # and K counts twice before it.
@@ -512,7 +512,7 @@ _BLOCKS = 4
 def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
     """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
     n_kernels, size, _ = matrices.shape
-    if n_kernels > 1 and sums.shape[2] >= _MANY_NUMBERS:
+    if sums.shape[2] >= _MANY_NUMBERS:
         blocks = []
         for start, end in itertools.pairwise(np.linspace(0, size, _BLOCKS + 1).astype(int)):
             twice = jnp.where(jnp.arange(end) < start, 2, 1).astype(matrices.dtype)
