@@ -515,7 +515,7 @@ def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
     if sums.shape[2] >= _MANY_NUMBERS:
         blocks = []
         for start, end in itertools.pairwise(np.linspace(0, size, _BLOCKS + 1).astype(int)):
-            twice = jnp.where(jnp.arange(end) < start, 2, 1).astype(matrices.dtype)
+            twice = jnp.where(jnp.arange(end) < start, 2, 1).astype(matrices.dtype)[None, None]
             blocks.append((start, end, twice * matrices[:, start:end, :end]))
 
         def of_set(k: jax.Array) -> jax.Array:
