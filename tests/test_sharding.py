@@ -326,6 +326,16 @@ def test_no_device_holds_more_than_twice_its_rows(function):
         assert max(shape) <= most and np.prod(shape) <= most, shape
 
 
+def test_values_are_checked_where_they_lie():
+    mesh = jax.make_mesh((D,), ("rows",), axis_types=(AxisType.Explicit,))
+    probs, targets = np.full((2 * D, 3), 1 / 3, np.float32), np.zeros(2 * D, np.int32)
+    with jax.set_mesh(mesh):
+        assert cj.Data(cj.Categorical(place(probs, mesh)), place(targets, mesh)).n == 2 * D
+        with pytest.raises(ValueError, match="row 5"):
+            probs[5] = 0.5
+            cj.Data(cj.Categorical(place(probs, mesh)), place(targets, mesh))
+
+
 @pytest.mark.parametrize(
     ("n_tiles", "n_devices"),
     slow({(1, 8), (3, 8), (5, 1)}, [(1, 8), (3, 8), (3, 5), (4, 2), (5, 1), (4, 1)]),

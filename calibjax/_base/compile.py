@@ -80,11 +80,12 @@ def quick_jit(
         # Devices are arguments, too, and have no rows.
         leaves = [x for x in jax.tree.leaves((args, kwargs)) if is_array(x)]
         n_rows = max((np.shape(x)[0] for x in leaves if np.ndim(x)), default=0)
-        has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS or n_rows <= FEW_ROWS
+        has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS
         wanted = [] if on_cpu() else [_NO_SEARCH]
-        if on_cpu() and has_few and not optimised:
+        if on_cpu() and (has_few or n_rows <= FEW_ROWS) and not optimised:
             wanted += [_NO_PASSES if light and n_rows <= FEW_ROWS else _FEWER_PASSES]
-            wanted += [_SIMPLE_LOOPS] if light or simple_loops or n_rows <= FEW_ROWS else []
+            has_few &= n_rows <= FEW_ROWS
+            wanted += [_SIMPLE_LOOPS] if light or simple_loops or has_few else []
         options = tuple(filter(_is_known, wanted))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         platforms = {device.platform for x in arrays for device in x.devices()}

@@ -130,12 +130,13 @@ def check_values_of_rows(
     are_traced = tuple(map(is_traced, given))
     if are_traced[2]:
         return
-    with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
-        rows = given
-        if devices_of(given):
-            if not any(are_traced) and _are_valid(None, given):
+    if devices_of(given) and not any(are_traced):
+        # It evaluates as below, but folds no constants: jax cannot within the rows of one device.
+        with jax.core.eval_context():
+            if _are_valid(None, given):
                 return
-            predictions, targets, where, weights = rows = on_one_device(given)
+    with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
+        predictions, targets, where, weights = rows = on_one_device(given)
 
         def move(x: ArrayLike) -> ArrayLike:
             """As an array of NumPy: checks compile nothing, or little for a bucket of sizes."""

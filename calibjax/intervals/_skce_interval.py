@@ -76,7 +76,6 @@ lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated model
 know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack
 
@@ -86,7 +85,6 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
-from calibjax._base.compile import FEW_ROWS
 from calibjax._base.sharding import (
     Axis,
     all_sum,
@@ -451,7 +449,7 @@ def skce_confidence_interval(
     return interval
 
 
-@functools.partial(on_devices, simple_loops=FEW_ROWS)
+@on_devices
 def skce_and_interval(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:
