@@ -229,6 +229,20 @@ def test_second_derivatives(name, float64):
 # At the border of what is possible.
 
 
+@pytest.mark.slow
+def test_second_derivative_of_equal_rows(float64):
+    # Along a direction in which they stay equal, so that the gradient has no jump.
+    logits, direction = jax.random.normal(jax.random.key(3), (2, 5, 4))[
+        :, jnp.array([4, 1, 2, 3, 4])
+    ]
+    kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.7), cj.WhiteKernel())
+    targets = jnp.array([0, 3, 1, 1, 2])
+    gradient = jax.grad(lambda x: cj.skce(kernel, cj.Categorical(jax.nn.softmax(x)), targets))
+    found = jax.jit(lambda x: jax.jvp(gradient, (x,), (direction,))[1])(logits)
+    (expected,) = difference(lambda x: [gradient(*x)], [logits], [direction])
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
 DISTANCES = [cj.TotalVariation(), pytest.param(cj.Euclidean(), marks=pytest.mark.slow)]
 
 
