@@ -90,7 +90,8 @@ def white_residual_tile(
     r, s = jax.vmap(label_residual)(ps, ys), jax.vmap(label_residual)(qs, zs)
     if on_cpu() or r.shape[1] > _FEW_CLASSES:
         # Fused into the product they would be made anew for each block of it.
-        r, s = lax.optimization_barrier((r, s))
+        # jax 0.12 derives no barrier of two arrays of which one has a derivative.
+        r, s = lax.optimization_barrier(r), lax.optimization_barrier(s)
         return dot(r, s.T)
     return _sum_of_outer_products(r.T, s.T)
 
