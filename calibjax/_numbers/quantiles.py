@@ -90,7 +90,8 @@ def cdf_from_quantile(predictions: HasQuantile, targets: jax.Array) -> jax.Array
     """
 
     def reaches_target(level: jax.Array) -> jax.Array:
-        return (level > 0) & ((level >= 1) | (predictions.quantile(level) >= targets))
+        quantile = predictions.quantile(jnp.clip(level, 0, 1))
+        return (level > 0) & ((level >= 1) | (quantile >= targets))
 
     found = jnp.clip(smallest_with(reaches_target, lax.stop_gradient(targets)), 0.0, 1.0)
     inside = (found > 0) & (found < 1)
