@@ -57,9 +57,9 @@ def quick_jit(
 ) -> Callable[..., T]:
     """`jax.jit`, which compiles in less time, unless it is called inside of another jit.
 
-    `light` is for what is done in milliseconds, whatever machine code it has, and `simple_loops`
-    for what is as fast with them, however many rows there are.  `optimised` is for what loops call:
-    it is traced in less time, where programs are kept, and compiled as always.
+    `light` is for what is done in milliseconds, whatever machine code it has.  Data of few rows and
+    numbers have simple loops, and with `simple_loops` others have, too.  `optimised` is for what
+    users call in loops: it is traced in less time, where programs are kept, and compiled as always.
     `static` are options of `jax.jit` that say which arguments are static.
     """
     plain = jax.jit(function, **static)
@@ -80,12 +80,12 @@ def quick_jit(
         # Devices are arguments, too, and have no rows.
         leaves = [x for x in jax.tree.leaves((args, kwargs)) if is_array(x)]
         n_rows = max((np.shape(x)[0] for x in leaves if np.ndim(x)), default=0)
-        has_few = sum(map(np.size, leaves)) <= _MANY_NUMBERS
+        has_few, is_short = sum(map(np.size, leaves)) <= _MANY_NUMBERS, n_rows <= FEW_ROWS
         wanted = [] if on_cpu() else [_NO_SEARCH]
-        if on_cpu() and (has_few or n_rows <= FEW_ROWS) and not optimised:
-            wanted += [_NO_PASSES if light and n_rows <= FEW_ROWS else _FEWER_PASSES]
-            has_few &= n_rows <= FEW_ROWS
-            wanted += [_SIMPLE_LOOPS] if light or simple_loops or has_few else []
+        if on_cpu() and (has_few or is_short) and not optimised:
+            wanted += [_NO_PASSES if light and is_short else _FEWER_PASSES]
+            is_simple = light or simple_loops or (has_few and is_short)
+            wanted += [_SIMPLE_LOOPS] if is_simple else []
         options = tuple(filter(_is_known, wanted))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         platforms = {device.platform for x in arrays for device in x.devices()}
