@@ -58,7 +58,8 @@ def evaluate(
         if html is not None:
             found.to_html(html, by=table)
     if as_json:
-        echo(as_text(found.to_dict() | ({} if table is None else {"by": table.to_dict()})))
+        of_groups = {} if table is None else {"by": table.to_dict()}
+        echo(as_text(found.to_dict() | of_groups))
     else:
         echo(found if table is None else f"{found}\n\n{table}")
     return found.rejected

@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -61,9 +61,14 @@ def hub(
         raise ValueError("--segments and --html can be used only together with --model.")
     with working("Reading"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        chosen: Any = {"target": target, "output_type": output_type, "sort": sort_quantiles}
-        order = names_of_list(ordered) or None
-        read = read_hub(model_output, target_data, ordered=order, **chosen)
+        read = read_hub(
+            model_output,
+            target_data,
+            target=target,
+            output_type=output_type,
+            ordered=names_of_list(ordered) or None,
+            sort=sort_quantiles,
+        )
     for warning in warned:
         typer.echo(str(warning.message), err=True)
     if model is not None and model not in read:

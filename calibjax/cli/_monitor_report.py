@@ -22,9 +22,10 @@ _BARS, _MOST_BARS = "▁▂▃▄▅▆▇█", 60
 
 def to_dict(state: MonitorState) -> dict[str, Any]:
     """What monitors say, for other programs."""
-    pvalues, of_all = state.pvalues(), {"n_rows": state.n_rows, "level": state.level}
+    pvalues = state.pvalues()
     found = {name: _of_stream(x, pvalues[name]) for name, x in state.by_name.items()}
-    of_all |= {"lag": state.options["--lag"], "alarm": bool(state.alarms)}
+    of_all = {"n_rows": state.n_rows, "level": state.level, "lag": state.options["--lag"]}
+    of_all["alarm"] = bool(state.alarms)
     if state.options["--stream"] is None:
         return of_all | found[""] | {"new_alarm": bool(state.new_alarms)}
     return of_all | {"new_alarms": state.new_alarms, "streams": found}

@@ -279,8 +279,11 @@ def options_of(model: Model, columns: Columns) -> dict[str, Any]:
     """What columns and options mean, which all calls agree in."""
     options, levels = dataclasses.asdict(columns), model.columns.levels
     given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
-    found = {"columns": " ".join(given), "classes": model.classes}
-    return found | {"levels": levels and sorted(levels)}
+    return {
+        "columns": " ".join(given),
+        "classes": model.classes,
+        "levels": levels and sorted(levels),
+    }
 
 
 def _as_text(value: Any) -> str:

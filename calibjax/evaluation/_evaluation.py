@@ -411,8 +411,9 @@ class Evaluation:
         """
         if isinstance(self.targets, Between) or not self.data.is_plain:
             return []
-        rows = self.data, N_RESAMPLES, self.recalibration
-        return recalibration_checks(self.random_keys.test, *rows)
+        return recalibration_checks(
+            self.random_keys.test, self.data, N_RESAMPLES, self.recalibration
+        )
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.

@@ -137,9 +137,9 @@ def verdicts_of_groups(
     adjusted = holm(pvalues)
     found = []
     for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True):
-        numbers = float(test.estimate), float(p), round(float(a), 6)
+        n, estimate, adjusted_pvalue = tested[name].size, float(test.estimate), round(float(a), 6)
         clear = directions(chosen[name]) if a <= level + 1e-6 else ()
-        found.append(GroupVerdict(name, tested[name].size, *numbers, clear))
+        found.append(GroupVerdict(name, n, estimate, float(p), adjusted_pvalue, clear))
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
     return GroupVerdicts(tuple(found), level, tuple(x for x in members if x not in tested))
 

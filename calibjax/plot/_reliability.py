@@ -149,9 +149,17 @@ def _draw_below(
     width = ax.get_position(original=True).width * figure.bbox.width
     columns = 2 if width >= _WIDE * figure.dpi / 72 else 1
     down = ScaledTranslation(0.0, -_WORDS / 72, figure.dpi_scale_trans)
-    where = {"bbox_to_anchor": (0.45, 0.0), "bbox_transform": below.transAxes + down}
-    gaps = {"borderaxespad": 0.0, "columnspacing": 1.0, "handletextpad": 0.6}
-    style.legend(ax, loc="upper center", ncols=columns, **where, **gaps, **options)
+    style.legend(
+        ax,
+        loc="upper center",
+        bbox_to_anchor=(0.45, 0.0),
+        bbox_transform=below.transAxes + down,
+        borderaxespad=0.0,
+        ncols=columns,
+        columnspacing=1.0,
+        handletextpad=0.6,
+        **options,
+    )
     if figure.get_layout_engine() is None:
         n_entries = len(ax.get_legend_handles_labels()[0])
         n_lines = -(-n_entries // columns) + ("title" in options) + 0.5

@@ -42,9 +42,13 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
     """
     import jinja2
 
-    blocks: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    loader = jinja2.PackageLoader("calibjax.evaluation._report", ".")
-    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **blocks)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("calibjax.evaluation._report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     # The event of which a reliability diagram shows the probability.
     event = "the most likely class"
     if evaluation.predictions.n_labels == 2:
@@ -96,9 +100,15 @@ def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
         if line not in rows and len(rows) == _N_ROWS:
             break
         rows.setdefault(line, []).append(row)
-    names = (_names_of_rows(evaluation.row_names[equal]) for equal in rows.values())
-    keys = "row", "predicted", "observed", "share"
-    return [dict(zip(keys, (x, *line), strict=True)) for x, line in zip(names, rows, strict=True)]
+    return [
+        {
+            "row": _names_of_rows(evaluation.row_names[equal]),
+            "predicted": said,
+            "observed": came,
+            "share": share,
+        }
+        for (said, came, share), equal in rows.items()
+    ]
 
 
 def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
