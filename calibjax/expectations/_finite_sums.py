@@ -90,9 +90,10 @@ def white_residual_tile(
     r, s = jax.vmap(label_residual)(ps, ys), jax.vmap(label_residual)(qs, zs)
     if on_cpu() or r.shape[1] > _FEW_CLASSES:
         # Fused into the product they would be made anew for each block of it.
-        # jax 0.12 derives no barrier of two arrays of which one has a derivative.
-        r, s = lax.optimization_barrier(r), lax.optimization_barrier(s)
-        return dot(r, s.T)
+        # jax 0.12 derives no barrier of two arrays of which one has a derivative.  Classes come
+        # first, as in the distances of the same rows: a tenth of the time of 4096 rows less.
+        r, s = lax.optimization_barrier(r.T), lax.optimization_barrier(s.T)
+        return lax.dot_general(r, s, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
     return _sum_of_outer_products(r.T, s.T)
 
 
