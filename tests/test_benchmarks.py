@@ -8,6 +8,7 @@ import sys
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from scripts import QUICK
 
 from benchmarks import figures, page, survival
 from benchmarks.monitor.__main__ import PARTS
@@ -16,7 +17,6 @@ from benchmarks.power.settings import SETTINGS
 from benchmarks.tables import TABLES
 from benchmarks.works.arithmetic import count
 from benchmarks.works.families import cases
-from tests.scripts import QUICK
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from instances import CALIBRATED, N_CALIBRATED
 
 import calibjax as cj
 from calibjax.evaluation._evaluation import keys_of
-from tests.instances import CALIBRATED, N_CALIBRATED
 
 N_STREAMS, N_BATCHES, N_SETS = 200, 20, 400
 models = pytest.mark.parametrize("data", CALIBRATED.values(), ids=CALIBRATED)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.scripts import output_of
+from scripts import output_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

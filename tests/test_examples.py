@@ -5,8 +5,7 @@ import pathlib
 import re
 
 import pytest
-
-from tests.scripts import output_of
+from scripts import output_of
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import scipy.stats
 from instances import FAMILIES, cast
+from messages import check_message
 from statsmodels.stats.multitest import multipletests
 
 import calibjax as cj
 from calibjax.monitoring._outcomes import _cell_edges, outcomes_of
-from tests.messages import check_message
 
 
 def evidence(monitor):

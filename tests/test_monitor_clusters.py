@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from messages import check_message
 
 import calibjax as cj
-from tests.messages import check_message
 
 
 def started(key, n=40):

@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from tests.scripts import output_of
+from scripts import output_of
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "monitor.py"
 

@@ -7,8 +7,7 @@ import re
 
 import numpy as np
 import pytest
-
-from tests.scripts import output_of
+from scripts import output_of
 
 PAPERS = pathlib.Path(__file__).parents[1] / "examples" / "papers"
 # Each script with the number of tables that it prints when quick, and its figures then.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from instances import FAMILIES, KERNELS, TARGET_KERNELS, cast, sample
 from jax.test_util import check_grads
+from messages import calls, check_message
 from rules import row, rule
 from scipy import stats
 
@@ -19,7 +20,6 @@ from calibjax.features import draw_features
 from calibjax.features._random_features import prediction_frequencies, target_frequencies
 from calibjax.kernels import embedding
 from calibjax.operators import low_rank_h
-from tests.messages import calls, check_message
 
 # What has no features, and a part of the message that says so.
 WITHOUT = {

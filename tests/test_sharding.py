@@ -12,11 +12,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import one_of_two_processes
 import pytest
 from instances import FAMILIES, KERNELS, TESTS, cast, sample
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from marks import slow
 from messages import check_message
+from scripts import QUICK
 
 import calibjax as cj
 from calibjax._base.sharding import on_devices, rows_at
@@ -24,8 +26,6 @@ from calibjax._data.data import Data, fill_masked
 from calibjax._pairwise.ring import ring
 from calibjax._pairwise.tiles import tile_sizes
 from calibjax.operators._blocks import whole_blocks
-from tests import one_of_two_processes
-from tests.scripts import QUICK
 
 D = 8
 N = 6 * D

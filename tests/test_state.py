@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from messages import check_message
 
 import calibjax as cj
-from tests.messages import check_message
 
 KERNEL = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.5), cj.WhiteKernel())
 
