@@ -145,12 +145,15 @@ def test_derivatives_of_waves_on_devices():
     np.testing.assert_allclose(jax.jit(of_each)(x), jax.jit(of_all)(x), rtol=1e-6)
 
 
-def test_sums_of_far_rows_have_their_derivatives(float64):
+@pytest.mark.parametrize("are_same", [True, False])
+def test_sums_of_far_rows_have_their_derivatives(are_same, float64):
+    # Of rows with themselves too, where a derivative of one side alone is asked for.
     rng = np.random.default_rng(0)
     left, right = (
-        ((rng.normal(size=r), rng.uniform(0, 2, r)), rng.normal(size=r)) for r in ((2, 4), (3, 5))
+        ((rng.normal(size=r), rng.uniform(0, 2, r)), rng.normal(size=r)) for r in ((6, 4), (3, 4))
     )
-    c = rng.normal(size=(2, 3))
+    right = left if are_same else right
+    c = rng.normal(size=(6, right[1].shape[0]))
 
     def plain(left, right):
         ours, theirs = ([x[:, :, None, None] for x in left[0]], [x[None, None] for x in right[0]])
@@ -159,9 +162,10 @@ def test_sums_of_far_rows_have_their_derivatives(float64):
         return jnp.sum(c * jnp.einsum("is,isjt,jt->ij", left[1], values, right[1]))
 
     def ours(left, right):
-        return jnp.sum(c * _far_rows._sums_over_points(left, right))
+        both = ((rows, jnp.ones(rows[1].shape[0], bool)) for rows in (left, right))
+        return jnp.sum(c * _far_rows.sums_of_far_rows(*both))
 
-    found, wanted = (jax.jit(jax.grad(f, (0, 1)))(left, right) for f in (ours, plain))
+    found, wanted = (jax.jit(jax.value_and_grad(f, (0, 1)))(left, right) for f in (ours, plain))
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-9), found, wanted)
 
 
@@ -463,7 +467,7 @@ def test_squares_that_overflow_have_no_gradient():
         measure = (gaps, _univariate_expectations.variances(gaps, jnp.mean(gaps))), jnp.full(5, 0.2)
         near = (jnp.zeros((1, 5)), jnp.zeros((1, 5))), jnp.full((1, 5), 0.2)
         row = jax.tree.map(lambda x: x[None], measure)
-        return jnp.sum(_far_rows._sums_over_points(row, near))
+        return jnp.sum(_far_rows._sums_over_points((row, row), (near, near)))
 
     found = jax.vmap(jax.grad(pairs))(10 ** jnp.arange(15, 38, dtype=jnp.float32))
     np.testing.assert_allclose(found, 0, atol=1e-12)

@@ -87,7 +87,7 @@ def fourier_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Ax
 
     @jax.checkpoint
     def with_far_rows(waves: jax.Array, measure: Measure) -> jax.Array:
-        groups, place = far_first(measure, ~law_is_near)
+        groups, place = far_first(measure, ~law_is_near, n)
         return jnp.where(law_is_near[:, None], waves, of_groups(_seen_by_waves, groups)[place])
 
     are_any = anywhere(jnp.any(~law_is_near))
