@@ -1,5 +1,7 @@
 """`python -m calibjax` and the command `calibjax`."""
 
+import atexit
+import gc
 import os
 import platform
 import sys
@@ -14,6 +16,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         print(f"{error.name} is missing: pip install 'calibjax[cli]' brings it.", file=sys.stderr)
         sys.exit(2)
+    # Modules stay until the end: to search them for garbage takes a fifth of a short command.
+    gc.set_threshold(100_000)
+    atexit.register(gc.freeze)
     compile_quickly()
     _keep_compiled_programs()
     app(prog_name="calibjax")

@@ -36,6 +36,7 @@ class Ones:
     landmarks: object
     log_e_value: jax.Array
     log_max: jax.Array
+    key: object = None
     lag: int = dataclasses.field(default=1, metadata={"static": True})
 
     @classmethod

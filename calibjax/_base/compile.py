@@ -59,8 +59,8 @@ def quick_jit(
 
     `light` is for what is done in milliseconds, whatever machine code it has.  Data of few rows and
     numbers have simple loops, and with `simple_loops` others have, too.  `optimised` is for what
-    users call in loops: it is traced in less time, where programs are kept, and compiled as always.
-    `static` are options of `jax.jit` that say which arguments are static.
+    users call in loops: it is traced in less time, where programs are kept, and compiled as always,
+    unless it is `light`.  `static` are options of `jax.jit` that say which arguments are static.
     """
     plain = jax.jit(function, **static)
 
@@ -81,9 +81,10 @@ def quick_jit(
         leaves = [x for x in jax.tree.leaves((args, kwargs)) if is_array(x)]
         n_rows = max((np.shape(x)[0] for x in leaves if np.ndim(x)), default=0)
         has_few, is_short = sum(map(np.size, leaves)) <= _MANY_NUMBERS, n_rows <= FEW_ROWS
+        is_light = light and is_short
         wanted = [] if on_cpu() else [_NO_SEARCH]
-        if on_cpu() and (has_few or is_short) and not optimised:
-            wanted += [_NO_PASSES if light and is_short else _FEWER_PASSES]
+        if on_cpu() and (is_light or ((has_few or is_short) and not optimised)):
+            wanted += [_NO_PASSES if is_light else _FEWER_PASSES]
             is_simple = light or simple_loops or (has_few and is_short)
             wanted += [_SIMPLE_LOOPS] if is_simple else []
         options = tuple(filter(_is_known, wanted))

@@ -182,7 +182,8 @@ def structure_in_words(node: PyTree) -> str:
 
 
 def _in_brackets(name: str, nodes: Sequence[PyTree], options: Sequence[str] = ()) -> str:
-    parts = [structure_in_words(x) for x in nodes if not (x is None or is_array(x))]
+    leaves = [x is None or is_array(x) or isinstance(x, jax.ShapeDtypeStruct) for x in nodes]
+    parts = [structure_in_words(x) for x, is_leaf in zip(nodes, leaves, strict=True) if not is_leaf]
     inside = ", ".join([*parts, *options])
     return f"{name}({inside})" if inside else name
 
@@ -210,11 +211,11 @@ def _has_nan(array: np.ndarray) -> bool:
 
 
 def _as_leaf(name: str, stored: np.ndarray, like: jax.Array) -> jax.Array:
-    shape, dtype = np.shape(_numbers(like)), jnp.result_type(_numbers(like))
-    if stored.shape != shape or stored.dtype != dtype:
+    numbers = jax.eval_shape(_numbers, like)
+    if stored.shape != numbers.shape or stored.dtype != numbers.dtype:
         raise ValueError(
-            f"{name} must be {dtype} of shape {list(shape)}, got {stored.dtype} of shape "
-            f"{list(stored.shape)}."
+            f"{name} must be {numbers.dtype} of shape {list(numbers.shape)}, got {stored.dtype} of "
+            f"shape {list(stored.shape)}."
         )
     if _has_nan(stored):
         raise ValueError(f"{name} must hold numbers, got NaN.")

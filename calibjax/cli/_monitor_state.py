@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax import monitoring
 from calibjax._base.text import listed
+from calibjax._data.distribution import Distribution
 from calibjax.cli._batches import Batch, sort_key
 from calibjax.cli._columns import Columns
 from calibjax.frames import Model, row_options
@@ -134,9 +134,10 @@ def started(model: Model, batch: Batch, options: dict[str, Any], seed: int) -> M
     names = sorted(set(_streams_of(model, options).tolist()), key=sort_key)
     n_streams = len(names) + options["--reserve"]
     # What bets are made of must not be chosen by later predictions, which may know targets.
-    rows = np.arange(max(len(batch.hashes), 2))
+    rows = slice(max(len(batch.hashes), 2))
+    example = jax.tree.map(lambda x: np.asarray(x)[rows], model.predictions)
     # All streams begin with the same functions, and the first alarm needs the whole evidence.
-    saved = _saved(_monitor(model, rows, options, options["--level"] / n_streams, seed))
+    saved = _saved(_monitor(example, options, options["--level"] / n_streams, seed))
     seen = [Stream(name, saved) for name in names]
     return MonitorState(options, seen + [Stream(None, saved) for _ in range(options["--reserve"])])
 
@@ -148,8 +149,10 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
         clusters = np.asarray(row_options(model.table, clusters=cluster)["clusters"])
     names = _streams_of(model, state.options)
     _take_reserved(state, model, names)
-    # Its functions do not count; the same row twice, because one row is no example.
-    like = _monitor(model, np.zeros(2, int), state.options)
+    # Its numbers do not count, and are not computed; the same row twice, as one is no example.
+    example = jax.tree.map(lambda x: np.asarray(x)[[0, 0]], model.predictions)
+    like = jax.eval_shape(lambda p: _monitor(p, state.options), example)
+    like = dataclasses.replace(like, key=jax.random.key(0))
     streams = {name: state.by_name[name] for name in dict.fromkeys(names.tolist())}
     try:
         monitors = {name: like.load(io.BytesIO(x.monitor)) for name, x in streams.items()}
@@ -212,10 +215,9 @@ def _take_reserved(state: MonitorState, model: Model, names: np.ndarray) -> None
 
 
 def _monitor(
-    model: Model, rows: np.ndarray, options: dict[str, Any], level: float = 0.5, seed: int = 0
+    example: Distribution, options: dict[str, Any], level: float = 0.5, seed: int = 0
 ) -> monitoring.CalibrationMonitor:
-    """A monitor before its first row, for predictions like those of some rows."""
-    example = jax.tree.map(lambda x: x[jnp.asarray(rows)], model.predictions)
+    """A monitor before its first row, for predictions like those of an example."""
     key, lag = jax.random.key(seed), options["--lag"]
     return monitoring.CalibrationMonitor.start(key, example, lag=lag, level=level)
 

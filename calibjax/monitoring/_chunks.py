@@ -11,7 +11,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._base.struct import struct
+from calibjax._base.struct import rows_of, struct
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Chunks:
 
     def rows_of(self, rows: T) -> T:
         """Arrays ``[n, …]`` of the batch, ``[C, m, …]``."""
-        return jax.tree.map(lambda x: x[self.index], rows)
+        return jax.tree.map(lambda x: rows_of(x, self.index), rows)
 
     def sums_at_end(self, sums: Callable[[jax.Array], T]) -> T:
         """Sums over the rows of all clusters that end in a chunk, ``[C, …]``.

@@ -11,6 +11,7 @@ from typing import IO, Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
@@ -24,8 +25,8 @@ from calibjax._base.files import (
     write_file,
 )
 from calibjax._base.parameters import family_name
-from calibjax._base.sharding import Axis, all_of, all_sum, optimised_on_devices
-from calibjax._base.struct import as_pytree, is_traced, static, struct, widest_dtype
+from calibjax._base.sharding import Axis, all_of, all_sum, on_devices, optimised_on_devices
+from calibjax._base.struct import as_pytree, is_traced, rows_of, static, struct, widest_dtype
 from calibjax._data.data import Data, as_data, clean, fill_masked, in_dtype, kept_first
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets
@@ -179,19 +180,13 @@ class CalibrationMonitor:
         lag = check_integer("lag", lag, 1)
         checked_level(level, jnp.float32, "level")
         check_predictions(predictions, where)
-        draw_key, landmark_key, key = jax.random.split(key, 3)
-        predictions, _ = predictions.without_marks().exchangeable_pool(predictions.sample(draw_key))
+        predictions, keys = _pooled(key, predictions)
         if kernels is None:
             kernels = default_prediction_kernels(Data.unchecked(predictions, where=where))
         for kernel in _checked_list(kernels):
             check_kernel(kernel, "kernels", "predictions")
-        functions = as_pytree(list(kernels))
-        landmarks, bases, bets = _start((landmark_key, functions), (predictions, where), n_features)
-        bets = jax.tree.map(lambda x: jnp.broadcast_to(x, (lag, *x.shape)), bets)
-        zero = jnp.zeros((), bets.wealth.dtype)
-        none = jnp.zeros((), jnp.int32)
-        level = jnp.asarray(level, zero.dtype)
-        return cls(key, functions, landmarks, bases, bets, none, none, zero, zero, level, none, lag)
+        shared = keys, as_pytree(list(kernels)), level
+        return _start(shared, (predictions, where), n_features, lag)
 
     def update(
         self,
@@ -333,14 +328,23 @@ def _header_of(monitor: CalibrationMonitor) -> dict[str, Any]:
     }
 
 
-@optimised_on_devices
+@functools.partial(quick_jit, light=True)
+def _pooled(key: jax.Array, predictions: Distribution) -> tuple[Distribution, jax.Array]:
+    """Predictions like those of updates, and the keys of `_start`."""
+    keys = jax.random.split(key, 3)
+    targets = predictions.sample(keys[0])
+    return predictions.without_marks().exchangeable_pool(targets)[0], keys[1:]
+
+
+@functools.partial(on_devices, light=True)
 def _start(
     axis: Axis,
-    shared: tuple[jax.Array, list[KernelLike]],
+    shared: tuple[jax.Array, list[KernelLike], jax.Array],
     rows: tuple[Distribution, jax.Array | None],
     n_features: int,
-) -> tuple[Distribution, list[Basis], Bets]:
-    (key, kernels), (predictions, where) = shared, rows
+    lag: int,
+) -> CalibrationMonitor:
+    (keys, kernels, level), (predictions, where) = shared, rows
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     predictions = jax.tree.map(lambda x: x.astype(dtype), predictions)
     if where is not None:
@@ -348,16 +352,21 @@ def _start(
     predictions, n_kept = kept_first(predictions, where)
     n_rows = all_sum(jnp.asarray(n_kept, jnp.int32), axis)
     landmarks = choose_landmarks(predictions, n_kept, n_rows, _LANDMARKS, axis)
-    outcomes = outcomes_of(key, landmarks, landmarks.sample(key))
+    outcomes = outcomes_of(keys[0], landmarks, landmarks.sample(keys[0]))
     values = kernel_at(kernels, landmarks, landmarks)
     bases = [
         make_basis(values, features, outcomes.probabilities, n_features)
         for features in outcomes.features
     ]
-    return landmarks, bases, first_bets(bases, outcomes.shares.shape[1], dtype)
+    bets = first_bets(bases, outcomes.shares.shape[1], dtype)
+    bets = jax.tree.map(lambda x: jnp.broadcast_to(x, (lag, *x.shape)), bets)
+    zero, none, level = jnp.zeros((), dtype), jnp.zeros((), jnp.int32), jnp.asarray(level, dtype)
+    return CalibrationMonitor(
+        keys[1], kernels, landmarks, bases, bets, none, none, zero, zero, level, none, lag
+    )
 
 
-@optimised_on_devices
+@functools.partial(optimised_on_devices, light=True)
 def _update(
     axis: Axis, monitor: CalibrationMonitor, data: Data
 ) -> tuple[CalibrationMonitor, jax.Array]:
@@ -369,14 +378,14 @@ def _update(
         (*data.samples, data.weights, data.clusters),
     )
     order = order_of_rows(*rows[2:])
-    predictions, targets, weights, clusters = jax.tree.map(lambda x: x[order], rows)
+    predictions, targets, weights, clusters = jax.tree.map(lambda x: rows_of(x, order), rows)
     predictions, targets = predictions.exchangeable_pool(targets)
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
     phi = [basis.prediction_functions(values) for basis in monitor.bases]
     turn = monitor.n_updates % monitor.lag
-    of_turn = jax.tree.map(lambda x: x[turn], monitor.bets)
+    of_turn = jax.tree.map(lambda x: rows_of(x, turn), monitor.bets)
     bets, evidence, changes = after_rows(monitor.bases, of_turn, phi, outcomes, weights, clusters)
     all_bets = jax.tree.map(lambda all, new: all.at[turn].set(new), monitor.bets, bets)
     evidence = evidence - math.log(monitor.lag)
@@ -397,7 +406,7 @@ def _update(
     before = dataclasses.replace(monitor, n_lost=monitor.n_lost + is_lost.astype(jnp.int32))
     counts = jnp.any(weights != 0) & ~is_lost
     has_cell = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
-    chosen = jax.tree.map(lambda a, b: jnp.where(counts, a, b), after, before)
+    chosen = jax.tree.map(lambda a, b: a if a is b else lax.select(counts, a, b), after, before)
     return chosen, jnp.zeros_like(has_cell).at[order].set(has_cell)
 
 
