@@ -14,6 +14,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._data.data import Data
+from calibjax._loops.random_numbers import uniform_numbers
 from calibjax.discrepancy import normal_form
 from calibjax.estimators._skce import _pair_sums
 from calibjax.features import draw_features
@@ -67,6 +68,16 @@ def test_target_kernels_are_means_over_frequencies(name, difference, key, float6
     cosines = np.cos(np.asarray(w) @ difference if difference.ndim else w * difference)
     expected = kernel(difference, jnp.zeros_like(difference))
     assert abs(standard(cosines, expected)) < 5
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(jnp.float32, 23), (jnp.float64, 32)])
+def test_uniform_numbers_are_between_0_and_1(dtype, digits, key, float64):
+    numbers = np.asarray(uniform_numbers(key, (3, 500), dtype), np.float64)
+    # Odd multiples are neither 0 nor 1, nor 1/2, where a normal number would be 0.
+    multiples = numbers * 2 ** (digits + 1)
+    np.testing.assert_array_equal(multiples % 2, 1)
+    assert 0 < multiples.min() and multiples.max() < 2 ** (digits + 1)
+    assert stats.kstest(numbers.ravel(), "uniform").pvalue > 1e-4
 
 
 def test_white_kernel_of_counts(key, float64):
@@ -182,8 +193,8 @@ def test_sums_over_chunks_of_rows(name, key, float64):
     )
     products = 0.0
     for part in features:
-        waves, residuals = jax.tree.map(np.asarray, jax.jit(jax.vmap(part))(samples))
-        psi = waves[:, :, None] * residuals / np.sqrt(n_features)
+        (real, imag), residuals = jax.tree.map(np.asarray, jax.jit(jax.vmap(part))(samples))
+        psi = (real + 1j * imag)[:, :, None] * residuals[:, None] / np.sqrt(n_features)
         left = (psi @ np.asarray(part.metric)).reshape(n, -1)
         products += (1 if part.factor is None else part.factor) * (
             left @ psi.reshape(n, -1).conj().T

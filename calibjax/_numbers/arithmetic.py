@@ -1,6 +1,5 @@
 """Products, sums, quotients and units that keep their digits; complex numbers, and averages."""
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree
@@ -71,8 +70,10 @@ def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):
     """Adds x to the unevaluated sum (high, low), exactly but for the rounding of low (Knuth)."""
     high, low = total
     rounded = high + x
-    shifted = rounded - high
-    return rounded, low + ((high - (rounded - shifted)) + (x - shifted))
+    # What rounding lost has no derivative.
+    high, x, lost_from = map(lax.stop_gradient, (high, x, rounded))
+    shifted = lost_from - high
+    return rounded, low + ((high - (lost_from - shifted)) + (x - shifted))
 
 
 def exact_sum(x: jax.Array) -> jax.Array:
@@ -168,15 +169,6 @@ def mean_by_gauss(
 
 
 T = TypeVar("T")
-
-
-def drawn(
-    draw: Callable[..., jax.Array], key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike
-) -> jax.Array:
-    """``draw(key, shape, dtype)`` of independent numbers."""
-    # Of random bits in short rows XLA makes ten times as much code as of those in a vector, in two
-    # seconds for ten columns.
-    return draw(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 def complex_exponential(angle: jax.Array, amplitude: jax.Array | float = 1.0) -> jax.Array:

@@ -29,6 +29,7 @@ from jax.typing import DTypeLike
 from calibjax._base.sharding import Axis, all_of
 from calibjax._base.struct import PyTree, struct
 from calibjax._loops.branches import anywhere
+from calibjax._numbers.arithmetic import dot
 from calibjax.distributions._far_rows import REACH, far_first, of_groups, sums_of_far_rows
 from calibjax.distributions._univariate import Univariate
 from calibjax.distributions._univariate_expectations import (
@@ -135,7 +136,7 @@ def _seen_by_waves(measures: Measure) -> jax.Array:
     at = jnp.asarray(t[None, None], x.dtype), jnp.zeros((), x.dtype)
     density = of_normals((x[..., None], v[..., None] - 0.5), at)
     density = jnp.sum(weights[..., None] * density, axis=1) / math.sqrt(math.pi * 2)
-    return jnp.matmul(density, jnp.asarray(waves, x.dtype), precision=lax.Precision.HIGHEST)
+    return dot(density, jnp.asarray(waves, x.dtype))
 
 
 @jax.custom_jvp
@@ -196,12 +197,7 @@ def fourier_residual_tile(
     ps: FourierRows, kernel: GaussianKernel, ys: jax.Array, qs: FourierRows, zs: jax.Array
 ) -> jax.Array:
     def product(ps, kernel, ys, qs, zs):
-        return lax.dot_general(
-            ps.coefficients,
-            qs.coefficients,
-            (((1,), (1,)), ((), ())),
-            precision=lax.Precision.HIGHEST,
-        )
+        return dot(ps.coefficients, qs.coefficients.T)
 
     def product_and_far_targets(ps, kernel, ys, qs, zs):
         laws_are_near = ps.law_is_near[:, None] & qs.law_is_near[None, :]

@@ -1,10 +1,7 @@
 """The squared kernel calibration error: of all pairs or blocks, as a matrix, by random features."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag, check_integer, check_key
@@ -15,7 +12,7 @@ from calibjax._data.data import Data, as_data, clean, in_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
-from calibjax._numbers.arithmetic import quotient
+from calibjax._numbers.arithmetic import dot, quotient
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax.discrepancy import Sample, SumOfTerms, check_kernel_of, h
 from calibjax.features import Features, draw_features, one_feature, sum_rows
@@ -340,19 +337,20 @@ def _pair_sums(features: Features, samples: Sample, weights: jax.Array, axis: Ax
     """sum_{i != j} w_i w_j psi_i conj(psi_j) for each feature, ``[D]``."""
 
     def sums(samples: Sample, weights: jax.Array) -> list[jax.Array]:
-        phases, residuals = jax.vmap(features)(samples)
-        weighted = residuals * weights[:, None, None].astype(residuals.dtype)
-        squares = jnp.sum(_squared_norm(features.metric, weighted), axis=0)
-        return [_einsum("nd,ndc->dc", phases, weighted), squares]
+        (real, imag), residuals = jax.vmap(features)(samples)
+        weighted = residuals * weights[:, None]
+        squares = _form(features.metric, weighted)
+        if features.target_frequencies is None:
+            # Both are parts of a number of size 1.
+            diagonal = jnp.sum(squares)
+        else:
+            diagonal = dot(squares, jnp.square(real) + jnp.square(imag))
+        return [dot(real.T, weighted), dot(imag.T, weighted), diagonal]
 
-    total, squares = sum_rows(sums, samples, weights, features.n_features, axis)
-    return _squared_norm(features.metric, total) - squares
+    real, imag, diagonal = sum_rows(sums, samples, weights, features.n_features, axis)
+    return _form(features.metric, real) + _form(features.metric, imag) - diagonal
 
 
-def _squared_norm(metric: jax.Array, z: jax.Array) -> jax.Array:
-    """z^* K z over the last axis."""
-    product = _einsum("...c,cb->...b", z, metric.astype(z.dtype))
-    return jnp.sum(z.real * product.real + z.imag * product.imag, axis=-1)
-
-
-_einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+def _form(metric: jax.Array, z: jax.Array) -> jax.Array:
+    """z^T K z over the last axis."""
+    return jnp.sum(dot(z, metric) * z, axis=-1)

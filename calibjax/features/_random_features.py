@@ -22,7 +22,8 @@ from jax.typing import DTypeLike
 
 from calibjax._base.struct import struct, type_name
 from calibjax._data.distribution import Distribution
-from calibjax._numbers.arithmetic import complex_exponential, dot
+from calibjax._loops.fusion import wave
+from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import (
     EmbeddedTarget,
     FeatureResidual,
@@ -104,45 +105,46 @@ class Features:
         """The number of features D."""
         return self.frequencies[0].shape[0]
 
-    def __call__(self, a: Sample) -> tuple[jax.Array, jax.Array]:
-        """The two factors of psi for one sample.
+    def __call__(self, a: Sample) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        """Factors of psi for one sample: the real and the imaginary part of one, and a real one.
 
-        The first one is ``[D]``.  The second one is ``[D, 1]``, or the residual e_y - p ``[1, m]``
-        for labels.
+        The parts are ``[D]`` each.  The real factor is the residual e_y - p ``[m]`` for labels,
+        the features of U ``[m]``, or the number 1 ``[1]``.
         """
         p, y = a
         if self.unit_feature is not None:
-            phases = self._phases(judged(a)[0])
-            return phases, self.unit_feature(*a)[None, :].astype(phases.dtype)
-        factors = [self._factors(pair, y) for pair in p.cross_fit_pairs()]
-        if self.pair_index is None:
-            (of_all,) = factors
-            return of_all
-        chosen = self.pair_index, jnp.arange(self.n_features)
-        return jax.tree.map(lambda *of_pairs: jnp.stack(of_pairs)[chosen], *factors)
-
-    def _factors(
-        self, pair: tuple[Distribution, Distribution], y: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        compared, subtracted = pair
-        phases = self._phases(compared)
+            return wave(self._angles(judged(a)[0])), self.unit_feature(*a)
+        pairs = p.cross_fit_pairs()
         if self.target_frequencies is None:
-            return phases, label_residual(subtracted, y)[None, :].astype(phases.dtype)
+            ((compared, subtracted),) = pairs
+            return wave(self._angles(compared)), label_residual(subtracted, y)
+        parts = [self._psi(self.target_frequencies, pair, y) for pair in pairs]
+        if self.pair_index is None:
+            (psi,) = parts
+        else:
+            chosen = self.pair_index, jnp.arange(self.n_features)
+            psi = jax.tree.map(lambda *of_pairs: jnp.stack(of_pairs)[chosen], *parts)
+        return psi, jnp.ones(1, psi[0].dtype)
 
-        def residual(v: jax.Array) -> jax.Array:
-            return complex_exponential(jnp.sum(v * y.astype(v.dtype))) - subtracted.characteristic(
-                v
-            )
+    def _psi(
+        self, v: jax.Array, pair: tuple[Distribution, Distribution], y: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The parts of psi for a real target, ``[D]`` each."""
+        compared, subtracted = pair
+        # Of complex numbers XLA would make both parts again wherever it uses one.
+        cosine, sine = wave(self._angles(compared))
+        ours, ours_imag = wave(jax.vmap(lambda v: jnp.sum(v * y.astype(v.dtype)))(v))
+        mean = jax.vmap(subtracted.characteristic)(v)
+        real, imag = ours - mean.real, ours_imag - mean.imag
+        return cosine * real - sine * imag, cosine * imag + sine * real
 
-        return phases, jax.vmap(residual)(self.target_frequencies)[:, None]
-
-    def _phases(self, compared: Distribution) -> jax.Array:
-        """exp(i <w, phi(p)>) for each feature, ``[D]``."""
+    def _angles(self, compared: Distribution) -> jax.Array:
+        """<w, phi(p)> for each feature, ``[D]``."""
         angles = [
-            dot(w, embedding(distance, compared).astype(w.dtype))
+            dot(embedding(distance, compared).astype(w.dtype), w.T)
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
-        return complex_exponential(sum_arrays(angles))
+        return sum_arrays(angles)
 
 
 def draw_features(key: jax.Array, kernel: SumOfTerms, a: Sample, n_features: int) -> list[Features]:
@@ -152,16 +154,16 @@ def draw_features(key: jax.Array, kernel: SumOfTerms, a: Sample, n_features: int
     product is not known.
     """
     products = list(_tensor_products(kernel, a[0]))
-    keys = jax.random.split(key, len(products))
     return [
         _draw_product_features(k, *product, a, n_features)
-        for k, product in zip(keys, products, strict=True)
+        for k, product in zip(_keys(key, len(products)), products, strict=True)
     ]
 
 
 def one_feature(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:
     """The real part of one feature of the sample `b`: the formula that `check_formula` traces."""
-    return draw_features(jax.random.key(0), kernel, a, 1)[0](b)[0][0].real
+    (part, _), _ = draw_features(jax.random.key(0), kernel, a, 1)[0](b)
+    return part[0]
 
 
 def _draw_product_features(
@@ -173,17 +175,19 @@ def _draw_product_features(
     n_features: int,
 ) -> Features:
     """Random features of `factor` times a product of prediction kernels and target kernels."""
-    (p, y), (prediction_key, target_key, pair_key) = a, jax.random.split(key, 3)
+    p, y = a
     dtype = jax.tree.leaves(p)[0].dtype
-
-    def draw_frequencies(frequencies, key, kernels, like):
-        keys = zip(kernels, jax.random.split(key, len(kernels)), strict=True)
-        return [frequencies(kernel, key, n_features, like, dtype) for kernel, key in keys]
-
     (compared, _), *other_pairs = p.cross_fit_pairs()
-    frequencies = draw_frequencies(
-        prediction_frequencies, prediction_key, prediction_kernels, compared
-    )
+    # Labels and U have no frequencies.
+    n_targets = 0
+    if not (p.has_labels or isinstance(target_kernels, UnitFeature)):
+        n_targets = len(target_kernels)
+    keys = iter(_keys(key, len(prediction_kernels) + n_targets + bool(other_pairs)))
+
+    def draw_frequencies(frequencies, kernels, like):
+        return [frequencies(kernel, next(keys), n_features, like, dtype) for kernel in kernels]
+
+    frequencies = draw_frequencies(prediction_frequencies, prediction_kernels, compared)
     # `prediction_frequencies` has refused all others.
     distances = [k.distance for k in prediction_kernels if isinstance(k, DistanceKernel)]
     if isinstance(target_kernels, UnitFeature):
@@ -191,15 +195,20 @@ def _draw_product_features(
         return Features(factor, distances, frequencies, None, metric, None, target_kernels)
     if not p.has_labels:
         # A frequency of a product of kernels is the sum of one frequency of each.
-        v = sum_arrays(draw_frequencies(target_frequencies, target_key, target_kernels, y))
+        v = sum_arrays(draw_frequencies(target_frequencies, target_kernels, y))
         pair_index = None
         if other_pairs:
             n_pairs = 1 + len(other_pairs)
-            pair_index = jax.random.randint(pair_key, (n_features,), 0, n_pairs, jnp.int32)
+            pair_index = jax.random.randint(next(keys), (n_features,), 0, n_pairs, jnp.int32)
         return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype), pair_index)
     (target_kernel,) = target_kernels
     metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
     return Features(factor, distances, frequencies, None, metric, None)
+
+
+def _keys(key: jax.Array, count: int) -> list[jax.Array]:
+    """Keys of `count` independent draws; XLA makes as much code of a split as of a draw."""
+    return [key] if count == 1 else list(jax.random.split(key, count))
 
 
 def sum_arrays(arrays: list[jax.Array]) -> jax.Array:

@@ -25,27 +25,29 @@ from calibjax._loops.coordinate_sums import (
     square_beyond_rounding,
     sum_over_coordinates,
 )
-from calibjax._numbers.arithmetic import dot, drawn, power_of_two, x_where
+from calibjax._loops.random_numbers import cauchy_of, normal_of, uniform_numbers
+from calibjax._numbers.arithmetic import dot, power_of_two, x_where
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
 from calibjax.kernels._base import KernelLike, check_final, hold_functions, pairwise, vmap_pairs
 
 
-def _positive_stable(key: jax.Array, index: float, n: int, dtype: DTypeLike) -> jax.Array:
-    """n draws of a > 0 ``[n, 1]`` with E exp(-t a) = exp(-t^index), 0 < index <= 1.
+def _positive_stable(uniform: jax.Array, index: float) -> jax.Array:
+    """Draws a > 0 ``[n, 1]`` with E exp(-t a) = exp(-t^index), of uniform numbers ``[n, 2]``.
 
-    Kanter, Stable densities under change of scale and total variation inequalities, 1975.
+    0 < index <= 1.  Kanter, Stable densities under change of scale and total variation
+    inequalities, 1975.
     """
     if index == 1:
-        return jnp.ones((n, 1), dtype)
-    angle_key, exponential_key = jax.random.split(key)
-    tiny = jnp.finfo(dtype).tiny
-    angle = jax.random.uniform(angle_key, (n,), dtype, minval=tiny, maxval=jnp.pi)
-    exponential = jax.random.exponential(exponential_key, (n,), dtype)
+        return jnp.ones_like(uniform[:, :1])
+    if index == 0.5:
+        # The law of Lévy, and of the exponent that most kernels have.
+        return 1 / (2 * jnp.square(normal_of(uniform[:, :1])))
+    angle, exponential = jnp.pi * uniform[:, :1], -jnp.log(uniform[:, 1:])
     # pi is rounded, and where it is rounded up its sine is negative.
     logs = [jnp.log(jnp.abs(jnp.sin(c * angle))) for c in (1 - index, 1.0, index)]
     log_power = (1 - index) * (logs[0] - jnp.log(exponential)) - logs[1]
-    return jnp.exp(jnp.minimum(log_power / index + logs[2], _LARGEST_LOG))[:, None]
+    return jnp.exp(jnp.minimum(log_power / index + logs[2], _LARGEST_LOG))
 
 
 # A frequency of 1e10 already makes the feature noise; the bound keeps its products finite.
@@ -194,9 +196,9 @@ class NormDistance(Distance):
     ) -> jax.Array:
         """Random w with E cos(<w, phi(p) - phi(q)>) = exp(-|phi(p) - phi(q)|^nu)."""
         # exp(-r^nu) = E exp(-a r^2), a mixture of Gaussians.
-        scale_key, key = jax.random.split(key)
-        scale = jnp.sqrt(2 * _positive_stable(scale_key, exponent / 2, shape[0], dtype))
-        return scale * drawn(jax.random.normal, key, shape, dtype)
+        uniform = uniform_numbers(key, (shape[0], 2 + shape[1]), dtype)
+        scale = jnp.sqrt(2 * _positive_stable(uniform[:, :2], exponent / 2))
+        return scale * normal_of(uniform[:, 2:])
 
 
 def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
@@ -303,9 +305,8 @@ class TotalVariation(Distance):
                 f"positive definite kernel with others, got {exponent}."
             )
         # exp(-r^nu) = E exp(-a r), a mixture of exponentials, for r = sum_c |p_c - q_c| / 2.
-        scale_key, key = jax.random.split(key)
-        scale = _positive_stable(scale_key, exponent, shape[0], dtype)
-        return scale * drawn(jax.random.cauchy, key, shape, dtype) / 2
+        uniform = uniform_numbers(key, (shape[0], 2 + shape[1]), dtype)
+        return _positive_stable(uniform[:, :2], exponent) * cauchy_of(uniform[:, 2:]) / 2
 
 
 @struct

@@ -1,5 +1,6 @@
 """Kernels on targets: labels, real numbers, vectors."""
 
+import math
 from abc import abstractmethod
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.struct import is_floating, struct
-from calibjax._numbers.arithmetic import drawn
+from calibjax._loops.random_numbers import cauchy_of, normal_of, uniform_numbers
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.kernels._base import Kernel
@@ -75,7 +76,7 @@ class GaussianKernel(LengthscaleKernel):
         return jnp.exp(-jnp.sum(jnp.square(x - y)) / 2)
 
     def unit_draws(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        return drawn(jax.random.normal, key, shape, dtype)
+        return normal_of(uniform_numbers(key, shape, dtype))
 
 
 @struct
@@ -96,7 +97,7 @@ class LaplacianKernel(LengthscaleKernel):
         return jnp.exp(-jnp.sum(absolute(x - y)))
 
     def unit_draws(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        return drawn(jax.random.cauchy, key, shape, dtype)
+        return cauchy_of(uniform_numbers(key, shape, dtype))
 
 
 @struct
@@ -204,13 +205,12 @@ class WhiteKernel(Kernel):
                 "random features of WhiteKernel need labels or counts, got real targets."
             )
         # The mean of exp(i w k) over the circle is 0 for all integers k but 0.
-        shape = n, *point.shape
-        return jax.random.uniform(key, shape, dtype, minval=-jnp.pi, maxval=jnp.pi)
+        return 2 * jnp.pi * (uniform_numbers(key, (n, *point.shape), dtype) - 0.5)
 
 
 def _student(freedom: int, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
     """Draws of the multivariate t distribution, the frequencies of Matern kernels."""
-    normal_key, key = jax.random.split(key)
-    squares = jnp.square(drawn(jax.random.normal, key, (shape[0], freedom), dtype))
-    scale = jnp.sqrt(jnp.mean(squares, axis=1)).reshape(-1, *(1,) * (len(shape) - 1))
-    return drawn(jax.random.normal, normal_key, shape, dtype) / scale
+    n, size = shape[0], math.prod(shape[1:])
+    normal = normal_of(uniform_numbers(key, (n, freedom + size), dtype))
+    scale = jnp.sqrt(jnp.mean(jnp.square(normal[:, :freedom]), axis=1, keepdims=True))
+    return (normal[:, freedom:] / scale).reshape(shape)

@@ -33,9 +33,11 @@ class LowRankH(DiscrepancyMatrix):
 
     def psi(self, samples: Sample) -> jax.Array:
         """The rows of Psi for a batch of samples, ``[S, D]``."""
-        parts = zip(self.features, self.projections, strict=True)
-        columns = [_projected_features(*part, samples) for part in parts]
-        return jnp.concatenate([x for psi in columns for x in (psi.real, psi.imag)], axis=1)
+        columns: list[jax.Array] = []
+        for features, projection in zip(self.features, self.projections, strict=True):
+            parts, residuals = jax.vmap(features)(samples)
+            columns += [part * dot(residuals, projection.T) for part in parts]
+        return jnp.concatenate(columns, axis=1)
 
     def standard_error(self, row_sums: jax.Array) -> None:
         """None, because the row sums do not show the error of the features."""
@@ -113,11 +115,3 @@ def _draw_projection(key: jax.Array, features: Features) -> jax.Array:
     heads = jax.random.bernoulli(key, jnp.asarray(0.5, values.dtype), shape)
     signs = jnp.where(heads, 1.0, -1.0).astype(values.dtype)
     return dot(signs, (vectors * jnp.sqrt(values / features.n_features)[None, :]).T)
-
-
-def _projected_features(features: Features, projection: jax.Array, samples: Sample) -> jax.Array:
-    """The complex features of a batch of samples, ``[S, D]``, with projected residuals."""
-    phases, residuals = jax.vmap(features)(samples)
-    projection = projection.astype(residuals.dtype)
-    precision = jax.lax.Precision.HIGHEST
-    return phases * jnp.einsum("sdm,dm->sd", residuals, projection, precision=precision)

@@ -71,9 +71,10 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data.data import Data
+from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
-from calibjax.resampling._draws import DRAWS_PER_GROUP, random_bits, row_numbers
+from calibjax.resampling._draws import DRAWS_PER_GROUP, row_numbers
 from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes_of_draws
 from calibjax.resampling._null_sampler import in_passes
 from calibjax.resampling._rank_pvalues import rounding_of
@@ -213,10 +214,7 @@ def _products_with_columns(excess: jax.Array, columns: jax.Array) -> tuple[jax.A
 
     def products(e):
         e = e.astype(columns.dtype)
-        return (
-            jnp.dot(columns, e, precision=lax.Precision.HIGHEST),
-            jnp.dot(columns, jnp.square(e), precision=lax.Precision.HIGHEST),
-        )
+        return dot(columns, e), dot(columns, jnp.square(e))
 
     linear, squares = lax.map(products, excess, batch_size=max(1, _DRAWS // excess.shape[1]))
     return linear.T, squares.T

@@ -8,14 +8,13 @@ statistic of the observed targets among those of the drawn ones gives an exact p
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 
-from calibjax._base.compile import on_cpu
-from calibjax._base.sharding import Axis, as_varying, global_offset
+from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data.distribution import Distribution
+from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import x_where
 
 #: The number of draws that share one key.
@@ -82,48 +81,6 @@ def draw_groups(
 def key_of(key: jax.Array, row: jax.Array, group: jax.Array) -> jax.Array:
     """The key of one group of draws of one row."""
     return jax.random.fold_in(jax.random.fold_in(key, row), group)
-
-
-def random_bits(key: jax.Array, size: int) -> jax.Array:
-    """The bits of ``jax.random.bits(key, (size,))``, on a CPU in a third of the time.
-
-    There jax runs the rounds of threefry in a loop, whose steps pass through memory.  Straight code
-    stays in registers.
-    """
-    if str(jax.random.key_impl(key)) != "threefry2x32" or not on_cpu():
-        return jax.random.bits(key, (size,), jnp.uint32)
-    # The two numbers of the key must not be computed for each draw again.
-    words = lax.optimization_barrier(jax.random.key_data(key))
-    return _threefry(words, jnp.arange(size, dtype=jnp.uint32))
-
-
-# By how much the rounds rotate, four between two additions of the key.
-_ROTATIONS = np.array([(13, 15, 26, 6), (17, 29, 16, 24)] * 2 + [(13, 15, 26, 6)], np.uint32)
-
-
-def _threefry(key: jax.Array, count: jax.Array) -> jax.Array:
-    """Both words of threefry2x32 of (0, count), combined by exclusive or.
-
-    Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011.
-    """
-    left, right = lax.split(key, (1, 1))
-    keys = left, right, left ^ right ^ jnp.uint32(0x1BD11BDA)
-
-    def round_of(words, left):
-        x, y = words[0] + words[1], words[1]
-        return (x, x ^ ((y << left) | (y >> (32 - left)))), None
-
-    def four_rounds(state, of_step):
-        x, y, (first, second, third) = state
-        rotations, number = of_step
-        (x, y), _ = lax.scan(round_of, (x, y), rotations, unroll=4)
-        return (x + second, y + (third + number), (second, third, first)), None
-
-    start = jnp.broadcast_to(left, count.shape), count + right, keys
-    steps = _ROTATIONS, np.arange(1, 6, dtype=np.uint32)
-    # Unrolled, this is straight code that is lowered once.
-    (x, y, _), _ = lax.scan(four_rounds, as_varying(start, key), steps, unroll=5)
-    return x ^ y
 
 
 def _uniform(bits: jax.Array, dtype: DTypeLike) -> jax.Array:
