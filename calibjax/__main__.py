@@ -5,7 +5,6 @@ import gc
 import os
 import platform
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 
@@ -19,19 +18,10 @@ def main() -> None:
     # Modules stay until the end: to search them for garbage takes a fifth of a short command.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
-    compile_quickly()
+    # SciPy fits maps with matrices so small that several threads only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_compiled_programs()
     app(prog_name="calibjax")
-
-
-def compile_quickly() -> None:
-    """Most programs run once: the simpler emitter of XLA compiles them in two thirds of the time.
-
-    Later versions of jax have it no more, and abort at an unknown flag.  The user's flags win.
-    """
-    if tuple(map(int, version("jax").split(".")[:2])) < (0, 11):
-        flags = "--xla_cpu_use_fusion_emitters=false", os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
 def _keep_compiled_programs() -> None:

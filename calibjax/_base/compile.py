@@ -9,6 +9,7 @@ the data up to the size of a bucket, so that 900 and 1000 rows are one shape.
 """
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,9 +27,12 @@ Option = tuple[str, Any]
 _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # Two thirds less, but loops, such as those that draw random bits, take two to ten times as long.
 _NO_PASSES: Option = ("xla_backend_optimization_level", 0)
-# Another third less, but loops over pairs of many rows take up to seven times as long.  From 0.11
-# on jax does not know the option.
+# Another third to a half less, and loops over pairs of thousands of rows take up to a third longer;
+# those of users, which take up to seven times as long, have it not.  jax 0.11 does not know it.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
+# XLA compiles a program in 32 parts at once, of which each costs.  As many parts as cores take a
+# sixth less on two cores, of CPU seconds and by the clock.
+_PARTS: Option = ("xla_cpu_parallel_codegen_split_count", os.cpu_count() or 1)
 # Most of a compilation on a GPU is a search among kernels of Triton that multiply matrices: 7 to 24
 # of 9 to 25 s on an H100 with four cores.  A library has its products at once, and as fast ones.
 _NO_SEARCH: Option = ("xla_gpu_enable_triton_gemm", False)
@@ -51,16 +55,15 @@ def quick_jit(
     function: Callable[..., T],
     *,
     light: bool = False,
-    simple_loops: bool = False,
     optimised: bool = False,
     **static: Any,
 ) -> Callable[..., T]:
     """`jax.jit`, which compiles in less time, unless it is called inside of another jit.
 
-    `light` is for what is done in milliseconds, whatever machine code it has.  Data of few rows and
-    numbers have simple loops, and with `simple_loops` others have, too.  `optimised` is for what
-    users call in loops: it is traced in less time, where programs are kept, and compiled as always,
-    unless it is `light`.  `static` are options of `jax.jit` that say which arguments are static.
+    `light` is for what a few rows do in milliseconds, whatever machine code they have.  `optimised`
+    is for what users call in loops: it is traced in less time, where programs are kept, and
+    compiled as always, unless it is `light`.  `static` are options of `jax.jit` that say which
+    arguments are static.
     """
     plain = jax.jit(function, **static)
 
@@ -84,9 +87,7 @@ def quick_jit(
         is_light = light and is_short
         wanted = [] if on_cpu() else [_NO_SEARCH]
         if on_cpu() and (is_light or ((has_few or is_short) and not optimised)):
-            wanted += [_NO_PASSES if is_light else _FEWER_PASSES]
-            is_simple = light or simple_loops or (has_few and is_short)
-            wanted += [_SIMPLE_LOOPS] if is_simple else []
+            wanted += [_NO_PASSES if is_light else _FEWER_PASSES, _SIMPLE_LOOPS, _PARTS]
         options = tuple(filter(_is_known, wanted))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]
         platforms = {device.platform for x in arrays for device in x.devices()}

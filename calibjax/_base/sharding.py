@@ -146,7 +146,7 @@ def on_all_rows(core: Callable[P, T]) -> Callable[P, T]:
     """
     parameters = inspect.signature(core).parameters.values()
     names = [x.name for x in parameters if x.kind is x.KEYWORD_ONLY]
-    compiled = quick_jit(core, simple_loops=True, static_argnames=names)
+    compiled = quick_jit(core, static_argnames=names)
 
     @functools.wraps(core)
     def run(*args: P.args, **options: P.kwargs) -> T:

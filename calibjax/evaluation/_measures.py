@@ -430,7 +430,7 @@ def drawn_labels(
     return np.asarray(drawn)[rows.start - first : rows.stop - first].T
 
 
-@functools.partial(quick_jit, simple_loops=True)
+@quick_jit
 def _drawn_labels(
     key: jax.Array, probabilities: jax.Array, numbers: jax.Array, group: jax.Array
 ) -> jax.Array:

@@ -171,7 +171,7 @@ _Parts = tuple[
 ]
 
 
-@functools.partial(quick_jit, simple_loops=True, static_argnums=2)
+@functools.partial(quick_jit, light=True, static_argnums=2)
 def _uniform(key: jax.Array, number: int, n: int) -> jax.Array:
     return jax.random.uniform(jax.random.fold_in(key, number), (n,))
 
@@ -219,7 +219,7 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     return np.asarray(data.targets)[:n], draw, features, basis
 
 
-@functools.partial(quick_jit, simple_loops=True)
+@quick_jit
 def _drawn_pits(key: jax.Array, rows: jax.Array, group: jax.Array) -> jax.Array:
     """A group of draws of the PIT of each row, ``[DRAWS_PER_GROUP, n]``."""
     return draw_pits(key, rows, group[None], jnp.float32)[0].T

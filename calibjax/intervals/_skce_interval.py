@@ -76,6 +76,7 @@ lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated model
 know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack
 
@@ -449,7 +450,7 @@ def skce_confidence_interval(
     return interval
 
 
-@on_devices
+@functools.partial(on_devices, light=True)
 def skce_and_interval(
     axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:

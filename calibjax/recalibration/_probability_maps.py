@@ -325,7 +325,7 @@ def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
     return Fitted((Scaling(weight, bias),), ended and present and not goes_on, words)
 
 
-@functools.partial(quick_jit, simple_loops=True, static_argnums=2)
+@functools.partial(quick_jit, static_argnums=2)
 def _loss_and_slope(numbers: jax.Array, data: tuple, is_full: bool) -> tuple[jax.Array, jax.Array]:
     """The mean loss of softmax(log p + V log p + b), and its slope in V and b."""
     logs, targets, share = data

@@ -91,7 +91,7 @@ def _check_temperature(temperature: ArrayLike) -> None:
             valid_or_nan(POSITIVE, value, "temperature")
 
 
-@jax.jit
+@functools.partial(quick_jit, light=True)
 def _temper(predictions: Family, temperature: ArrayLike) -> Family:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
     return predictions.tempered(valid_or_nan(POSITIVE, temperature, "temperature"))

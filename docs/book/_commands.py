@@ -7,10 +7,7 @@ from IPython import get_ipython
 from IPython.utils.capture import capture_output
 from typer.testing import CliRunner
 
-from calibjax.__main__ import compile_quickly
 from calibjax.cli import app
-
-compile_quickly()  # as the command does
 
 
 def system(command):
