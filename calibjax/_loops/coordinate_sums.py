@@ -149,12 +149,12 @@ def _forward_near_1(f, slope, ps, qs):
     near_ps, near_qs = ps - qs[:1], qs - qs[:1]
     of_ps, of_qs = (jnp.sum(jnp.square(x), axis=1) for x in (near_ps, near_qs))
 
-    def by_product(ps, qs):
-        return of_ps[:, None] + of_qs[None, :] - 2 * dot(near_ps, near_qs.T)
-
     is_far = anywhere(~(jnp.all(of_ps <= _NEAR) & jnp.all(of_qs <= _NEAR)))
     exactly = functools.partial(_sum_over_coordinates, f, slope)
-    return lax.cond(is_far, exactly, by_product, ps, qs), (is_far, ps, qs)
+    of_pairs = lax.cond(is_far, exactly, lambda ps, qs: dot(near_ps, -2 * near_qs.T), ps, qs)
+    # Not in the branch, so that one loop makes sums and all that follows.
+    of_ps, of_qs = (jnp.where(is_far, 0.0, x) for x in (of_ps, of_qs))
+    return (of_ps[:, None] + of_qs[None, :]) + of_pairs, (is_far, ps, qs)
 
 
 def _backward_near_1(f, slope, kept, cotangent):
