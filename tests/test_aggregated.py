@@ -16,12 +16,17 @@ import calibjax as cj
 from calibjax._base.struct import as_pytree
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.features import residual_feature
+from calibjax.features.residuals import residual_feature
 from calibjax.hypothesis_tests import _max_statistic
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.kernels import describe
-from calibjax.resampling import DRAWS_PER_GROUP, NullSampler, draw_targets
-from calibjax.resampling._draws import _increasing_order, increasing_sums
+from calibjax.resampling.draws import (
+    DRAWS_PER_GROUP,
+    _increasing_order,
+    draw_targets,
+    increasing_sums,
+)
+from calibjax.resampling.null_sampler import NullSampler
 
 N, B = 8, 19
 RNG = np.random.default_rng
@@ -150,7 +155,7 @@ def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
         lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0]
     )()
     monkeypatch.setattr("calibjax.hypothesis_tests._redrawn_skce._SUMS", 1)
-    monkeypatch.setattr("calibjax.resampling._null_sampler._NUMBERS", 1)
+    monkeypatch.setattr("calibjax.resampling.null_sampler._NUMBERS", 1)
     small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0])()
     np.testing.assert_allclose(small, expected, rtol=1e-9, atol=1e-9)
 

@@ -12,9 +12,11 @@ from marks import slow
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.features import choose_cells
+from calibjax.features.cells import choose_cells
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.resampling import DRAWS_PER_GROUP, EventSums, NullSampler, draw_groups, row_numbers
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups, row_numbers
+from calibjax.resampling.event_sums import EventSums
+from calibjax.resampling.null_sampler import NullSampler
 
 N, N_CELLS, LENGTHSCALE = 60, 7, 0.3
 

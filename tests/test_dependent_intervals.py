@@ -13,8 +13,8 @@ import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.operators import tiled_h
-from calibjax.resampling import dependent_sums, multipliers
-from calibjax.resampling._multipliers import sizes_of_draws
+from calibjax.resampling.bootstrap import dependent_sums
+from calibjax.resampling.multipliers import multipliers, sizes_of_draws
 
 KEY = jax.random.key(31)
 N, R = 12, 150

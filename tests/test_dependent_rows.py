@@ -15,7 +15,9 @@ import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_GROUP, redrawn_skce, terms_of
-from calibjax.resampling import MULTIPLIERS, NullSampler, draw_pits, draw_targets, multipliers
+from calibjax.resampling.draws import draw_pits, draw_targets
+from calibjax.resampling.multipliers import multipliers
+from calibjax.resampling.null_sampler import MULTIPLIERS, NullSampler
 
 N = 12
 RNG = np.random.default_rng

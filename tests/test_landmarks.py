@@ -9,9 +9,10 @@ import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax._numbers.unit_interval import cell_of_line, cells_of_line
 from calibjax.discrepancy import normal_form
-from calibjax.features._landmarks import Landmarks
+from calibjax.features.landmarks import Landmarks
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.resampling import NullSampler, draw_groups, draw_pits
+from calibjax.resampling.draws import draw_groups, draw_pits
+from calibjax.resampling.null_sampler import NullSampler
 
 N, N_CELLS, LENGTHSCALE = 60, 7, 0.3
 AT = np.arange(N_CELLS) * N // N_CELLS

@@ -18,7 +18,7 @@ from calibjax._base.struct import struct
 from calibjax._pairwise import tiles
 from calibjax._pairwise.tiles import tile_sizes
 from calibjax.discrepancy import TargetResidual, separate
-from calibjax.resampling import _bootstrap
+from calibjax.resampling import bootstrap
 
 REFERENCE = json.loads(recompute.REFERENCE.read_text())
 GOLDEN = REFERENCE["tests"]
@@ -119,7 +119,7 @@ def test_each_draw_is_that_of_its_resample(n, key, float64):
     matrix = random_matrix(n)
     result = cj.asymptotic_skce_test(key, *with_matrix(matrix), n_resamples=7)
     padded = math.prod(tile_sizes(n))
-    counts = 1 + np.asarray(_bootstrap.centred_counts(key, jnp.arange(7), padded, n, None))[:, :n]
+    counts = 1 + np.asarray(bootstrap.centred_counts(key, jnp.arange(7), padded, n, None))[:, :n]
     centre = matrix.mean(axis=1)
     for count, draw in zip(counts, result.null_distribution, strict=True):
         rows = np.repeat(np.arange(n), count)
@@ -143,9 +143,7 @@ def test_draws_bear_the_rounding_of_products(key, float64):
 
 def test_counts_are_multinomial(key):
     n, n_kept, n_resamples = 50, 30, 4000
-    counts = 1 + np.asarray(
-        _bootstrap.centred_counts(key, jnp.arange(n_resamples), n, n_kept, None)
-    )
+    counts = 1 + np.asarray(bootstrap.centred_counts(key, jnp.arange(n_resamples), n, n_kept, None))
     assert np.all(counts[:, :n_kept].sum(axis=1) == n_kept)
     assert np.all(counts[:, n_kept:] == 1)  # centred, 0: masked rows are never drawn
     observed = np.bincount(counts[:, 0], minlength=8)[:8]
@@ -170,8 +168,8 @@ def test_draws_depend_on_the_key_and_their_number_alone(key, float64, monkeypatc
     assert len(np.unique(expected)) == 25
     np.testing.assert_allclose(draws(10), expected[:10], rtol=1e-11)
     assert not np.any(np.isclose(draws(25, jax.random.key(1)), expected))
-    monkeypatch.setattr(_bootstrap, "_TOGETHER", 8)  # 4 chunks of 7, the last one of 4
-    monkeypatch.setattr(_bootstrap, "_DRAWS", 100)
+    monkeypatch.setattr(bootstrap, "_TOGETHER", 8)  # 4 chunks of 7, the last one of 4
+    monkeypatch.setattr(bootstrap, "_DRAWS", 100)
     np.testing.assert_allclose(draws(25), expected, rtol=1e-11)
     monkeypatch.setattr(tiles, "most_tile_rows", lambda: 16)
     np.testing.assert_allclose(draws(25), expected, rtol=1e-11)

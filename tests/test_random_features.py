@@ -17,8 +17,11 @@ from calibjax._data.data import Data
 from calibjax._loops.random_numbers import uniform_numbers
 from calibjax.discrepancy import normal_form
 from calibjax.estimators._skce import _pair_sums
-from calibjax.features import draw_features
-from calibjax.features._random_features import prediction_frequencies, target_frequencies
+from calibjax.features.random_features import (
+    draw_features,
+    prediction_frequencies,
+    target_frequencies,
+)
 from calibjax.kernels import embedding
 from calibjax.operators import low_rank_h
 

@@ -16,7 +16,8 @@ from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._max_statistic import aggregate
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.resampling import NullSampler, counted_pvalue
+from calibjax.resampling.null_sampler import NullSampler
+from calibjax.resampling.rank_pvalues import counted_pvalue
 
 _MOST_LANDMARKS = 1024
 

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax import resampling
 from calibjax._base.check import check_choice, check_key
 from calibjax._base.sharding import on_all_rows, on_one_device
 from calibjax._base.struct import is_traced, struct
@@ -27,6 +26,9 @@ from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import isotonic_frequencies
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
+from calibjax.resampling.bands import Bins, fractions
+from calibjax.resampling.label_counts import redrawn_label_counts
+from calibjax.resampling.rank_pvalues import check_resamples, critical_value, rank_of_level
 
 
 @struct
@@ -170,15 +172,15 @@ def _reliability_curve(
     if resamples.sampler is None:
         moments = jnp.stack([probs, 1 - probs, probs * (1 - probs)], axis=1)
         mean, complement, variance = bin_means(moments, bins, count).T
-        events = resampling.Bins(mean, complement, variance * count.astype(dtype), count)
-        frequency = resampling.fractions(counts(rows.targets), count, dtype)
+        events = Bins(mean, complement, variance * count.astype(dtype), count)
+        frequency = fractions(counts(rows.targets), count, dtype)
         # A row that draws the other label counts in no cell.
         cells = jnp.stack([jnp.full_like(bins, n_bins), bins], axis=1)
-        redrawn = resampling.redrawn_label_counts(
+        redrawn = redrawn_label_counts(
             key, rows.predictions, weights, cells, n_bins, resamples.number
         )
         distances = jax.vmap(events.distances)(redrawn)
-        alone = events.band(resampling.critical_value(distances.T, level))
+        alone = events.band(critical_value(distances.T, level))
         together = events.band(events.critical(redrawn, level))
     else:
 
@@ -337,14 +339,14 @@ def corp_curve(
     def mean_score(x: np.ndarray) -> float:
         return float(_SCORES[score](x, events, size - events) / size.sum())
 
-    _, n_resamples = resampling.check_resamples(confidence_level, n_resamples)
+    _, n_resamples = check_resamples(confidence_level, n_resamples)
     points, ends = np.zeros(0, int), (np.zeros(0),) * 4
     if key is not None:
         check_key(key)
         points = np.unique(np.linspace(0, forecasts.size - 1, _POINTS).round().astype(int))
         seed = np.asarray(jax.random.key_data(key)).ravel()
         redrawn = redrawn_curves(seed, forecasts, index, of_rows, points, n_resamples)
-        rank = resampling.rank_of_level(confidence_level, n_resamples)
+        rank = rank_of_level(confidence_level, n_resamples)
         ends = bands(forecasts[points], curve[points], redrawn, rank)
 
     of_forecasts, of_curve = mean_score(forecasts), mean_score(curve)

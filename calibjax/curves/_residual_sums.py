@@ -49,19 +49,16 @@ from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import UniformBinning
-from calibjax.resampling import (
-    DRAWS_PER_GROUP,
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_pits, row_numbers
+from calibjax.resampling.null_sampler import (
     NullSampler,
     SampledRows,
     SetSums,
-    check_resamples,
-    critical_value,
-    draw_pits,
     in_passes,
-    row_numbers,
     sum_over_rows,
     variance_deficit,
 )
+from calibjax.resampling.rank_pvalues import check_resamples, critical_value
 from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
 
 # In units of the precision: by how much equal distances may differ between two programs.

@@ -28,7 +28,8 @@ from calibjax.expectations import default_kernel, has_log_prob
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
-from calibjax.resampling import DRAWS_PER_GROUP, draw_targets, host_pvalue
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_targets
+from calibjax.resampling.rank_pvalues import host_pvalue
 from calibjax.scores import crps, log_score, pit, pit_interval
 
 # The central interval whose coverage is counted, and the bins of an ECE.

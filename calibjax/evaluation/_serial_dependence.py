@@ -30,7 +30,8 @@ from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation import _measures as measures
-from calibjax.resampling import draw_pits, host_pvalue
+from calibjax.resampling.draws import draw_pits
+from calibjax.resampling.rank_pvalues import host_pvalue
 from calibjax.scores import pit, pit_interval
 
 _N_RESAMPLES = 299

@@ -26,7 +26,7 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
-from calibjax.features import one_feature
+from calibjax.features.random_features import one_feature
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals import (
     DrawnErrors,
@@ -38,7 +38,8 @@ from calibjax.intervals import (
 )
 from calibjax.kernels import KernelLike
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
-from calibjax.resampling import bootstrap_draws, counted_pvalue, wild_draws
+from calibjax.resampling.bootstrap import bootstrap_draws, wild_draws
+from calibjax.resampling.rank_pvalues import counted_pvalue
 
 
 class NullComparison(NamedTuple):
@@ -225,7 +226,7 @@ def asymptotic_skce_test(
 
     Rows with `weights`, in `clusters` or over `times` need the method "bootstrap".  It
     compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for random multipliers eta of clusters or times
-    (`resampling/_bootstrap.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
+    (`resampling/bootstrap.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
     norm of.  The estimate leaves out the pairs that may depend on each other.  The O(n) memory has
     some hundreds of numbers for a row then.
 

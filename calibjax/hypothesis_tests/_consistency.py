@@ -19,15 +19,9 @@ from calibjax._data.interval_censored import Targets
 from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import Form, residual_form
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.resampling import (
-    NullSampler,
-    counted_pvalue_with_ties,
-    draw_groups,
-    in_passes,
-    row_numbers,
-    under_model,
-    variance_deficit,
-)
+from calibjax.resampling.draws import draw_groups, row_numbers
+from calibjax.resampling.null_sampler import NullSampler, in_passes, under_model, variance_deficit
+from calibjax.resampling.rank_pvalues import counted_pvalue_with_ties
 
 # The number of rows that are resampled at a time.
 _ROWS = 2**14

@@ -12,8 +12,8 @@ the biased SKCE is
     sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b>,    G_a = sum_{i in a} r_i,
 
 with sums over the rows in the cell of each landmark, and equality up to as many rows as landmarks.
-Of more events the landmarks are the medians of cells of near probabilities (`features/_cells.py`),
-and of others each row is in the cell of the nearest one (`features/_landmarks.py`).  All D data
+Of more events the landmarks are the medians of cells of near probabilities (`features/cells.py`),
+and of others each row is in the cell of the nearest one (`features/landmarks.py`).  All D data
 sets of targets share cells and K, and all kernels share the residuals: the time is O(n M D + F^2 M
 D), for features of M numbers, and the memory is O(F M D) for some data sets at a time.
 """
@@ -36,34 +36,29 @@ from calibjax._data.interval_censored import Between
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
 from calibjax.expectations import prediction_coordinates
-from calibjax.features import (
+from calibjax.features.cells import choose_cells
+from calibjax.features.columns import ColumnFeatures, ColumnKernels, column_features, ranked
+from calibjax.features.landmarks import Landmarks, choose_landmarks
+from calibjax.features.residuals import (
     Arguments,
     CentredFeature,
-    ColumnFeatures,
-    ColumnKernels,
     Feature,
-    Landmarks,
-    choose_cells,
-    choose_landmarks,
-    column_features,
     moments_of,
     numbers_of_row,
-    ranked,
     residual_feature,
     residual_sums,
     sums_of_residuals,
 )
 from calibjax.kernels import DistanceKernel, KernelLike, describe, embedded_rows, times
-from calibjax.resampling import (
-    DRAWS_PER_GROUP,
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_targets
+from calibjax.resampling.event_sums import EventSums
+from calibjax.resampling.null_sampler import (
     MULTIPLIERS,
     DataSets,
-    EventSums,
     NullSampler,
     SampledRows,
     SetSums,
     centred,
-    draw_targets,
     in_passes,
     sum_over_rows,
     variance_deficit,

@@ -68,7 +68,8 @@ from calibjax.kernels import (
     median_heuristic,
 )
 from calibjax.operators import tiled_h
-from calibjax.resampling import one_level, resampled_forms, rounding_of
+from calibjax.resampling.bootstrap import resampled_forms
+from calibjax.resampling.rank_pvalues import one_level, rounding_of
 
 
 @struct

@@ -105,17 +105,9 @@ from calibjax._numbers.arithmetic import diagonal_of, dot, x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
 from calibjax.kernels import KernelLike
 from calibjax.operators import TiledH, tiled_h
-from calibjax.resampling import (
-    DRAWS_PER_GROUP,
-    DependentSums,
-    bootstrap_draws,
-    checked_level,
-    dependent_sums,
-    draw_targets,
-    normal_quantile,
-    row_numbers,
-    upper_quantile,
-)
+from calibjax.resampling.bootstrap import DependentSums, bootstrap_draws, dependent_sums
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_targets, row_numbers
+from calibjax.resampling.rank_pvalues import checked_level, normal_quantile, upper_quantile
 
 
 class ConfidenceInterval(NamedTuple):

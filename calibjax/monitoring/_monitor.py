@@ -32,12 +32,12 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import check_like, check_predictions, padded
 from calibjax.expectations import default_prediction_kernels
-from calibjax.features import choose_landmarks
+from calibjax.features.landmarks import choose_landmarks
 from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
 from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._outcomes import Basis, kernel_at, make_basis, outcomes_of
-from calibjax.resampling import checked_level
+from calibjax.resampling.rank_pvalues import checked_level
 
 # The number of predictions that the functions of predictions are made of.
 _LANDMARKS = 64

@@ -12,7 +12,8 @@ from calibjax._base.struct import PyTree, indexed, static, struct
 from calibjax._data.data import Data
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel
 from calibjax.discrepancy import Sample, SumOfTerms
-from calibjax.features import Features, draw_features, map_rows, sum_rows
+from calibjax.features.random_features import Features, draw_features
+from calibjax.features.sums_in_chunks import map_rows, sum_rows
 from calibjax.kernels import times
 from calibjax.operators._gram_matrix import DiscrepancyMatrix
 

@@ -35,19 +35,16 @@ import numpy as np
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._data.data import Data, clean
 from calibjax._data.interval_censored import Between
-from calibjax.resampling import (
-    DRAWS_PER_GROUP,
+from calibjax.resampling.draws import DRAWS_PER_GROUP, row_numbers
+from calibjax.resampling.null_sampler import (
     MULTIPLIERS,
     NullSampler,
     SampledRows,
-    counted_pvalue,
     in_passes,
-    normal_scores,
-    rounding_of,
-    row_numbers,
     sum_over_rows,
     variance_deficit,
 )
+from calibjax.resampling.rank_pvalues import counted_pvalue, normal_scores, rounding_of
 from calibjax.segments._segments import SegmentTable
 from calibjax.segments._statistics import bounded, statistics_of
 

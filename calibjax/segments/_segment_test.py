@@ -13,7 +13,7 @@ from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
-from calibjax.resampling import NullSampler, judged_by_pit, pooled
+from calibjax.resampling.null_sampler import NullSampler, judged_by_pit, pooled
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums
 from calibjax.segments._segments import (

@@ -41,7 +41,7 @@ from calibjax._base.sharding import Axis, all_sum
 from calibjax._base.struct import static, struct
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.unit_interval import UnitInterval
-from calibjax.features import DrawnPIT
+from calibjax.features.residuals import DrawnPIT
 from calibjax.kernels import UnitFeature
 
 # Each class of more classes is not tested by itself.

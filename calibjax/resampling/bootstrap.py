@@ -74,10 +74,10 @@ from calibjax._data.data import Data
 from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
-from calibjax.resampling._draws import DRAWS_PER_GROUP, row_numbers
-from calibjax.resampling._multipliers import TimeMultipliers, multipliers, sizes_of_draws
-from calibjax.resampling._null_sampler import in_passes
-from calibjax.resampling._rank_pvalues import rounding_of
+from calibjax.resampling.draws import DRAWS_PER_GROUP, row_numbers
+from calibjax.resampling.multipliers import TimeMultipliers, multipliers, sizes_of_draws
+from calibjax.resampling.null_sampler import in_passes
+from calibjax.resampling.rank_pvalues import rounding_of
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for
 # each resample and row.

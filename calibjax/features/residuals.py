@@ -32,7 +32,7 @@ from calibjax.discrepancy import (
     TargetResidual,
 )
 from calibjax.expectations import all_labels
-from calibjax.features._random_features import sum_arrays, target_frequencies
+from calibjax.features.random_features import sum_arrays, target_frequencies
 from calibjax.kernels import KernelLike, WhiteKernel, pairwise, stein_scores, sum_of_products, times
 
 

@@ -20,8 +20,8 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import indexed, static, struct
 from calibjax._numbers.arithmetic import dot
-from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups
-from calibjax.resampling._null_sampler import DataSets, SampledRows, in_passes
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups
+from calibjax.resampling.null_sampler import DataSets, SampledRows, in_passes
 
 # The blocks of one step, and the largest number of rows in a block.
 _BLOCKS, _ROWS_OF_BLOCK = 8, 256

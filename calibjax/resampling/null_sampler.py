@@ -38,9 +38,9 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax._pairwise.tiles import in_chunks
-from calibjax.features import DrawnPIT, Hidden
-from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, draw_pits, draw_targets
-from calibjax.resampling._multipliers import Multipliers, TimeMultipliers, multipliers
+from calibjax.features.residuals import DrawnPIT, Hidden
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups, draw_pits, draw_targets
+from calibjax.resampling.multipliers import Multipliers, TimeMultipliers, multipliers
 from calibjax.scores import pit_between_levels
 
 Rows = TypeVar("Rows")

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from calibjax._base.sharding import Axis, all_of
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.data import Data
-from calibjax.resampling._draws import DRAWS_PER_GROUP, key_of
+from calibjax.resampling.draws import DRAWS_PER_GROUP, key_of
 
 # L, in units of the horizon.
 _WINDOW = 3.0

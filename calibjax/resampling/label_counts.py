@@ -7,9 +7,9 @@ from jax import lax
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import x_where
 from calibjax._pairwise.tiles import in_chunks
-from calibjax.resampling._draws import DRAWS_PER_GROUP, draw_groups, row_numbers
-from calibjax.resampling._event_sums import EventSums
-from calibjax.resampling._null_sampler import DataSets, SampledRows
+from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups, row_numbers
+from calibjax.resampling.event_sums import EventSums
+from calibjax.resampling.null_sampler import DataSets, SampledRows
 
 # How many drawn labels are in memory at a time: they fit into a cache.
 _LABELS = 2**18
