@@ -49,7 +49,7 @@ with sqrt(nu / chi^2_nu), where nu + 1 = W^2 / P is their number, if they weigh 
 **Draws of |w_n|^2 if the model is calibrated** are those of |sum_i w_i eta_g(i) xi_i / W|^2: w is
 known to be 0, no mean is taken out, and with few clusters a test has the right level.
 
-**Times.**  Instead of clusters, eta is the process of `_multipliers.py` with Bartlett's covariance.
+**Times.**  Instead of clusters, eta is the process of `multipliers.py` with Bartlett's covariance.
 Its sizes know what the mean takes out, so that f is 1, and tests take the same draws.
 
 All of these are forms of the vectors v_i = w_i eta_i, and of m = sum_i v_i / W:

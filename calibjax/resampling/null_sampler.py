@@ -2,13 +2,13 @@ r"""Data sets under H0 and sums over their rows: the engine of tests, bands and 
 
 - A **null sampler** says how data sets are made that a calibrated model could have given.
 - A **statistic** is a function of a chunk of rows and of what is drawn for them, and returns sums.
-- A **reduction** says what is kept of the sums of each data set: a rank (`_rank_pvalues.py`), the
-  largest of several, or a simultaneous band (`_bands.py`).
+- A **reduction** says what is kept of the sums of each data set: a rank (`rank_pvalues.py`), the
+  largest of several, or a simultaneous band (`bands.py`).
 
 Where rows are independent given the predictions, targets are drawn from these.  Of samples,
 `pooled` has put the target among them, so that a draw exchanges it with one of them.  Other data
 sets keep how rows depend on each other: with the observed residuals r_i, random multipliers xi_i
-(`_multipliers.py`) and the residuals s_i of drawn targets, they have the residuals
+(`multipliers.py`) and the residuals s_i of drawn targets, they have the residuals
 
     xi_i r_i + lambda s_i,    lambda^2 = max(0, 1 - sum_i w_i^2 r_i^2 / sum_i w_i^2 E s_i^2).
 
