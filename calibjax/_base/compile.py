@@ -86,7 +86,7 @@ def quick_jit(
         has_few, is_short = sum(map(np.size, leaves)) <= _MANY_NUMBERS, n_rows <= FEW_ROWS
         is_light = light and is_short
         wanted = [] if on_cpu() else [_NO_SEARCH]
-        if on_cpu() and (is_light or ((has_few or is_short) and not optimised)):
+        if on_cpu() and (has_few or is_short) and (is_light or not optimised):
             wanted += [_NO_PASSES if is_light else _FEWER_PASSES, _SIMPLE_LOOPS, _PARTS]
         options = tuple(filter(_is_known, wanted))
         arrays = [x for x in leaves if isinstance(x, jax.Array)]

@@ -71,9 +71,9 @@ def compensated_add(total: tuple[jax.Array, jax.Array], x: jax.Array):
     high, low = total
     rounded = high + x
     # What rounding lost has no derivative.
-    high, x, lost_from = map(lax.stop_gradient, (high, x, rounded))
-    shifted = lost_from - high
-    return rounded, low + ((high - (lost_from - shifted)) + (x - shifted))
+    high, x, constant = map(lax.stop_gradient, (high, x, rounded))
+    shifted = constant - high
+    return rounded, low + ((high - (constant - shifted)) + (x - shifted))
 
 
 def exact_sum(x: jax.Array) -> jax.Array:

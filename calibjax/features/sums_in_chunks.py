@@ -33,7 +33,9 @@ def sum_rows(
     chunks = in_chunks(samples, weights, _NUMBERS_PER_CHUNK // n_features)
     sum_chunk = jax.checkpoint(function)
 
-    def step(totals, chunk):
+    def step(
+        totals: list[tuple[jax.Array, jax.Array]], chunk: tuple[T, jax.Array]
+    ) -> tuple[list[tuple[jax.Array, jax.Array]], None]:
         added = zip(totals, sum_chunk(*chunk), strict=True)
         return [compensated_add(total, x) for total, x in added], None
 
