@@ -1,17 +1,14 @@
 """Estimators of calibration error."""
 
-from calibjax.estimators._d_calibration import DCalibration, d_calibration
-from calibjax.estimators._ece import (
+from calibjax.estimators._binning import (
     STRATEGIES,
-    CalibrationBins,
     MedianVarianceBinning,
     UniformBinning,
     bin_means,
-    calibration_bins,
-    ece,
     intervals_of,
-    mce,
 )
+from calibjax.estimators._d_calibration import DCalibration, d_calibration
+from calibjax.estimators._ece import CalibrationBins, calibration_bins, ece, mce
 from calibjax.estimators._mmce import mmce
 from calibjax.estimators._residual_forms import Form, residual_form
 from calibjax.estimators._skce import (

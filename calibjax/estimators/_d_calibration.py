@@ -12,7 +12,7 @@ from calibjax._data.data import DEPENDENCE, Data, clean
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
-from calibjax.estimators._ece import UniformBinning
+from calibjax.estimators._binning import UniformBinning
 from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
 
 
