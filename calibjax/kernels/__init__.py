@@ -22,19 +22,15 @@ from calibjax.kernels._check import (
     is_symmetric,
     users_functions,
 )
+from calibjax.kernels._distance import Distance, DistanceLike, NormDistance, embedding
 from calibjax.kernels._distances import (
-    Distance,
-    DistanceLike,
     EmbeddingDistance,
     Euclidean,
-    FisherDistance,
-    KernelizedFisherDistance,
-    NormDistance,
     TotalVariation,
     Wasserstein,
-    embedding,
     squared_wasserstein,
 )
+from calibjax.kernels._fisher_distances import FisherDistance, KernelizedFisherDistance
 from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged
 from calibjax.kernels._predictions import (
     DistanceKernel,

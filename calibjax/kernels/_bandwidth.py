@@ -24,7 +24,7 @@ from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.quantiles import smallest_with
 from calibjax.kernels._base import pairwise
 from calibjax.kernels._check import check_distance_formula, check_kernel
-from calibjax.kernels._distances import DistanceLike, NormDistance, squares_keep_digits
+from calibjax.kernels._distance import DistanceLike, NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024
 

@@ -29,7 +29,7 @@ from calibjax._base.struct import (
 )
 from calibjax._data.distribution import Distribution
 from calibjax.kernels._base import Kernel, KernelLike, vmap_pairs
-from calibjax.kernels._distances import Distance, DistanceLike
+from calibjax.kernels._distance import Distance, DistanceLike
 
 #: A function in a kernel: its name, the function, and its domain or role.
 Part = tuple[str, PyTree, str]

@@ -15,7 +15,7 @@ from calibjax._numbers.arithmetic import dot, power_of_two, x_where
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
 from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, pairwise, upper_bound
-from calibjax.kernels._distances import (
+from calibjax.kernels._distance import (
     Coordinates,
     Distance,
     DistanceLike,
