@@ -27,11 +27,10 @@ from calibjax._data.data import Data, as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
+from calibjax.evaluation._effect import Effect, effect_of
 from calibjax.evaluation._measures import (
-    Effect,
     Impossible,
     Measure,
-    effect_of,
     impossible_rows,
     measures,
     ratios_to_variance,
@@ -433,7 +432,7 @@ def test_the_interval_of_many_rows_is_that_of_few(n_classes, factor, monkeypatch
     (low, high), (other_low, other_high) = (
         effect_of(jax.random.key(0), data, 0.95, 999).skce.interval
         for most in (1500, 0)
-        if not monkeypatch.setattr("calibjax.evaluation._measures._MAX_ALL_PAIRS", most)
+        if not monkeypatch.setattr("calibjax.evaluation._effect._MAX_ALL_PAIRS", most)
     )
     assert other_high == pytest.approx(high, rel=0.2)
     assert other_low == pytest.approx(low, abs=0.1 * high)

@@ -19,7 +19,8 @@ from calibjax._data.padding import padded
 from calibjax.evaluation._dependence import remarks_on_few_units
 from calibjax.evaluation._evaluation import keys_of
 from calibjax.evaluation._expected_events import remark_on_censoring, shares_by_times
-from calibjax.evaluation._measures import Measure, label_statistics, measures
+from calibjax.evaluation._label_statistics import label_statistics
+from calibjax.evaluation._measures import Measure, measures
 from calibjax.evaluation._sentences import shift_in_words, time_in_words
 from calibjax.evaluation._wording import target_in_words
 from calibjax.frames import read_arrays, row_options_of_arrays

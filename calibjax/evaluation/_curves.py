@@ -10,7 +10,8 @@ from calibjax import curves
 from calibjax._base.text import class_name, shares_in_words, told_apart
 from calibjax._data.data import Data
 from calibjax.distributions import Quantiles
-from calibjax.evaluation._measures import judged, shares_of_levels
+from calibjax.evaluation._label_statistics import judged
+from calibjax.evaluation._measures import shares_of_levels
 from calibjax.evaluation._wording import event_name, interval_text
 
 # Bins hold equally many rows if more than this share has a probability closer to 0 or 1.

@@ -27,6 +27,7 @@ from calibjax.evaluation._directions import (
     directions_in_words,
     directions_of,
 )
+from calibjax.evaluation._effect import Effect, effect_of
 from calibjax.evaluation._groups import (
     GroupVerdicts,
     columns_of_segments,
@@ -34,11 +35,9 @@ from calibjax.evaluation._groups import (
     verdicts_of_groups,
 )
 from calibjax.evaluation._measures import (
-    Effect,
     Impossible,
     Measure,
     draws_for_intervals,
-    effect_of,
     impossible_rows,
     measures,
 )

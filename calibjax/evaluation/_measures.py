@@ -1,57 +1,41 @@
-"""The numbers of an evaluation, each with an interval, or with what a calibrated model would show.
-
-Statistics of labels are in NumPy: a program that computes all of them takes longer to compile than
-they take to compute.  What is drawn, and p-values, are those of `resampling`.
-"""
+"""The numbers of an evaluation, with intervals, or with what a calibrated model would show."""
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from calibjax import intervals
-from calibjax._base.compile import LARGEST_BUCKET, quick_jit
+from calibjax._base.compile import quick_jit
 from calibjax._base.struct import with_fields
-from calibjax._data.data import Data, clean
+from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between
-from calibjax.discrepancy import normal_form
-from calibjax.distributions import Categorical, Empirical, Quantiles, SurvivalCurve, Univariate
-from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
+from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
+from calibjax.estimators import smooth_ece
 from calibjax.evaluation._expected_events import expected_events, shares_by_times
+from calibjax.evaluation._label_statistics import judged, label_statistics
 from calibjax.evaluation._wording import named_rows
-from calibjax.expectations import default_kernel, has_log_prob
-from calibjax.hypothesis_tests import aggregated_skce_test
+from calibjax.expectations import has_log_prob
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
-from calibjax.recalibration import fit_temperature, is_end_of_range, temper
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_targets
 from calibjax.resampling.rank_pvalues import host_pvalue
 from calibjax.scores import crps, log_score, pit, pit_interval
 
-# The central interval whose coverage is counted, and the bins of an ECE.
-COVERAGE, _BINNING = 0.9, UniformBinning(10)
+# The central interval whose coverage is counted.
+COVERAGE = 0.9
 # The first words of calibration errors that, with more than two classes, see the top label alone.
-TOP_LABEL = "top-label "
-# How many rows of a group of data sets are drawn at a time: they fit into a cache.
-ROWS_ON_HOST = LARGEST_BUCKET
+_TOP_LABEL = "top-label "
 # Rounding in an ECE: data sets without any event are the same data sets, and must tie.
 _ROUNDING = 1e-9
 # The mean of U = F(y), or of what is known of it; how many events came, and should have.
 MEAN_PIT, EVENTS = "mean PIT", "events"
 # The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
-# The interval from all pairs of rows takes a second for so many; cells serve for more, and for
-# rows that have weights or depend on each other, with nearly the same interval.
-_MAX_ALL_PAIRS = 2**13
 # So many draws for one beyond the ends of an interval, where draws take long: more draws move the
 # ends by less than their own uncertainty.  They do of so many rows, times classes.
 _DRAWS_BEYOND, _LONG = 10, 2**16
-# With as many cells it is within 1 % of that from all pairs.
-_CELLS = 2**10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +58,15 @@ class Measure:
     note: str | None = None
 
 
-def _few_draws(confidence_level: float, n_resamples: int) -> int:
+def few_draws(confidence_level: float, n_resamples: int) -> int:
+    """How many draws say where a number of a calibrated model lies, where draws take long."""
     return min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
 
 
 def draws_for_intervals(data: Data, confidence_level: float, n_resamples: int) -> int:
     """How many draws say where measures and maps of a calibrated model lie: fewer of many rows."""
     is_long = data.n * (data.predictions.n_labels or 1) > _LONG
-    return _few_draws(confidence_level, n_resamples) if is_long else n_resamples
+    return few_draws(confidence_level, n_resamples) if is_long else n_resamples
 
 
 class _Rows:
@@ -223,7 +208,7 @@ def _of_labels(key: jax.Array, rows: _Rows, n_resamples: int) -> dict[str, Measu
     n_classes = predictions.n_labels
     assert n_classes is not None
     is_event = n_classes == 2
-    of_event = "" if is_event else TOP_LABEL
+    of_event = "" if is_event else _TOP_LABEL
     ece = measure("ECE", None, host_pvalue(values["ECE"], _ROUNDING))
     if sampling.is_dependent:
         ece = Measure(ece.value, note="its p would assume independent rows")
@@ -323,134 +308,9 @@ def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, 
     return levels, targets < values, targets <= values
 
 
-def under_model_on_host(
-    statistic: Callable[[np.ndarray, slice], np.ndarray],
-    draw: Callable[[np.int32, slice], np.ndarray],
-    observed: np.ndarray,
-    n_resamples: int,
-) -> np.ndarray:
-    """Sums over rows of R draws from the model, and last of the observed targets, ``[R + 1, …]``.
-
-    Args:
-        statistic: the sums over some rows, of the targets of D data sets ``[D, rows]``.
-        draw: the targets of some rows in a group of data sets, ``[DRAWS_PER_GROUP, rows]``.
-        observed: the targets, ``[n]``.
-        n_resamples: the number of draws, R.
-    """
-    starts = range(0, observed.size, ROWS_ON_HOST)
-    parts = [slice(k, min(k + ROWS_ON_HOST, observed.size)) for k in starts]
-    groups = map(np.int32, range(-(-n_resamples // DRAWS_PER_GROUP)))
-    drawn = [sum(statistic(draw(group, rows), rows) for rows in parts) for group in groups]
-    last = sum(statistic(observed[None, rows], rows) for rows in parts)
-    return np.concatenate([np.concatenate(drawn)[:n_resamples], last])
-
-
-def label_statistics(
-    key: jax.Array, data: Data, n_resamples: int
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Scores of the n kept rows ``[n]``, and their means for R draws and the targets ``[R + 1]``.
-
-    Means have the weights of the rows.  With them comes the ECE of `judged`.  Draw r of a row
-    depends only on (key, row, r).
-    """
-    shares, n = Sampling.of_data(data).shares(), data.n_kept()
-    every = np.asarray(label_probabilities(data))
-    observed, held, rows = np.asarray(data.targets)[:n], every[:n], np.arange(n)
-    probabilities = held.astype(np.float64)
-    n_classes, most_likely = probabilities.shape[1], probabilities.argmax(axis=1)
-    squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        tables = {
-            "accuracy": (most_likely[:, None] == np.arange(n_classes)).astype(float),
-            "log loss": -np.log(probabilities),
-            # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
-            "Brier score": (squared_norm - 2 * probabilities + 1) * (0.5 if n_classes == 2 else 1),
-        }
-    if data.predictions.is_ordered:
-        tables["RPS"] = _ranked_scores(probabilities)
-    event = np.ones(n, int) if n_classes == 2 else most_likely
-    confidences = np.minimum(held[rows, event], 1)
-    ends = _BINNING.ends(np.arange(1, _BINNING.n_bins, dtype=confidences.dtype))
-    bins = np.searchsorted(ends, confidences)
-    expected = np.bincount(bins, shares * confidences, _BINNING.n_bins)
-    is_in_bin = shares[:, None] * (bins[:, None] == np.arange(expected.size))
-    scores = {name: table[rows, observed] for name, table in tables.items()}
-    fixed = np.zeros(len(tables))
-    if n_classes == 2:  # All of them are linear in the label.  Draws never have the probability 0.
-        possible = [np.where(np.isfinite(x), x, 0.0) for x in tables.values()]
-        fixed = np.array([shares @ x[:, 0] for x in possible])
-        slopes = np.stack([shares * (x[:, 1] - x[:, 0]) for x in possible], axis=1)
-        columns = np.concatenate([slopes, is_in_bin], axis=1)
-
-    def sums(targets: np.ndarray, at: slice) -> np.ndarray:
-        if n_classes == 2:
-            return targets.astype(float) @ columns[at]
-        cells = n_classes * np.arange(targets.shape[1]) + targets
-        means = [x[at].ravel().take(cells) @ shares[at] for x in tables.values()]
-        events = (targets == event[at]).astype(float) @ is_in_bin[at]
-        return np.concatenate([np.stack(means, axis=1), events], axis=1)
-
-    draw = functools.partial(drawn_labels, key, every)
-    found = under_model_on_host(sums, draw, observed, n_resamples)
-    means = dict(zip(tables, (found[:, : len(tables)] + fixed).T, strict=True))
-    for name, x in scores.items():  # An impossible label has an infinite score.
-        means[name][-1] = x @ shares
-    return scores, means | {"ECE": np.abs(found[:, len(tables) :] - expected).sum(axis=1)}
-
-
-def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
-    """The ranked probability score of each row, if its label is c, ``[n, m]``.
-
-    It is the sum of P(Y <= k)^2 over the k below c, and of P(Y > k)^2 over the others.
-    """
-    up_to = np.square(np.cumsum(probabilities, axis=1)[:, :-1])
-    above = np.square(np.cumsum(probabilities[:, :0:-1], axis=1)[:, ::-1])
-    none = np.zeros((len(probabilities), 1))
-    of_lower = np.concatenate([none, np.cumsum(up_to, axis=1)], axis=1)
-    return of_lower + np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], none], axis=1)
-
-
-@functools.partial(quick_jit, light=True)
-def label_probabilities(data: Data) -> jax.Array:
-    """The probabilities of all labels ``[n, m]``."""
-    return clean(data).predictions.label_probabilities()
-
-
-def drawn_labels(
-    key: jax.Array, probabilities: np.ndarray, group: np.int32, rows: slice
-) -> np.ndarray:
-    """A group of draws of the labels of some rows, ``[DRAWS_PER_GROUP, rows]``.
-
-    `probabilities` are those of all rows, filled up to a bucket.
-    """
-    # One program for all parts: the last one begins before its first row.
-    size = min(ROWS_ON_HOST, len(probabilities))
-    first = min(rows.start, len(probabilities) - size)
-    numbers = np.arange(first, first + size, dtype=np.int32)
-    drawn = _drawn_labels(key, probabilities[first : first + size], numbers, group)
-    return np.asarray(drawn)[rows.start - first : rows.stop - first].T
-
-
-@quick_jit
-def _drawn_labels(
-    key: jax.Array, probabilities: jax.Array, numbers: jax.Array, group: jax.Array
-) -> jax.Array:
-    return draw_targets(key, Categorical(probabilities), numbers, group)
-
-
 @functools.partial(quick_jit, light=True)
 def _smooth_ece(data: Data) -> jax.Array:
     return smooth_ece(judged(data).replace(weights=data.weights))
-
-
-def judged(data: Data) -> Data:
-    """The probabilities that ECE and reliability diagrams look at, and whether the event came.
-
-    Of two labels it is the probability of 1, and of more the probability of the most likely one.
-    """
-    if data.predictions.n_labels == 2:
-        return one_vs_rest(data, label=1)
-    return top_label(data)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -486,71 +346,3 @@ def impossible_rows(data: Data) -> np.ndarray:
         low, high = (np.asarray(x)[: data.n_kept()] for x in pit_interval(data))
         is_impossible &= (high <= 0) | (low >= 1)
     return np.flatnonzero(is_impossible)
-
-
-@dataclasses.dataclass(frozen=True)
-class Effect:
-    """The size of an error, and its direction.
-
-    Args:
-        skce: the unbiased SKCE with the default kernel, and its confidence interval.
-        equivalent: the temperature that shows as large an error; None for a family that has no
-            temperature, or for which it takes minutes, for weighted rows, and for targets that are
-            not known exactly.
-        best_temperature: what `fit_temperature` finds: above 1 the model is over-confident; or
-            None.
-        of_temperature: a confidence interval for it; None at the ends of the range.
-    """
-
-    skce: Measure
-    equivalent: intervals.EquivalentTemperature | None
-    best_temperature: float | None
-    of_temperature: Interval | None = None
-
-
-def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:
-    """The SKCE of the default kernel, and what it is as a temperature."""
-    predictions, kernel = data.predictions, default_kernel(data)
-    terms = normal_form(kernel)
-    if Sampling.of_data(data).is_plain and data.n_kept() <= _MAX_ALL_PAIRS:
-        estimate, interval = intervals.skce_and_interval(
-            (key, terms, confidence_level), data, n_resamples
-        )
-    else:
-        n_draws = _few_draws(confidence_level, n_resamples)
-        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_features=_CELLS)
-        estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
-        interval = intervals.landmark_interval((terms, estimate, test.interval, level), data)
-    found = Measure(float(estimate), (float(interval.low), float(interval.high)))
-    is_adapted = data.weights is None and not isinstance(data.targets, Between)
-    if not is_adapted or not intervals.has_temperature(predictions):
-        return Effect(found, None, None)
-    best = float(fit_temperature(data))
-    of_best = _interval_of_temperature(data, best, confidence_level)
-    if isinstance(predictions, Univariate):
-        return Effect(found, None, best, of_best)
-    equivalent = intervals.temperature_of_errors((terms, estimate, interval), data)
-    return Effect(found, equivalent, best, of_best)
-
-
-def _interval_of_temperature(data: Data, best: float, confidence_level: float) -> Interval | None:
-    """An interval for the temperature whose log scores s_i have the least mean, at u = log T.
-
-    The mean of s_i' is 0 there, and has an interval; a step of Newton takes its ends to those of u
-    (Huber's sandwich).
-    """
-    if is_end_of_range(best):
-        return None
-    step = 0.1
-    tempered = (temper(data.predictions, t) for t in best * np.exp(step * np.arange(-1.0, 2.0)))
-    with_others = (data.with_valid(predictions=p) for p in tempered)
-    scores = np.array([log_score(x) for x in with_others], np.float64)[:, : data.n_kept()]
-    counts = np.asarray(np.isfinite(scores).all(axis=0))
-    before, at, after = scores[:, counts]
-    sampling = Sampling.of_data(data).of_rows(counts)
-    curvature = float(sampling.shares() @ (before - 2 * at + after)) / step**2
-    ends = mean_interval((after - before) / (2 * step), confidence_level, sampling=sampling)
-    if ends is None or not curvature > 0:
-        return None
-    low, high = ends
-    return best * math.exp(-high / curvature), best * math.exp(-low / curvature)

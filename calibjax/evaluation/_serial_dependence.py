@@ -29,7 +29,12 @@ import numpy as np
 from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.interval_censored import Between
-from calibjax.evaluation import _measures as measures
+from calibjax.evaluation._label_statistics import (
+    ROWS_ON_HOST,
+    drawn_labels,
+    label_probabilities,
+    under_model_on_host,
+)
 from calibjax.resampling.draws import draw_pits
 from calibjax.resampling.rank_pvalues import host_pvalue
 from calibjax.scores import pit, pit_interval
@@ -37,7 +42,7 @@ from calibjax.scores import pit, pit_interval
 _N_RESAMPLES = 299
 # More rows are not needed to see dependence that matters.  Those of one part, since products of
 # neighbours are no sums over parts of the rows.
-_MOST_ROWS = measures.ROWS_ON_HOST
+_MOST_ROWS = ROWS_ON_HOST
 # Fewer rows cannot show it, least of all behind so many cosines.
 _LEAST_ROWS = 50
 _COSINES, _CLASSES = 8, 7
@@ -156,7 +161,7 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
         products = _products(features(targets), basis)
         return (products.sum(axis=1) if is_label else products).reshape(-1, len(targets)).T
 
-    values = measures.under_model_on_host(statistic, draw, observed, _N_RESAMPLES)
+    values = under_model_on_host(statistic, draw, observed, _N_RESAMPLES)
     centred = values - values.mean(axis=0)
     deviations = centred.std(axis=0)
     return host_pvalue((centred / np.where(deviations > 0, deviations, 1)).max(axis=1), _ROUNDING)
@@ -205,7 +210,7 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
 
 def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     n = ties.size
-    every = np.asarray(measures.label_probabilities(data))[:_MOST_ROWS]
+    every = np.asarray(label_probabilities(data))[:_MOST_ROWS]
     probabilities = every[:n]
     judged = _judged_labels(probabilities)
     expected = probabilities[np.arange(n), judged]
@@ -215,7 +220,7 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
         residuals = (labels.T[None] == judged[:, :, None]) - expected[:, :, None]
         return residuals / np.where(deviations > 0, deviations, 1)
 
-    draw = functools.partial(measures.drawn_labels, key, every)
+    draw = functools.partial(drawn_labels, key, every)
     basis = np.stack([_cosines(row, ties) for row in expected])
     return np.asarray(data.targets)[:n], draw, features, basis
 

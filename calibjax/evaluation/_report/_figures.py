@@ -17,7 +17,7 @@ from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._groups import worst_segment
-from calibjax.evaluation._measures import judged
+from calibjax.evaluation._label_statistics import judged
 from calibjax.evaluation._sentences import impossible_in_words
 from calibjax.evaluation._wording import shown_names
 from calibjax.plot import NotebookFigure, SettledLayout
