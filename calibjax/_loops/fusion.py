@@ -192,3 +192,17 @@ def _makes_numbers(jaxpr: core.Jaxpr) -> bool:
         return equation.primitive not in _LOOPS and all(x.size == 1 for x in made)
 
     return all(map(is_one, jaxpr.eqns))
+
+
+def has_loops(function: Callable[..., PyTree], *args: PyTree) -> bool:
+    """Whether a function has loops; branches are none."""
+    return _has_loops(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _has_loops(jaxpr: core.Jaxpr) -> bool:
+    return any(
+        _has_loops(_called(equation)[0])
+        if equation.primitive in _CALLS
+        else equation.primitive in (primitives.scan_p, primitives.while_p)
+        for equation in jaxpr.eqns
+    )

@@ -141,7 +141,7 @@ def consistency_test(
     return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
 
 
-@functools.partial(quick_jit, static_argnames=("null", "n_resamples"))
+@functools.partial(quick_jit, optimised=True, static_argnames=("null", "n_resamples"))
 def _consistency_test(
     key: jax.Array, estimator: Callable[..., jax.Array], data: Data, null: str, n_resamples: int
 ) -> CalibrationTestResult:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag, check_integer
-from calibjax._base.sharding import Axis, on_devices
+from calibjax._base.sharding import Axis, optimised_on_devices
 from calibjax._base.struct import is_array
 from calibjax._data.data import NOT_PLAIN, Data, as_data, clean
 from calibjax._data.distribution import Distribution
@@ -101,7 +101,7 @@ def _checked_bound(kernel_bound: ArrayLike) -> ArrayLike:
     return valid_or_nan(POSITIVE, kernel_bound, "kernel_bound")
 
 
-@on_devices
+@optimised_on_devices
 def _distribution_free_skce_test(
     axis: Axis,
     shared: tuple[SumOfTerms, ArrayLike],
