@@ -85,7 +85,7 @@ def test_every_change_is_tried():
 
 @pytest.mark.parametrize("heading", slow(CHANGES, CHANGES))
 def test_change(heading, tmp_path):
-    for name in ("calibjax", "tests", "docs"):
+    for name in ("calibjax", "tests", "docs", ".ci"):
         ignored = shutil.ignore_patterns("__pycache__", "_build")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -336,7 +336,8 @@ class Mixture(Distribution):
         """The root of the mean square of widths of components and of deviations of centers."""
         within, centers = map(self._of_components, (width, center))
         total = jnp.hypot(within, centers - self._average(centers)[:, None])
-        return jax.vmap(root_mean_square)(self._weights(), total)
+        # Weights of an ensemble are no rows, and would lie on other devices than these.
+        return jax.vmap(lambda p, x: root_mean_square(p.probabilities(), x))(self, total)
 
 
 def _component_axes(axes: str) -> str:
