@@ -61,9 +61,9 @@ def quick_jit(
     """`jax.jit`, which compiles in less time, unless it is called inside of another jit.
 
     `light` is for what a few rows do in milliseconds, whatever machine code they have.  `optimised`
-    is for what users call in loops: it is traced in less time, where programs are kept, and
-    compiled as always, unless it is `light`.  `static` are options of `jax.jit` that say which
-    arguments are static.
+    is for what users call in loops, or takes longer to run than to compile: it is traced in less
+    time, where programs are kept, and compiled as always, unless it is `light`.  `static` are
+    options of `jax.jit` that say which arguments are static.
     """
     plain = jax.jit(function, **static)
 

@@ -7,7 +7,7 @@ the default backend is another one they do nothing, because an accelerator fuses
 itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -45,7 +45,7 @@ _CALLS = {
 
 Arrays = Sequence[jax.Array]
 
-_LOOPS = {primitives.cond_p, primitives.scan_p, primitives.while_p}
+_LOOPS = {primitives.scan_p, primitives.while_p}
 
 
 @jax.custom_jvp
@@ -181,28 +181,25 @@ def _rounded(x: jax.Array) -> jax.Array:
 
 def is_of_numbers(function: Callable[..., PyTree], *args: PyTree) -> bool:
     """Whether every intermediate value of a function is a scalar, without loops or branches."""
-    return _makes_numbers(jax.make_jaxpr(function)(*args).jaxpr)
 
-
-def _makes_numbers(jaxpr: core.Jaxpr) -> bool:
-    def is_one(equation: core.JaxprEqn) -> bool:
-        if equation.primitive in _CALLS:
-            return _makes_numbers(_called(equation)[0])
+    def makes_numbers(equation: core.JaxprEqn) -> bool:
         made: list[Any] = [atom.aval for atom in equation.outvars]
-        return equation.primitive not in _LOOPS and all(x.size == 1 for x in made)
+        is_plain = equation.primitive not in {*_LOOPS, primitives.cond_p}
+        return is_plain and all(x.size == 1 for x in made)
 
-    return all(map(is_one, jaxpr.eqns))
+    return all(map(makes_numbers, _equations(jax.make_jaxpr(function)(*args).jaxpr)))
 
 
 def has_loops(function: Callable[..., PyTree], *args: PyTree) -> bool:
-    """Whether a function has loops; branches are none."""
-    return _has_loops(jax.make_jaxpr(function)(*args).jaxpr)
+    """Whether a function has loops; those within branches do not count."""
+    equations = _equations(jax.make_jaxpr(function)(*args).jaxpr)
+    return any(equation.primitive in _LOOPS for equation in equations)
 
 
-def _has_loops(jaxpr: core.Jaxpr) -> bool:
-    return any(
-        _has_loops(_called(equation)[0])
-        if equation.primitive in _CALLS
-        else equation.primitive in (primitives.scan_p, primitives.while_p)
-        for equation in jaxpr.eqns
-    )
+def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
+    """The equations of a jaxpr, and in place of calls those of what they call."""
+    for equation in jaxpr.eqns:
+        if equation.primitive in _CALLS:
+            yield from _equations(_called(equation)[0])
+        else:
+            yield equation
