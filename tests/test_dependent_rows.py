@@ -281,15 +281,17 @@ def test_errors(name, key):
 
 
 def test_the_method_says_what_carried_the_test(key):
-    def method(**options):
-        return cj.aggregated_skce_test(key, [KERNEL], X, Y, n_resamples=9, **options).method
+    def test(**options):
+        return cj.aggregated_skce_test(key, [KERNEL], X, Y, n_resamples=9, **options)
 
-    assert "9 draws from the model" in method(weights=np.ones(N, np.float32))
-    assert "9 multipliers of 5 clusters" in method(clusters=CLUSTERS)
+    redrawn = test(weights=np.ones(N, np.float32))
+    assert "9 draws from the model" in redrawn.method and redrawn.is_exact
+    multiplied = test(clusters=CLUSTERS)
+    assert "9 multipliers of 5 clusters" in multiplied.method and not multiplied.is_exact
     # A cluster of masked rows does not count.
-    assert "of 4 clusters" in method(clusters=CLUSTERS, where=CLUSTERS != 7)
-    assert "9 multipliers of 11 times" in method(times=TIMES, horizon=2)
-    assert "9 multipliers of 11 times" in method(times=TIMES)
+    assert "of 4 clusters" in test(clusters=CLUSTERS, where=CLUSTERS != 7).method
+    assert "9 multipliers of 11 times" in test(times=TIMES, horizon=2).method
+    assert "9 multipliers of 11 times" in test(times=TIMES).method
 
 
 def clustered(key, ids):

@@ -136,7 +136,7 @@ def test_times_of_censoring_make_the_test_exact(lifetimes):
     predictions, seen, observed = lifetimes
     ends = np.where(observed, 10.0, seen)
     found = cj.evaluate(predictions, cj.Between.right_censored(seen, observed, ends))
-    assert found.is_redrawn and "censors them as their rows" in repr(found)
+    assert found.test.is_exact and "censors them as their rows" in repr(found)
 
 
 def test_rows_that_are_censored_between_few_times_of_curves_are_said():

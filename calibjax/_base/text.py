@@ -26,8 +26,8 @@ def shares_in_words(predicted: float, observed: float, mean: str = " on average"
     return said if ratio == "1" else f"{said}, {ratio} times as many"
 
 
-def told_apart(x: float, other: float, digits: int = 3) -> tuple[str, str]:
-    """Both numbers with so many digits, or as many as tell them apart, up to seven."""
+def format_distinct(x: float, other: float, digits: int = 3) -> tuple[str, str]:
+    """Both numbers with these digits, or with as many as make the texts differ, up to seven."""
     for n in range(digits, 8):
         texts = f"{x:.{n}g}", f"{other:.{n}g}"
         if texts[0] != texts[1]:

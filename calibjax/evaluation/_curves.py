@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from calibjax import curves
-from calibjax._base.text import class_name, shares_in_words, told_apart
+from calibjax._base.text import class_name, format_distinct, shares_in_words
 from calibjax._data.data import Data
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._label_statistics import judged
@@ -137,7 +137,7 @@ def _residual_in_words(residuals: Any, cell: tuple[int, int, int], _: Any) -> st
     if layer == 0:
         found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"
     else:
-        size, _ = told_apart((1 + value) ** 0.5, 1.0, 2)
+        size, _ = format_distinct((1 + value) ** 0.5, 1.0, 2)
         found = f"errors are {size} times as large as predicted"
     n = int(np.asarray(residuals.count)[tuple(indices)])
     return f"means are {means} and deviations {deviations}: {found} ({n} rows)"

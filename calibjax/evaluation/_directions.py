@@ -27,7 +27,7 @@ import jax
 import numpy as np
 
 from calibjax._base.compile import quick_jit
-from calibjax._base.text import class_name, shares_in_words, told_apart
+from calibjax._base.text import class_name, format_distinct, shares_in_words
 from calibjax._data.data import Data, clean
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
@@ -352,7 +352,7 @@ def directions_of_numbers(
         if means is not None and levels is None:
             predicted, observed = (float(shares @ x) for x in means)
             if (observed > predicted) == is_low:
-                p, y = told_apart(predicted, observed)
+                p, y = format_distinct(predicted, observed)
                 return predicted, observed, f"predicted {p} on average, observed {y}"
         level = 0.5 if levels is None else float(levels[np.argmin(np.abs(levels - 0.5))])
         above = float(shares @ (pits > level))
@@ -418,7 +418,11 @@ def directions_of_vectors(
         ("too narrow", "too wide"),
         sizes - 1,
         float(np.var(sizes)),
-        lambda _: (1.0, size, f"errors are {told_apart(size, 1)[0]} times as large as predicted"),
+        lambda _: (
+            1.0,
+            size,
+            f"errors are {format_distinct(size, 1)[0]} times as large as predicted",
+        ),
         lambda: errors / size if size > 0 else None,
     )
     shifts = [error_of_coordinate(j) for j in range(middles.size)]

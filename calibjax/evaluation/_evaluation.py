@@ -332,14 +332,9 @@ class Evaluation:
         return type(self.predictions).__name__
 
     @property
-    def is_redrawn(self) -> bool:
-        """Whether the test compares with targets drawn from the predictions, so that p is exact."""
-        return self.test.method.endswith("draws from the model")
-
-    @property
     def data_sets_under_h0(self) -> str:
         """What the test compares the targets with, in words."""
-        if self.is_redrawn:
+        if self.test.is_exact:
             return "targets drawn from the predictions"
         return "the observed errors with random signs and sizes"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibjax import intervals
 from calibjax._base.struct import widest_dtype
-from calibjax._base.text import shares_in_words, told_apart
+from calibjax._base.text import format_distinct, shares_in_words
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between
@@ -112,16 +112,18 @@ def _over_confident(predictions: Distribution, temperature: float) -> str | None
     if not 1 < temperature < math.inf:
         return None
     if predictions.has_labels:
-        return f"its logits were {told_apart(temperature, 1.0)[0]} times too large"
-    ratio, _ = told_apart(_deviation_ratio(predictions, temperature), 1.0, 2)
+        return f"its logits were {format_distinct(temperature, 1.0)[0]} times too large"
+    ratio, _ = format_distinct(_deviation_ratio(predictions, temperature), 1.0, 2)
     return f"its standard deviations were {ratio} of the right ones"
 
 
 def _under_confident(predictions: Distribution, temperature: float) -> str:
     least = "at least " if is_end_of_range(temperature) else ""
     if predictions.has_labels:
-        return f"its logits should be {least}{told_apart(1 / temperature, 1.0)[0]} times as large"
-    ratio, _ = told_apart(_deviation_ratio(predictions, temperature), 1.0)
+        return (
+            f"its logits should be {least}{format_distinct(1 / temperature, 1.0)[0]} times as large"
+        )
+    ratio, _ = format_distinct(_deviation_ratio(predictions, temperature), 1.0)
     return f"its standard deviations are {least}{ratio} times too large"
 
 
@@ -200,7 +202,7 @@ def sentence(evaluation: Any) -> str:
         shown = list(map(number, numbers))
         said += f", as large as if {what} {shown[0]} {than} ({shown[1]} to {shown[2]})"
     test, n_sets = "aggregated kernel test", evaluation.test.null_distribution.shape[0]
-    test = f"exact {test}, {n_sets} redraws" if evaluation.is_redrawn else f"{test}, multipliers"
+    test = f"exact {test}, {n_sets} redraws" if evaluation.test.is_exact else f"{test}, multipliers"
     units = "" if evaluation.units is None else f" in {evaluation.units}"
     rejected = "rejected" if evaluation.rejected else "not rejected"
     return (

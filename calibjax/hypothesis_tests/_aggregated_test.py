@@ -279,6 +279,7 @@ def _test_of_kernels(
         result,
         members=dataclasses.replace(result.members, kernels=members),
         method=f"aggregated_skce_test, {described}",
+        is_exact=sampler.redraws,
     )
 
 

@@ -161,7 +161,7 @@ def _consistency_test(
     # All weights are NaN if a row is invalid, and then the comparison is false.
     statistic = jnp.where(jnp.sum(data.weights > 0) >= 2, values[-1], jnp.nan)
     method = f"consistency_test of {n_resamples} {words}"
-    return _ranked(values.at[-1].set(statistic), method)
+    return _ranked(values.at[-1].set(statistic), method, is_exact=null == "model")
 
 
 def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
@@ -251,7 +251,7 @@ _NULLS = {
 }
 
 
-def _ranked(values: jax.Array, method: str) -> CalibrationTestResult:
+def _ranked(values: jax.Array, method: str, is_exact: bool = False) -> CalibrationTestResult:
     """The result for the last of R + 1 values of a statistic, compared with the others."""
     return CalibrationTestResult(
         statistic=values[-1],
@@ -259,4 +259,5 @@ def _ranked(values: jax.Array, method: str) -> CalibrationTestResult:
         estimate=values[-1],
         null_distribution=values[:-1],
         method=method,
+        is_exact=is_exact,
     )

@@ -159,6 +159,8 @@ class CalibrationTestResult:
         pvalue_without_covariates: of a test with covariates the p-value that it has without them,
             in the same draws; else None.
         method: the test and its options, in words.
+        is_exact: whether null_distribution is of targets drawn from the predictions, so that the
+            level is exact.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -178,6 +180,7 @@ class CalibrationTestResult:
     interval: IntervalOf | None = None
     pvalue_without_covariates: jax.Array | None = None
     method: str = static(default="")
+    is_exact: bool = static(default=False)
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
         """An interval (low, high) for the true value of the estimate, whose ends are finite.

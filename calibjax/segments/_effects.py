@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._base.text import class_name, shares_in_words, told_apart
+from calibjax._base.text import class_name, format_distinct, shares_in_words
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 
 # Of larger shifts and factors, and of smaller factors, pieces say hardly more.
@@ -205,7 +205,7 @@ def in_words(
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
             return "strongly over-confident" if observed < 1 else "strongly under-confident"
         words = "over-confident" if observed < 1 else "under-confident"
-        factor, _ = told_apart(observed, 1.0, 2)
+        factor, _ = format_distinct(observed, 1.0, 2)
         return f"{words}, logits should be about {factor} times as large"
     if statistic == "location":
         words = "higher" if observed > 0 else "lower"
