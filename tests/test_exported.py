@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import pytest
 
 import calibjax as cj
 from calibjax._base import exported
-from calibjax._base.compile import quick_jit
+from calibjax._base.compile import program_folder, quick_jit
 from calibjax.intervals import Estimate
 
 
@@ -46,8 +47,8 @@ def is_traced(*args, function=scaled, **options):
         calls.append(args)
         return function(*args, **kwargs)
 
-    static = list(options)
-    returned, found = jax.jit(exported.kept(counted), static_argnames=static)(*args, **options)
+    made = exported.kept(counted, Path(jax.config.jax_compilation_cache_dir, "calibjax"))
+    returned, found = jax.jit(made, static_argnames=list(options))(*args, **options)
     assert type(returned) is type(args[0]) and type(found) is options.get("kind", Estimate)
     np.testing.assert_array_equal(found[0], EXPECTED)
     assert float(found[2]) == EXPECTED.sum()
@@ -135,7 +136,7 @@ def test_nothing_of_a_user_is_kept(folder):
     for _ in range(2):
         assert is_traced(OfUser(PREDICTIONS.loc, PREDICTIONS.scale), 3.0)
     for kind in lambda *x: Estimate(*x), functools.wraps(cj.skce)(lambda *x: Estimate(*x)):
-        jax.jit(exported.kept(scaled), static_argnums=2)(PREDICTIONS, 3.0, kind)
+        jax.jit(exported.kept(scaled, folder), static_argnums=2)(PREDICTIONS, 3.0, kind)
     assert not folder.exists()
 
 
@@ -144,19 +145,19 @@ def test_a_result_that_has_no_place_in_a_file(folder):
         return jax.tree_util.Partial(jnp.add, predictions.loc)
 
     with_function.__module__, with_function.__qualname__ = "calibjax.tests", "with_function"
-    returned = jax.jit(exported.kept(with_function))(PREDICTIONS)
+    returned = jax.jit(exported.kept(with_function, folder))(PREDICTIONS)
     np.testing.assert_array_equal(returned(1.0), np.arange(5.0) + 1)
     assert not folder.exists()
 
 
 def test_a_rule_of_a_user_for_our_types(folder, monkeypatch):
     monkeypatch.setattr(cj.mean_embedding, "rules", dict(cj.mean_embedding.rules))
-    monkeypatch.setattr("calibjax._base.exported.RULES_OF_USERS", rules := [])
+    monkeypatch.setattr("calibjax._base.compile.RULES_OF_USERS", rules := [])
     monkeypatch.setattr("calibjax.expectations._dispatch.RULES_OF_USERS", rules)
     cj.mean_embedding.register(OfUser, cj.GaussianKernel)(lambda p, kernel, y: y)
-    assert is_traced(PREDICTIONS, 3.0) and not is_traced(PREDICTIONS, 3.0)
+    assert program_folder() == folder
     cj.mean_embedding.register(cj.Unnormalized, cj.GaussianKernel)(lambda p, kernel, y: y)
-    assert is_traced(PREDICTIONS, 3.0)
+    assert program_folder() is None
 
 
 SCRIPT = """

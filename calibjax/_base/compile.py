@@ -11,12 +11,14 @@ the data up to the size of a bucket, so that 900 and 1000 rows are one shape.
 import functools
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-from calibjax._base.exported import folder, kept
+from calibjax._base.exported import kept
 from calibjax._base.struct import is_array, is_traced
 
 T = TypeVar("T")
@@ -68,35 +70,57 @@ def quick_jit(
     plain = jax.jit(function, **static)
 
     @functools.cache
-    def compiled(options: tuple[Option, ...], is_kept: bool) -> Callable[..., T]:
-        made = kept(function) if is_kept else function
+    def compiled(options: tuple[Option, ...], folder: Path | None) -> Callable[..., T]:
+        made = function if folder is None else kept(function, folder)
         return jax.jit(made, compiler_options=dict(options) or None, **static)
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> T:
-        # Who asks jax for no optimisations gets none, as in our tests.
+        folder = program_folder()
+        # A user who asks jax for no optimisations gets none, as do our tests.
         is_plain = jax.config.values["jax_disable_most_optimizations"]
-        is_plain |= optimised and folder() is None
+        is_plain |= optimised and folder is None
         # Inside of jit a constant is traced, too, and options would be an error.
         if is_plain or is_traced((args, kwargs, jax.device_put(0.0))):
             return plain(*args, **kwargs)
         # Devices are arguments, too, and have no rows.
-        leaves = [x for x in jax.tree.leaves((args, kwargs)) if is_array(x)]
-        n_rows = max((np.shape(x)[0] for x in leaves if np.ndim(x)), default=0)
+        leaves = list(filter(is_array, jax.tree.leaves((args, kwargs))))
+        n_rows = max([np.shape(x)[0] for x in leaves if np.ndim(x)], default=0)
         has_few, is_short = sum(map(np.size, leaves)) <= _MANY_NUMBERS, n_rows <= FEW_ROWS
         is_light = light and is_short
         wanted = [] if on_cpu() else [_NO_SEARCH]
         if on_cpu() and (has_few or is_short) and (is_light or not optimised):
             wanted += [_NO_PASSES if is_light else _FEWER_PASSES, _SIMPLE_LOOPS, _PARTS]
-        options = tuple(filter(_is_known, wanted))
-        arrays = [x for x in leaves if isinstance(x, jax.Array)]
-        platforms = {device.platform for x in arrays for device in x.devices()}
-        # Results of a kept program are bound to its device, and arrays on several would not go with
-        # them into one program.
-        is_kept = jax.device_count() == 1 and platforms <= {jax.default_backend()}
-        return compiled(options, is_kept)(*args, **kwargs)
+        if folder is not None and not _is_on_default_device(leaves):
+            folder = None
+        return compiled(tuple(filter(_is_known, wanted)), folder)(*args, **kwargs)
 
     return run
+
+
+_CAN_WRITE = find_spec("flatbuffers") is not None
+#: Rules of users for types of calibjax: with any of them, a program is not what its name says.
+RULES_OF_USERS: list[Callable[..., Any]] = []
+
+
+def program_folder() -> Path | None:
+    """Where programs are kept, if jax keeps its own, and those of one process."""
+    name = jax.config.values["jax_compilation_cache_dir"]
+    if not name or "://" in name or not jax.config.values["jax_enable_compilation_cache"]:
+        return None
+    is_plain = jax.process_count() == 1 and not RULES_OF_USERS
+    return Path(name, "calibjax") if is_plain and _CAN_WRITE else None
+
+
+def _is_on_default_device(leaves: list[Any]) -> bool:
+    """Whether all arrays are on the only device.
+
+    Results of a kept program are bound to its device, and arrays on several devices would not go
+    with them into one program.
+    """
+    arrays = [x for x in leaves if isinstance(x, jax.Array)]
+    platforms = {device.platform for x in arrays for device in x.devices()}
+    return jax.device_count() == 1 and platforms <= {jax.default_backend()}
 
 
 @functools.cache

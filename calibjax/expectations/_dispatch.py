@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 
-from calibjax._base.exported import RULES_OF_USERS
+from calibjax._base.compile import RULES_OF_USERS
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, struct, type_name
 from calibjax._data.distribution import Distribution
