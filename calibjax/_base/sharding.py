@@ -159,8 +159,10 @@ def on_all_rows(core: Callable[P, T]) -> Callable[P, T]:
 
 def on_one_device(tree: T) -> T:
     """All rows on one device, for checks of their values; tracers stay as they are."""
+    if devices_of(tree) is None:
+        return tree
 
-    def move(x):
+    def move(x: Any) -> Any:
         if is_traced(x) or devices_of(x) is None:
             return x
         return jnp.asarray(np.asarray(gathered(x)))

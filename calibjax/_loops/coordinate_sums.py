@@ -40,16 +40,11 @@ def _sum_over_coordinates(f: Elementwise, slope: Elementwise, ps: jax.Array, qs:
     # XLA unrolls a loop of one pass, and fuses it with what follows.  On a CPU that is slower: take
     # two passes at least.
     passes = max(2, -(-m // _COORDINATES_PER_PASS)) if on_cpu() else -(-m // _SIDE_BY_SIDE)
-    return _in_passes(f, passes, ps, qs)
-
-
-def _in_passes(f: Elementwise, passes: int, ps: jax.Array, qs: jax.Array) -> jax.Array:
-    m = ps.shape[1]
     per_pass = -(-m // passes)
-    p, q = (_with_zeros(x.T, passes * per_pass) for x in (ps, qs))
+    p, q = _with_zeros(ps.T, passes * per_pass), _with_zeros(qs.T, passes * per_pass)
 
     def add(c, tile):
-        return tile + f(_as_column(_row(p, c)), _row(q, c))
+        return tile + f(lax.reshape(_row(p, c), (ps.shape[0], 1)), _row(q, c))
 
     zeros = as_varying(jnp.zeros((ps.shape[0], qs.shape[0]), ps.dtype), (ps, qs))
     # The coordinates of a pass are written out in machine code, but lowered once.
@@ -66,10 +61,6 @@ def _row(x: jax.Array, index: jax.Array) -> jax.Array:
     # `x[index]` would be seven more operations, for an index that may be negative.
     start: list[jax.Array | int] = [index, *(0,) * (x.ndim - 1)]
     return lax.dynamic_slice(x, start, (1, *x.shape[1:]), allow_negative_indices=False)
-
-
-def _as_column(row: jax.Array) -> jax.Array:
-    return lax.reshape(row, row.shape[::-1])
 
 
 def row_at(x: jax.Array, index: jax.Array) -> jax.Array:
@@ -112,7 +103,8 @@ def _slopes_in_passes(slope: Elementwise, ps: jax.Array, qs: jax.Array, weights:
     q = qs.T
 
     def add(k, total):
-        return total + slope(_as_column(_row(ps, k)), q) * _row(weights, k)
+        p = lax.reshape(_row(ps, k), (q.shape[0], 1))
+        return total + slope(p, q) * _row(weights, k)
 
     zeros = as_varying(jnp.zeros_like(q), (ps, qs, weights))
     return lax.fori_loop(0, passes * per_pass, add, zeros, unroll=per_pass).T

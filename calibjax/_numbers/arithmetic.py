@@ -1,5 +1,6 @@
 """Products, sums, quotients and units that keep their digits; complex numbers, and averages."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -35,10 +36,10 @@ def x_where(condition: ArrayLike, x: ArrayLike, other: ArrayLike) -> jax.Array:
     """
     dtype = jnp.result_type(x, other)
     shape = np.broadcast_shapes(*map(np.shape, (condition, x, other)))
-    both = (
-        a.astype(dtype) if isinstance(a, jax.Array) else np.asarray(a, dtype) for a in (x, other)
-    )
-    return lax.select(*(jnp.broadcast_to(a, shape) for a in (condition, *both)))
+    x = x.astype(dtype) if isinstance(x, jax.Array) else np.asarray(x, dtype)
+    other = other.astype(dtype) if isinstance(other, jax.Array) else np.asarray(other, dtype)
+    broadcast = functools.partial(jnp.broadcast_to, shape=shape)
+    return lax.select(*map(broadcast, (condition, x, other)))
 
 
 def diagonal_of(matrix: jax.Array) -> jax.Array:

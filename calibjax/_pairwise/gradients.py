@@ -11,7 +11,7 @@ from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, Split, indexed, merge
 from calibjax._loops.fusion import in_one_loop, is_of_numbers, materialised, with_fusion_hints
 from calibjax._numbers.arithmetic import dot
-from calibjax._pairwise.tiles import Tile, Weighted, weighted, with_itself
+from calibjax._pairwise.tiles import Tile, Weighted, weighted
 from calibjax.kernels import vmap_pairs
 
 # One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not
@@ -43,7 +43,7 @@ def _sum_of_tile(
     """`weighted_sum`, for its derivative."""
     (left, left_weights), (right, right_weights) = materialised((left, right))
     values = with_fusion_hints(tile)(parameters, left, right)
-    values = jnp.where(with_itself(values.shape, same), 0.0, values)
+    values = jnp.where(jnp.eye(left_weights.shape[0], dtype=bool) & same, 0.0, values)
     return weighted(values, left_weights, right_weights)
 
 
@@ -100,7 +100,7 @@ def _by_partials(
     loops, which would hold in memory what they share.
     """
     left_weights, right_weights = weights
-    same_row = with_itself(2 * left_weights.shape, same)
+    same_row = jnp.eye(left_weights.shape[0], dtype=bool) & same
     # The weights are the last leaves of either side, and no pair has a derivative in them.
     parameters, left, right = arguments
     sizes = (len(argument.leaves) for argument in arguments)

@@ -78,7 +78,9 @@ def _value_and_gradient(
     selected_parameters, rest_parameters, of_parameters = split(parameters, selected[0])
     selected_tiles, rest_tiles, of_tiles = split(tiles, selected[1])
     # Where a tile meets only itself, its rows have one derivative on either side.
-    is_alone = _n_all(tiles, axis) == 1 and not _has_loops_over_points(tile, parameters, tiles[0])
+    is_alone = tiles[1].shape[0] * axis_size(axis) == 1 and not _has_loops_over_points(
+        tile, parameters, tiles[0]
+    )
     of_left = split(tiles, [x and not is_alone for x in selected[1]])[2]
 
     def visit(
@@ -151,7 +153,8 @@ def ring(
         The sum of the values and of the shared trees over the pairs of this device, and the sums
         for its tiles over the pairs of all devices.
     """
-    n_tiles, n_all = jax.tree.leaves(tiles)[0].shape[0], _n_all(tiles, axis)
+    n_tiles = jax.tree.leaves(tiles)[0].shape[0]
+    n_all = n_tiles * axis_size(axis)
     if n_all == 1:  # No loop is traced, and nothing is added.
         one = indexed(tiles, 0)
         value, (shared, *both) = visit(one, one, jnp.ones((), bool), jnp.full((), 0.5))
@@ -188,11 +191,6 @@ def ring(
     if axis is not None:
         of_others = _home(of_others, n_steps, axis)
     return high + low, shared, jax.tree.map(jnp.add, of_own, of_others)
-
-
-def _n_all(tiles: PyTree, axis: Axis) -> int:
-    """How many tiles all devices have."""
-    return jax.tree.leaves(tiles)[0].shape[0] * axis_size(axis)
 
 
 def _get(tiles: T, k: jax.Array) -> T:

@@ -1,6 +1,6 @@
 """Rows cut into tiles, and the weighted sum of one tile of pairs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import jax
@@ -81,14 +81,15 @@ def weighted_sum(
     right_rows, right_weights = right
     if on_cpu() or n % _SIDE_BY_SIDE or not _are_few_classes(left[0]):
         values = tile(parameters, left[0], right_rows)
-        values = jnp.where(with_itself(values.shape, same), 0.0, values)
+        values = jnp.where(jnp.eye(n, dtype=bool) & same, 0.0, values)
         return weighted(values, left[1], right_weights)
     size = n // _SIDE_BY_SIDE
     total = jnp.zeros((size, right_weights.shape[0]), right_weights.dtype)
     for start in range(0, n, size):
         rows, weights = jax.tree.map(lambda x, at=start: x[at : at + size], left)
         values = tile(parameters, rows, right_rows)
-        values = jnp.where(with_itself(values.shape, same, start), 0.0, values)
+        with_itself = jnp.eye(size, n, start, dtype=bool) & same
+        values = jnp.where(with_itself, 0.0, values)
         total += values * (weights[:, None] * right_weights[None, :])
     return jnp.sum(total)
 
@@ -100,11 +101,6 @@ def _are_few_classes(rows: PyTree) -> bool:
     return len(numbers) < len(leaves) and all(
         x.ndim == 2 and x.shape[1] <= _FEW_CLASSES for x in numbers
     )
-
-
-def with_itself(shape: Sequence[int], same: jax.Array, start: int = 0) -> jax.Array:
-    """Whether a pair of rows of two tiles is a row with itself; the first rows begin at `start`."""
-    return (start + jnp.arange(shape[0])[:, None] == jnp.arange(shape[1])[None, :]) & same
 
 
 def weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
