@@ -13,10 +13,10 @@ from calibjax import hypothesis_tests as hypothesis_tests
 from calibjax import intervals as intervals
 from calibjax import kernels as kernels
 from calibjax import monitoring as monitoring
+from calibjax import nulls as nulls
 from calibjax import operators as operators
 from calibjax import plot as plot
 from calibjax import recalibration as recalibration
-from calibjax import resampling as resampling
 from calibjax import scores as scores
 from calibjax import segments as segments
 from calibjax import sklearn as sklearn

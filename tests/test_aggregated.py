@@ -17,16 +17,16 @@ from calibjax._base.struct import as_pytree
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features.residuals import residual_feature
-from calibjax.hypothesis_tests import _max_statistic
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.kernels import describe
-from calibjax.resampling.draws import (
-    DRAWS_PER_GROUP,
+from calibjax.nulls import largest
+from calibjax.nulls.draws import (
+    DRAWS_PER_BATCH,
     _increasing_order,
     draw_targets,
     increasing_sums,
 )
-from calibjax.resampling.null_sampler import NullSampler
+from calibjax.nulls.sampler import NullSampler
 
 N, B = 8, 19
 RNG = np.random.default_rng
@@ -114,10 +114,10 @@ def all_targets(key, data, n_draws):
     """The targets, and those that `redrawn_skce` draws, an array of 1 + n_draws."""
     draw_key, _ = jax.random.split(key)
     data = clean(data)
-    groups = jnp.arange(-(-n_draws // DRAWS_PER_GROUP), dtype=jnp.int32)
+    batches = jnp.arange(-(-n_draws // DRAWS_PER_BATCH), dtype=jnp.int32)
     rows = jnp.arange(data.n, dtype=jnp.int32)
     drawn = jax.vmap(lambda g: draw_targets(draw_key, data.predictions, rows, g), out_axes=1)(
-        groups
+        batches
     )
     drawn = drawn.reshape(data.n, -1, *data.targets.shape[1:])[:, :n_draws]
     return jnp.concatenate([data.targets[None], jnp.moveaxis(drawn, 1, 0)])
@@ -155,7 +155,7 @@ def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
         lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0]
     )()
     monkeypatch.setattr("calibjax.hypothesis_tests._redrawn_skce._SUMS", 1)
-    monkeypatch.setattr("calibjax.resampling.null_sampler._NUMBERS", 1)
+    monkeypatch.setattr("calibjax.nulls.sampler._NUMBERS", 1)
     small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0])()
     np.testing.assert_allclose(small, expected, rtol=1e-9, atol=1e-9)
 
@@ -222,7 +222,7 @@ def test_estimates_of_reals_are_near_skce(key, float64):
 
 # The p-value from numbers.
 
-aggregate = jax.jit(_max_statistic.aggregate)
+aggregate = jax.jit(largest.aggregate)
 
 
 def plain_aggregate(values):
@@ -629,28 +629,28 @@ def test_labels_are_drawn_with_their_probabilities(key):
             stats.chisquare(counts[row > 0], expected / expected.sum() * labels.size).pvalue > 1e-3
         )
     # Draws of one row, or of one group, are like those of others.
-    assert np.std(np.mean(draws[:2000] == 3, axis=1)) < 2 * np.sqrt(0.25 / DRAWS_PER_GROUP)
+    assert np.std(np.mean(draws[:2000] == 3, axis=1)) < 2 * np.sqrt(0.25 / DRAWS_PER_BATCH)
     assert np.std(np.mean(draws[:2000] == 3, axis=0)) < 2 * np.sqrt(0.25 / 2000)
 
 
 @pytest.mark.slow
 def test_probabilities_of_1e_8_are_not_rounded(key):
     # Most of these labels would never be drawn by uniform numbers in steps of 2^-23.
-    m, n_groups = 1001, 5000
+    m, n_batches = 1001, 5000
     probs = jnp.full((8, m), 1e-8).at[:, 500].set(1 - 1e-5)
-    groups = jnp.arange(n_groups, dtype=jnp.int32)
+    batches = jnp.arange(n_batches, dtype=jnp.int32)
 
     @jax.jit
     def counts(key):
-        def of_group(group):
-            labels = draw_targets(key, cj.Categorical(probs), jnp.arange(8), group)
+        def of_batch(batch):
+            labels = draw_targets(key, cj.Categorical(probs), jnp.arange(8), batch)
             return jnp.sort(jnp.where(labels == 500, -1, labels).ravel())[-3:]
 
-        return jax.lax.map(of_group, groups, batch_size=50)
+        return jax.lax.map(of_batch, batches, batch_size=50)
 
     rare = np.asarray(counts(key))
     rare = rare[rare >= 0]
-    expected = 8 * n_groups * DRAWS_PER_GROUP * 1e-5
+    expected = 8 * n_batches * DRAWS_PER_BATCH * 1e-5
     assert abs(len(rare) - expected) < 4 * np.sqrt(expected)
     assert stats.kstest(rare / m, "uniform").pvalue > 1e-3
     assert len(set(rare)) > 0.9 * len(rare)

@@ -14,9 +14,9 @@ from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features.cells import choose_cells
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups, row_numbers
-from calibjax.resampling.event_sums import EventSums
-from calibjax.resampling.null_sampler import NullSampler
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, row_numbers
+from calibjax.nulls.event_sums import EventSums
+from calibjax.nulls.sampler import NullSampler
 
 N, N_CELLS, LENGTHSCALE = 60, 7, 0.3
 
@@ -85,8 +85,8 @@ def test_every_draw_is_a_form_of_sums_over_cells(weights, key, float64):
     values, diagonals = jax.jit(lambda: redrawn_skce(key, terms, rows, *options))()
 
     draw_key, _ = jax.random.split(key)
-    numbers, groups = jnp.arange(N, dtype=jnp.int32), jnp.arange(2, dtype=jnp.int32)
-    drawn = draw_groups(draw_key, rows.predictions, numbers, groups)[:, :n_draws]
+    numbers, batches = jnp.arange(N, dtype=jnp.int32), jnp.arange(2, dtype=jnp.int32)
+    drawn = draw_batches(draw_key, rows.predictions, numbers, batches)[:, :n_draws]
     y = np.concatenate([rows.targets[:, None], drawn], axis=1)
     p, w = np.asarray(rows.predictions.probs), np.asarray(rows.weights)
     cells, medians = cells_by_hand(p)
@@ -105,7 +105,7 @@ def test_every_draw_is_a_form_of_sums_over_cells(weights, key, float64):
 def test_sums_with_multipliers(key, float64):
     clusters = jnp.arange(N) // 4
     rows = clean(data(weights=True, clusters=clusters))
-    numbers, groups = row_numbers(rows.weights), jnp.arange(2, dtype=jnp.int32)
+    numbers, batches = row_numbers(rows.weights), jnp.arange(2, dtype=jnp.int32)
     columns = jnp.stack([jnp.ones(N), jnp.arange(N, dtype=float)], axis=1)
     cells = jnp.arange(N, dtype=jnp.int32) % 5
     p = rows.predictions.probs
@@ -114,13 +114,17 @@ def test_sums_with_multipliers(key, float64):
     def sums():
         sets = NullSampler.of(rows).data_sets(key, key, rows, numbers)
         events = EventSums.of(sets, columns, rows.weights, p, cells, 4)
-        return events.observed(), events.drawn(groups), sets.factors(sets.rows, sets.shared(groups))
+        return (
+            events.observed(),
+            events.drawn(batches),
+            sets.factors(sets.rows, sets.shared(batches)),
+        )
 
     observed, (drawn, multiplied), xi = sums()
-    assert drawn.shape == (4, 2 * DRAWS_PER_GROUP, 2)
+    assert drawn.shape == (4, 2 * DRAWS_PER_BATCH, 2)
     r = np.asarray(rows.targets) - np.asarray(p)
     a = np.asarray(rows.weights[:, None] * columns)
-    y = np.asarray(draw_groups(key, rows.predictions, numbers, groups)) - np.asarray(p)[:, None]
+    y = np.asarray(draw_batches(key, rows.predictions, numbers, batches)) - np.asarray(p)[:, None]
     for c in range(4):  # The cell 4 does not count.
         at = np.asarray(cells) == c
         close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9)

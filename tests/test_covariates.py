@@ -20,9 +20,9 @@ from benchmarks.works import covariates as benchmark
 from calibjax._data.data import as_data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels, judging_kernels
-from calibjax.hypothesis_tests import _max_statistic
 from calibjax.hypothesis_tests._redrawn_skce import column_kernels, terms_of, with_columns
 from calibjax.hypothesis_tests._result import Members, named_kernels
+from calibjax.nulls.largest import aggregate
 
 RNG = np.random.default_rng
 # With one masked row more, they stay on their bucket.
@@ -142,7 +142,7 @@ def plain_score(values):
 def test_families_have_the_same_chance(float64):
     values = RNG(3).chisquare([[1.0], [3.0], [30.0], [2.0]], (4, 1000))
     values[1, 0] = 15.0
-    found = jax.jit(lambda x: _max_statistic.aggregate(x, (0, 1, 1, 1)))(values)
+    found = jax.jit(lambda x: aggregate(x, (0, 1, 1, 1)))(values)
     z = plain_score(values)
     of_families = plain_score(np.stack([z[0], z[1:].max(0)]))
     largest = of_families.max(0)

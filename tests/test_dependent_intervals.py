@@ -12,9 +12,9 @@ from test_between import KERNEL, by_hand, rows
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
+from calibjax.nulls.bootstrap import dependent_sums
+from calibjax.nulls.multipliers import multipliers, sizes_of_draws
 from calibjax.operators import tiled_h
-from calibjax.resampling.bootstrap import dependent_sums
-from calibjax.resampling.multipliers import multipliers, sizes_of_draws
 
 KEY = jax.random.key(31)
 N, R = 12, 150

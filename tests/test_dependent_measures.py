@@ -14,8 +14,8 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.hypothesis_tests._consistency import _MULTIPLIERS
-from calibjax.resampling.draws import draw_targets
-from calibjax.resampling.multipliers import multipliers
+from calibjax.nulls.draws import draw_targets
+from calibjax.nulls.multipliers import multipliers
 
 N = 24
 KEY = jax.random.key(0)

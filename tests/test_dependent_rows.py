@@ -14,10 +14,10 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_GROUP, redrawn_skce, terms_of
-from calibjax.resampling.draws import draw_pits, draw_targets
-from calibjax.resampling.multipliers import multipliers
-from calibjax.resampling.null_sampler import MULTIPLIERS, NullSampler
+from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_BATCH, redrawn_skce, terms_of
+from calibjax.nulls.draws import draw_pits, draw_targets
+from calibjax.nulls.multipliers import multipliers
+from calibjax.nulls.sampler import MULTIPLIERS, NullSampler
 
 N = 12
 RNG = np.random.default_rng
@@ -53,17 +53,17 @@ def found_sums(key, terms, data, n_resamples, law):
     return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, NullSampler(law))
 
 
-@functools.partial(jax.jit, static_argnames=("n_groups", "law"))
-def multipliers_of(key, data, n_groups, law):
+@functools.partial(jax.jit, static_argnames=("n_batches", "law"))
+def multipliers_of(key, data, n_batches, law):
     data = clean(data)
     made = multipliers(jax.random.fold_in(key, MULTIPLIERS), data, law == "normal", None, None)
-    groups = jnp.arange(n_groups, dtype=jnp.int32)
-    return made.values(made.rows, made.shared(groups))
+    batches = jnp.arange(n_batches, dtype=jnp.int32)
+    return made.values(made.rows, made.shared(batches))
 
 
 @functools.partial(jax.jit, static_argnames=("dtype",))
-def places(key, groups, dtype):
-    return draw_pits(jax.random.split(key)[0], jnp.arange(N, dtype=jnp.int32), groups, dtype)[0]
+def places(key, batches, dtype):
+    return draw_pits(jax.random.split(key)[0], jnp.arange(N, dtype=jnp.int32), batches, dtype)[0]
 
 
 DEPENDENT = {
@@ -84,7 +84,7 @@ def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
     found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130, law)
     xi = np.asarray(multipliers_of(key, data, 2, law))[:, :130]
     drawn = places(key, jnp.arange(2, dtype=jnp.int32), jnp.float64)[:, :130]
-    expecting = places(key, jnp.full(1, VARIANCE_GROUP, jnp.int32), jnp.float64)
+    expecting = places(key, jnp.full(1, VARIANCE_BATCH, jnp.int32), jnp.float64)
 
     w, r = (weights / weights.max())[:, None], cosines(stats.norm.cdf(y, mean, sd))
     expected_squares = np.sum(w**2 * np.mean(cosines(np.asarray(expecting)) ** 2, 1), 0)

@@ -11,8 +11,8 @@ from calibjax._numbers.unit_interval import cell_of_line, cells_of_line
 from calibjax.discrepancy import normal_form
 from calibjax.features.landmarks import Landmarks
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.resampling.draws import draw_groups, draw_pits
-from calibjax.resampling.null_sampler import NullSampler
+from calibjax.nulls.draws import draw_batches, draw_pits
+from calibjax.nulls.sampler import NullSampler
 
 N, N_CELLS, LENGTHSCALE = 60, 7, 0.3
 AT = np.arange(N_CELLS) * N // N_CELLS
@@ -41,8 +41,8 @@ def test_labels_are_summed_over_the_cells_of_the_nearest_rows(m, key, float64):
     values, diagonals, draw_key = statistics(key, kernels, data, 30)
 
     distances = np.abs(p[:, None] - p[AT][None]).sum(axis=2) / 2
-    numbers, groups = jnp.arange(N, dtype=jnp.int32), jnp.arange(1, dtype=jnp.int32)
-    drawn = draw_groups(draw_key, data.predictions, numbers, groups)[:, :30]
+    numbers, batches = jnp.arange(N, dtype=jnp.int32), jnp.arange(1, dtype=jnp.int32)
+    drawn = draw_batches(draw_key, data.predictions, numbers, batches)[:, :30]
     labels = np.concatenate([data.targets[:, None], drawn], axis=1)
     residuals = np.asarray(data.weights)[:, None, None] * (np.eye(m)[labels] - p[:, None])
     gram = np.exp(-distances[AT] / LENGTHSCALE)
@@ -66,8 +66,8 @@ def test_a_pit_counts_by_its_cell_of_the_line(is_quantiles, key, float64):
     kernel = cj.PITKernel(compared, jnp.ones(2), "normal scores")
     values, _, draw_key = statistics(key, [kernel], data, 30)
 
-    numbers, groups = jnp.arange(N, dtype=jnp.int32), jnp.arange(1, dtype=jnp.int32)
-    u, above = (x[:, :30] for x in draw_pits(draw_key, numbers, groups, jnp.float64))
+    numbers, batches = jnp.arange(N, dtype=jnp.int32), jnp.arange(1, dtype=jnp.int32)
+    u, above = (x[:, :30] for x in draw_pits(draw_key, numbers, batches, jnp.float64))
     observed = predictions.cdf(data.targets)
     u, above = (
         np.concatenate([x[:, None], z], axis=1) for x, z in ((observed, u), (1 - observed, above))

@@ -10,8 +10,8 @@ from marks import slow
 from scipy import stats
 
 import calibjax as cj
-from calibjax.resampling.draws import draw_targets
-from calibjax.resampling.rank_pvalues import counted_pvalue_with_ties
+from calibjax.nulls.draws import draw_targets
+from calibjax.nulls.ranks import counted_pvalue_with_ties
 
 N, R = 24, 19
 KEY = jax.random.key(20261122)

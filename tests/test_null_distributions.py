@@ -18,7 +18,7 @@ from calibjax._base.struct import struct
 from calibjax._pairwise import tiles
 from calibjax._pairwise.tiles import tile_sizes
 from calibjax.discrepancy import TargetResidual, separate
-from calibjax.resampling import bootstrap
+from calibjax.nulls import bootstrap
 
 REFERENCE = json.loads(recompute.REFERENCE.read_text())
 GOLDEN = REFERENCE["tests"]

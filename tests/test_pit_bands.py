@@ -9,7 +9,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._base.struct import struct
-from calibjax.resampling.bands import redrawn_uniform_counts
+from calibjax.nulls.bands import redrawn_uniform_counts
 
 KEY = jax.random.key(0)
 # The same for all tests: bands are compiled once.

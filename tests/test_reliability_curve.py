@@ -11,7 +11,7 @@ from scipy import special, stats
 from sklearn.calibration import calibration_curve
 
 import calibjax as cj
-from calibjax.resampling.bands import Bins
+from calibjax.nulls.bands import Bins
 
 KEY = jax.random.key(0)
 

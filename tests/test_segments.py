@@ -14,9 +14,9 @@ from marks import slow
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax._numbers.unit_interval import UnitInterval
-from calibjax.resampling.draws import draw_pits, draw_targets
-from calibjax.resampling.multipliers import multipliers
-from calibjax.resampling.rank_pvalues import normal_scores
+from calibjax.nulls.draws import draw_pits, draw_targets
+from calibjax.nulls.multipliers import multipliers
+from calibjax.nulls.ranks import normal_scores
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._effects import effects_of, in_units_of_forecast
 from calibjax.segments._effects import in_words as effect_in_words

@@ -35,7 +35,7 @@ ROOMS = [
     "operators",
     "scores",
     "estimators",
-    "resampling",
+    "nulls",
     "intervals",
     "hypothesis_tests",
     "segments",

@@ -14,10 +14,10 @@ import calibjax as cj
 from calibjax._base.struct import as_pytree
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._max_statistic import aggregate
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.resampling.null_sampler import NullSampler
-from calibjax.resampling.rank_pvalues import counted_pvalue
+from calibjax.nulls.largest import aggregate
+from calibjax.nulls.ranks import counted_pvalue
+from calibjax.nulls.sampler import NullSampler
 
 _MOST_LANDMARKS = 1024
 

@@ -9,8 +9,8 @@ from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Sampling, mean_interval
+from calibjax.nulls.ranks import as_multiple
 from calibjax.recalibration import held_out as judged_on_held_out
-from calibjax.resampling.rank_pvalues import as_multiple
 
 _FOLDS = 5
 _LEVEL = 0.95

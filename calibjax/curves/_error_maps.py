@@ -15,11 +15,11 @@ from calibjax._numbers.arithmetic import dot, x_where
 from calibjax._numbers.derivatives import absolute
 from calibjax.curves._residual_sums import Resamples, resamples_of
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
-from calibjax.resampling.bands import Bins, is_beyond
-from calibjax.resampling.draws import row_numbers
-from calibjax.resampling.label_counts import redrawn_label_counts
-from calibjax.resampling.null_sampler import under_model
-from calibjax.resampling.rank_pvalues import critical_value
+from calibjax.nulls.bands import Bins, is_beyond
+from calibjax.nulls.draws import row_numbers
+from calibjax.nulls.label_counts import redrawn_label_counts
+from calibjax.nulls.ranks import critical_value
+from calibjax.nulls.sampler import under_model
 from calibjax.scores import numbers_as_data
 
 

@@ -16,8 +16,8 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax.curves._residual_sums import Parts, Resamples, resamples_of, sums_in_parts
 from calibjax.estimators import UniformBinning
-from calibjax.resampling.bands import fractions, law_of_cells, redrawn_uniform_counts
-from calibjax.resampling.rank_pvalues import critical_value
+from calibjax.nulls.bands import fractions, law_of_cells, redrawn_uniform_counts
+from calibjax.nulls.ranks import critical_value
 from calibjax.scores import numbers_as_data, pit
 
 

@@ -26,9 +26,9 @@ from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import isotonic_frequencies
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
-from calibjax.resampling.bands import Bins, fractions
-from calibjax.resampling.label_counts import redrawn_label_counts
-from calibjax.resampling.rank_pvalues import check_resamples, critical_value, rank_of_level
+from calibjax.nulls.bands import Bins, fractions
+from calibjax.nulls.label_counts import redrawn_label_counts
+from calibjax.nulls.ranks import check_resamples, critical_value, rank_of_level
 
 
 @struct

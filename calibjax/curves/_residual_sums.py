@@ -49,8 +49,9 @@ from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import UniformBinning
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_pits, row_numbers
-from calibjax.resampling.null_sampler import (
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_pits, row_numbers
+from calibjax.nulls.ranks import check_resamples, critical_value
+from calibjax.nulls.sampler import (
     NullSampler,
     SampledRows,
     SetSums,
@@ -58,7 +59,6 @@ from calibjax.resampling.null_sampler import (
     sum_over_rows,
     variance_deficit,
 )
-from calibjax.resampling.rank_pvalues import check_resamples, critical_value
 from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
 
 # In units of the precision: by how much equal distances may differ between two programs.
@@ -156,8 +156,8 @@ def sums_in_bins(
     def in_bins(bins: jax.Array, x: jax.Array) -> jax.Array:
         return jax.ops.segment_sum(x, bins, n_bins)
 
-    def residuals(rows: SampledRows, groups: jax.Array) -> jax.Array:
-        return residuals_of(rows.predictions, sets.targets(rows, groups))[..., None]
+    def residuals(rows: SampledRows, batches: jax.Array) -> jax.Array:
+        return residuals_of(rows.predictions, sets.targets(rows, batches))[..., None]
 
     observed = residuals_of(data.predictions, data.targets[:, None])[:, 0]
     squared, w = jnp.square(observed), jnp.square(weights)
@@ -168,14 +168,14 @@ def sums_in_bins(
     deviation = jnp.where(count > 0, jnp.sqrt(jnp.maximum(variance, least)), 0.0)
     missing = variance_deficit(of_observed, variance)[:, None, None]
 
-    def of_groups(groups: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def of_batches(batches: jax.Array) -> tuple[jax.Array, jax.Array]:
         """M of some data sets under H0, ``[draws, b]``, and of the observed targets, ``[b]``."""
-        found = sets.sums(residuals, in_bins, bins, weights, groups, DRAWS_PER_GROUP)
+        found = sets.sums(residuals, in_bins, bins, weights, batches, DRAWS_PER_BATCH)
         if found.factors is not None:  # All bins share the mean over times.
             found = found._replace(factors=jnp.sum(found.factors, axis=0, keepdims=True))
         return found.under_h0(missing, jnp.sum(weights))[..., 0].T, found.observed[:, 0, 0]
 
-    sums, observed = in_passes(of_groups, resamples.number)
+    sums, observed = in_passes(of_batches, resamples.number)
     distances = jnp.abs(sums) / jnp.where(deviation > 0, deviation, 1.0)[None]
     return ResidualSums(observed, deviation, distances, size, count)
 
@@ -246,13 +246,13 @@ def sums_in_parts(
     share = jnp.maximum(variance - squares, 0.0) / jnp.where(can_vary, of_draws, 1.0)
     missing = jnp.sqrt(jnp.where(can_vary, share, 0.0))
 
-    def of_groups(groups: jax.Array) -> tuple[jax.Array, tuple[()]]:
+    def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
         """M of some data sets under H0, ``[draws, k]``."""
-        shared = sets.shared(groups)
+        shared = sets.shared(batches)
 
         def of_rows(chunk: PyTree) -> SetSums:
             (interval, hidden, rows), weights = chunk
-            draws = draw_pits(draw_key, rows.numbers, groups, dtype)
+            draws = draw_pits(draw_key, rows.numbers, batches, dtype)
             redrawn = _redrawn(draws, hidden, weights, grid)
             xi = sets.factors(rows, shared)
             e = mass_below(interval, grid) - grid[None]
@@ -262,11 +262,11 @@ def sums_in_parts(
             of_times = jnp.sum(factors, axis=0) if sets.are_centred else None
             return SetSums(dot(weights[None], e), redrawn, dot(factors.T, e), of_times)
 
-        per_row = 8 * (DRAWS_PER_GROUP + grid.size)
+        per_row = 8 * (DRAWS_PER_BATCH + grid.size)
         found = sum_over_rows(of_rows, rows, weights, per_row).transformed(parts.of)
         return found.under_h0(missing[None], total), ()
 
-    sums, _ = in_passes(of_groups, resamples.number)
+    sums, _ = in_passes(of_batches, resamples.number)
     distances = jnp.abs(sums) / jnp.where(is_fixed, 1.0, deviation)[None]
     # Rounding leaves a little of what is 0.
     observed, distances = (jnp.where(is_fixed, 0.0 * x, x) for x in (observed, distances))

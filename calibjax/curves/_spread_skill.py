@@ -27,7 +27,7 @@ from calibjax._data.data import Data, RowOptions, clean
 from calibjax._data.distribution import Distribution
 from calibjax.curves._error_maps import quantile_bins
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
-from calibjax.resampling.null_sampler import pooled
+from calibjax.nulls.sampler import pooled
 from calibjax.scores import numbers_as_data
 
 

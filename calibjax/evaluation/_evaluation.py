@@ -58,8 +58,8 @@ from calibjax.evaluation._summary import saved, summary
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.intervals import Sampling
+from calibjax.nulls.ranks import as_multiple
 from calibjax.recalibration import fit_temperature
-from calibjax.resampling.rank_pvalues import as_multiple
 from calibjax.segments import Groups, ReadSegments, SegmentTestResult, segments_tested
 
 # Contributions need all pairs, and nobody reads so many rows.

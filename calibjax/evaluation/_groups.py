@@ -18,7 +18,7 @@ from calibjax._data.data import Data
 from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._wording import number
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.resampling.rank_pvalues import as_multiple, holm
+from calibjax.nulls.ranks import as_multiple, holm
 from calibjax.segments import (
     Groups,
     ReadSegments,

@@ -1,7 +1,7 @@
 """Statistics of labels, for data sets that are drawn from the predictions and for the observed one.
 
 They are in NumPy: a program that computes all of them takes longer to compile than they take to
-compute.  What is drawn is that of `resampling`.
+compute.  What is drawn is that of `nulls`.
 """
 
 import functools
@@ -15,9 +15,9 @@ from calibjax._data.data import Data, clean
 from calibjax.distributions import Categorical
 from calibjax.estimators import UniformBinning, one_vs_rest, top_label
 from calibjax.intervals import Sampling
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_targets
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets
 
-# How many rows of a group of data sets are drawn at a time: they fit into a cache.
+# How many rows of a batch of data sets are drawn at a time: they fit into a cache.
 ROWS_ON_HOST = LARGEST_BUCKET
 # The bins of an ECE.
 _BINNING = UniformBinning(10)
@@ -43,14 +43,14 @@ def under_model_on_host(
 
     Args:
         statistic: the sums over some rows, of the targets of D data sets ``[D, rows]``.
-        draw: the targets of some rows in a group of data sets, ``[DRAWS_PER_GROUP, rows]``.
+        draw: the targets of some rows in a batch of data sets, ``[DRAWS_PER_BATCH, rows]``.
         observed: the targets, ``[n]``.
         n_resamples: the number of draws, R.
     """
     starts = range(0, observed.size, ROWS_ON_HOST)
     parts = [slice(k, min(k + ROWS_ON_HOST, observed.size)) for k in starts]
-    groups = map(np.int32, range(-(-n_resamples // DRAWS_PER_GROUP)))
-    drawn = [sum(statistic(draw(group, rows), rows) for rows in parts) for group in groups]
+    batches = map(np.int32, range(-(-n_resamples // DRAWS_PER_BATCH)))
+    drawn = [sum(statistic(draw(batch, rows), rows) for rows in parts) for batch in batches]
     last = sum(statistic(observed[None, rows], rows) for rows in parts)
     return np.concatenate([np.concatenate(drawn)[:n_resamples], last])
 
@@ -127,9 +127,9 @@ def label_probabilities(data: Data) -> jax.Array:
 
 
 def drawn_labels(
-    key: jax.Array, probabilities: np.ndarray, group: np.int32, rows: slice
+    key: jax.Array, probabilities: np.ndarray, batch: np.int32, rows: slice
 ) -> np.ndarray:
-    """A group of draws of the labels of some rows, ``[DRAWS_PER_GROUP, rows]``.
+    """A batch of draws of the labels of some rows, ``[DRAWS_PER_BATCH, rows]``.
 
     `probabilities` are those of all rows, filled up to a bucket.
     """
@@ -137,12 +137,12 @@ def drawn_labels(
     size = min(ROWS_ON_HOST, len(probabilities))
     first = min(rows.start, len(probabilities) - size)
     numbers = np.arange(first, first + size, dtype=np.int32)
-    drawn = _drawn_labels(key, probabilities[first : first + size], numbers, group)
+    drawn = _drawn_labels(key, probabilities[first : first + size], numbers, batch)
     return np.asarray(drawn)[rows.start - first : rows.stop - first].T
 
 
 @quick_jit
 def _drawn_labels(
-    key: jax.Array, probabilities: jax.Array, numbers: jax.Array, group: jax.Array
+    key: jax.Array, probabilities: jax.Array, numbers: jax.Array, batch: jax.Array
 ) -> jax.Array:
-    return draw_targets(key, Categorical(probabilities), numbers, group)
+    return draw_targets(key, Categorical(probabilities), numbers, batch)

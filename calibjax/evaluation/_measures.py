@@ -20,7 +20,7 @@ from calibjax.evaluation._label_statistics import judged, label_statistics
 from calibjax.evaluation._wording import named_rows
 from calibjax.expectations import has_log_prob
 from calibjax.intervals import Interval, Sampling, mean_interval, wilson_interval
-from calibjax.resampling.rank_pvalues import host_pvalue
+from calibjax.nulls.ranks import host_pvalue
 from calibjax.scores import crps, log_score, pit, pit_interval
 
 # The central interval whose coverage is counted.

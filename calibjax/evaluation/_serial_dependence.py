@@ -35,8 +35,8 @@ from calibjax.evaluation._label_statistics import (
     label_probabilities,
     under_model_on_host,
 )
-from calibjax.resampling.draws import draw_pits
-from calibjax.resampling.rank_pvalues import host_pvalue
+from calibjax.nulls.draws import draw_pits
+from calibjax.nulls.ranks import host_pvalue
 from calibjax.scores import pit, pit_interval
 
 _N_RESAMPLES = 299
@@ -202,8 +202,8 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     rows = jnp.arange(min(data.n, _MOST_ROWS), dtype=jnp.int32)
     draw_key = jax.random.fold_in(key, 3)
 
-    def draw(group: np.int32, at: slice) -> np.ndarray:
-        return np.asarray(_drawn_pits(draw_key, rows, group))[:, at]
+    def draw(batch: np.int32, at: slice) -> np.ndarray:
+        return np.asarray(_drawn_pits(draw_key, rows, batch))[:, at]
 
     return pits, draw, features, basis[None]
 
@@ -226,9 +226,9 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
 
 
 @quick_jit
-def _drawn_pits(key: jax.Array, rows: jax.Array, group: jax.Array) -> jax.Array:
-    """A group of draws of the PIT of each row, ``[DRAWS_PER_GROUP, n]``."""
-    return draw_pits(key, rows, group[None], jnp.float32)[0].T
+def _drawn_pits(key: jax.Array, rows: jax.Array, batch: jax.Array) -> jax.Array:
+    """A batch of draws of the PIT of each row, ``[DRAWS_PER_BATCH, n]``."""
+    return draw_pits(key, rows, batch[None], jnp.float32)[0].T
 
 
 @functools.partial(quick_jit, light=True)

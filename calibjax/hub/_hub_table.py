@@ -16,7 +16,7 @@ from calibjax.distributions import Quantiles
 from calibjax.hub._read_hub import with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Sampling, compare_calibration, mean_interval
-from calibjax.resampling.rank_pvalues import holm
+from calibjax.nulls.ranks import holm
 from calibjax.scores import crps, log_score
 
 _INTERVALS = {"covers 50 %": (0.25, 0.75), "covers 90 %": (0.05, 0.95)}

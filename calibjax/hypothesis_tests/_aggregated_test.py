@@ -19,7 +19,6 @@ from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels_of, judging_kernels
 from calibjax.features.residuals import residual_feature, residual_sums
-from calibjax.hypothesis_tests._max_statistic import aggregate
 from calibjax.hypothesis_tests._redrawn_skce import (
     column_kernels,
     redrawn_skce,
@@ -29,7 +28,8 @@ from calibjax.hypothesis_tests._redrawn_skce import (
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members, named_kernels
 from calibjax.intervals import NormInterval
 from calibjax.kernels import KernelLike, describe
-from calibjax.resampling.null_sampler import NullSampler, judged_by_pit, pooled
+from calibjax.nulls.largest import aggregate
+from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 
 # The usual number of cells.
 _CELLS = 512
@@ -164,7 +164,7 @@ def aggregated_skce_test(
 
     **Rows that depend on each other**, in clusters or over times, are tested by a wild bootstrap:
     draws are the observed residuals times random multipliers that depend on each other as the rows
-    may (`resampling/multipliers.py`).  The level is right for many clusters or times, in most
+    may (`nulls/multipliers.py`).  The level is right for many clusters or times, in most
     cases from ten clusters on.  Rows that are censored by an unknown law have a multiplier each; if
     `Between` says when each row would have been censored, draws are hidden in the same way, and the
     level is exact.
@@ -245,7 +245,7 @@ def _test_of_kernels(
     judging: dict[str, int] = {}
     if kernels is None:
         data = pooled(padded(data))
-        data = judged_by_pit(key, data)
+        data = pits_as_targets(key, data)
         members = [*default_kernels_of(data)]
         judging = {} if data.covariates is None else judging_kernels(data)
     else:

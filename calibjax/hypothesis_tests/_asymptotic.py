@@ -37,9 +37,9 @@ from calibjax.intervals import (
     resampled_errors,
 )
 from calibjax.kernels import KernelLike
+from calibjax.nulls.bootstrap import bootstrap_draws, wild_draws
+from calibjax.nulls.ranks import counted_pvalue
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
-from calibjax.resampling.bootstrap import bootstrap_draws, wild_draws
-from calibjax.resampling.rank_pvalues import counted_pvalue
 
 
 class NullComparison(NamedTuple):
@@ -226,7 +226,7 @@ def asymptotic_skce_test(
 
     Rows with `weights`, in `clusters` or over `times` need the method "bootstrap".  It
     compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for random multipliers eta of clusters or times
-    (`resampling/bootstrap.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
+    (`nulls/bootstrap.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
     norm of.  The estimate leaves out the pairs that may depend on each other.  The O(n) memory has
     some hundreds of numbers for a row then.
 

@@ -19,9 +19,9 @@ from calibjax._data.interval_censored import Targets
 from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import Form, residual_form
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.resampling.draws import draw_groups, row_numbers
-from calibjax.resampling.null_sampler import NullSampler, in_passes, under_model, variance_deficit
-from calibjax.resampling.rank_pvalues import counted_pvalue_with_ties
+from calibjax.nulls.draws import draw_batches, row_numbers
+from calibjax.nulls.ranks import counted_pvalue_with_ties
+from calibjax.nulls.sampler import NullSampler, in_passes, under_model, variance_deficit
 
 # The number of rows that are resampled at a time.
 _ROWS = 2**14
@@ -196,13 +196,13 @@ def _multiplied_test(
         jnp.sum(squares * probs * (1 - probs), axis=0),
     )
 
-    def estimates(groups: jax.Array) -> tuple[jax.Array, tuple[()]]:
-        xi = sets.factors(sets.rows, sets.shared(groups))
+    def estimates(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
+        xi = sets.factors(sets.rows, sets.shared(batches))
         assert xi is not None
         if sets.are_centred:
             # Sums of xi_i r_i in any cell are then those of residuals less their mean.
             xi = xi - dot(weights / jnp.sum(weights), xi)[None]
-        labels = draw_groups(key, predictions, sets.rows.numbers, groups)
+        labels = draw_batches(key, predictions, sets.rows.numbers, batches)
 
         def estimate(data_set: tuple[jax.Array, jax.Array]) -> jax.Array:
             factors, drawn = data_set

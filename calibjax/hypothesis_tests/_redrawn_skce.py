@@ -50,9 +50,9 @@ from calibjax.features.residuals import (
     sums_of_residuals,
 )
 from calibjax.kernels import DistanceKernel, KernelLike, describe, embedded_rows, times
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_targets
-from calibjax.resampling.event_sums import EventSums
-from calibjax.resampling.null_sampler import (
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets
+from calibjax.nulls.event_sums import EventSums
+from calibjax.nulls.sampler import (
     MULTIPLIERS,
     DataSets,
     NullSampler,
@@ -231,8 +231,8 @@ def _are_equal(a: Any, b: Any) -> bool:
     return all(map(is_same, ours, theirs))
 
 
-# The groups of draws that stand for the expectation of a feature, and of its square.
-_EXPECTATION_GROUP, VARIANCE_GROUP = 2**31 - 1, 2**31 - 2
+# The batches of draws that stand for the expectation of a feature, and of its square.
+_EXPECTATION_BATCH, VARIANCE_BATCH = 2**31 - 1, 2**31 - 2
 # How many sums G are in memory at a time, and how many numbers that the multipliers of rows share.
 _SUMS, _SHARED = 2**20, 2**26
 # How many numbers of a row are in memory for its variances, about.
@@ -317,14 +317,14 @@ def redrawn_skce(
     for index, base in enumerate(landmarks):
         compared[index] = base.cells(compared[index], numbers, size < n_all)
 
-    n_groups = -(-n_resamples // DRAWS_PER_GROUP)
-    together, per_row = sums.pass_sizes(compared, data.weights, n_groups)
+    n_batches = -(-n_resamples // DRAWS_PER_BATCH)
+    together, per_row = sums.pass_sizes(compared, data.weights, n_batches)
     total = all_sum(jnp.sum(data.weights), axis)
 
-    def forms(groups: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        shared, rows = sets.shared(groups), (sets.rows, compared)
+    def forms(batches: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        shared, rows = sets.shared(batches), (sets.rows, compared)
         summed = sum_over_rows(
-            lambda chunk: sums.of_rows(chunk, groups, shared), rows, data.weights, per_row, axis
+            lambda chunk: sums.of_rows(chunk, batches, shared), rows, data.weights, per_row, axis
         )
         values, diagonals = sums.forms(summed, total)
         return values[:, 1:].T, (values[:, :1], diagonals)
@@ -361,8 +361,8 @@ def _forms_of_cells(
         jnp.sum(of_source[group.base, group.source], axis=(1, 2)) for group in sums.terms.groups
     ]
 
-    def forms(groups: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        found = SetSums(observed, *events.drawn(groups, axis))
+    def forms(batches: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        found = SetSums(observed, *events.drawn(batches, axis))
         if found.factors is not None:
             found = found._replace(factors=jnp.sum(found.factors[..., 0], axis=0, keepdims=True))
         every = jnp.concatenate([observed, found.under_h0(missing, total)], axis=1)
@@ -401,11 +401,11 @@ class KernelSums:
         """lambda of each number of each feature, ``[M]``; draws stand for the expectation."""
         if self.sets.multipliers is None:
             return []
-        group = jnp.full(1, VARIANCE_GROUP, jnp.int32)
+        batch = jnp.full(1, VARIANCE_BATCH, jnp.int32)
 
         def variances(chunk: tuple[SampledRows, jax.Array]) -> list[jax.Array]:
             rows, weights = chunk
-            arguments, squares = self.arguments(rows, group), jnp.square(weights)[:, None]
+            arguments, squares = self.arguments(rows, batch), jnp.square(weights)[:, None]
 
             def variances_of(feature: Feature) -> jax.Array:
                 residuals = jnp.square(feature.residuals(*arguments))
@@ -417,18 +417,21 @@ class KernelSums:
         sums = sum_over_rows(variances, self.sets.rows, weights, _PER_ROW, axis)
         return [variance_deficit(*found) for found in sums]
 
-    def arguments(self, rows: SampledRows, groups: jax.Array) -> Arguments:
+    def arguments(self, rows: SampledRows, batches: jax.Array) -> Arguments:
         """What features take: predictions, observed and drawn targets, and independent draws."""
-        group = jnp.int32(_EXPECTATION_GROUP)
-        others = draw_targets(self.sets.key, rows.predictions, rows.numbers, group)
-        return rows.predictions, self.sets.targets(rows, groups), others
+        batch = jnp.int32(_EXPECTATION_BATCH)
+        others = draw_targets(self.sets.key, rows.predictions, rows.numbers, batch)
+        return rows.predictions, self.sets.targets(rows, batches), others
 
     def of_rows(
-        self, chunk: tuple[tuple[SampledRows, list[Any]], jax.Array], groups: jax.Array, shared: Any
+        self,
+        chunk: tuple[tuple[SampledRows, list[Any]], jax.Array],
+        batches: jax.Array,
+        shared: Any,
     ) -> Sums:
         """G of each pair, moments of each group as observed, and the sums of multipliers."""
         (rows, compared), weights = chunk
-        arguments, xi = self.arguments(rows, groups), self.sets.factors(rows, shared)
+        arguments, xi = self.arguments(rows, batches), self.sets.factors(rows, shared)
         w = [base.weighted(weights, x) for base, x in zip(self.bases, compared, strict=True)]
         sums, squares = {}, {}
         for source, feature in enumerate(self.features):
@@ -471,15 +474,17 @@ class KernelSums:
             diagonals = diagonals.at[own].set(columns.kernels.of_features(moment))
         return values, diagonals
 
-    def pass_sizes(self, compared: list[Any], weights: jax.Array, n_groups: int) -> tuple[int, int]:
-        """How many groups of data sets share a pass over rows, and how many numbers a row has."""
+    def pass_sizes(
+        self, compared: list[Any], weights: jax.Array, n_batches: int
+    ) -> tuple[int, int]:
+        """How many batches of data sets share a pass over rows, and how many numbers a row has."""
         one = indexed(((self.sets.rows, compared), weights), slice(1))
-        group = jnp.zeros(1, jnp.int32)
-        shared = jax.eval_shape(self.sets.shared, group)
-        sums, *_ = jax.eval_shape(self.of_rows, one, group, shared)
+        batch = jnp.zeros(1, jnp.int32)
+        shared = jax.eval_shape(self.sets.shared, batch)
+        sums, *_ = jax.eval_shape(self.of_rows, one, batch, shared)
         most = _SUMS // _n_numbers(sums), _SHARED // max(_n_numbers(shared), 1)
-        together = max(min(n_groups, *most), 1)
-        n_sets, by_class = 1 + together * DRAWS_PER_GROUP, self.sets.multipliers is None
+        together = max(min(n_batches, *most), 1)
+        n_sets, by_class = 1 + together * DRAWS_PER_BATCH, self.sets.multipliers is None
         return together, sum(
             numbers_of_row(self.features[source], n_sets, math.prod(x.shape[2:]), by_class)
             for (_, source), x in sums.items()

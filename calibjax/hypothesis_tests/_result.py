@@ -14,7 +14,7 @@ from calibjax._base.compile import quick_jit
 from calibjax._base.struct import PyTree, is_array, is_traced, static, struct
 from calibjax.intervals import ConfidenceInterval, IntervalOf
 from calibjax.kernels import KernelLike, describe
-from calibjax.resampling.rank_pvalues import checked_level
+from calibjax.nulls.ranks import checked_level
 
 # The number of kernels that are printed, those with the largest scores.
 _MOST_SHOWN = 20

@@ -67,9 +67,9 @@ from calibjax.kernels import (
     WhiteKernel,
     median_heuristic,
 )
+from calibjax.nulls.bootstrap import resampled_forms
+from calibjax.nulls.ranks import one_level, rounding_of
 from calibjax.operators import tiled_h
-from calibjax.resampling.bootstrap import resampled_forms
-from calibjax.resampling.rank_pvalues import one_level, rounding_of
 
 
 @struct

@@ -52,7 +52,7 @@ from calibjax.kernels import (
     times,
     vmap_pairs,
 )
-from calibjax.resampling.rank_pvalues import checked_level, one_level
+from calibjax.nulls.ranks import checked_level, one_level
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64

@@ -102,7 +102,7 @@ class Sampling:
         """The standard error of the mean, and how many degrees of freedom it has.
 
         Over times the covariance of two rows at the distance d is taken with the weight
-        max(0, 1 - d / L), as the multipliers of the test do (`resampling/multipliers.py`), so that
+        max(0, 1 - d / L), as the multipliers of the test do (`nulls/multipliers.py`), so that
         the variance of the mean is the integral of squares of sums over windows of the width L.
         """
         if self.times is None:
@@ -120,7 +120,7 @@ class Sampling:
 
 
 def _freedom(times: np.ndarray) -> float:
-    """How well windows of these times know a variance; see `resampling/multipliers.py`."""
+    """How well windows of these times know a variance; see `nulls/multipliers.py`."""
     gaps = np.diff(np.unique(times))
     covered = np.minimum(gaps, _WINDOW).sum() * (1 + 1 / gaps.size)
     return float(max(covered / _WINDOW - 1, 1.0))

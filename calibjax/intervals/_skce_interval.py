@@ -104,10 +104,10 @@ from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import diagonal_of, dot, x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
 from calibjax.kernels import KernelLike
+from calibjax.nulls.bootstrap import DependentSums, bootstrap_draws, dependent_sums
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets, row_numbers
+from calibjax.nulls.ranks import checked_level, normal_quantile, upper_quantile
 from calibjax.operators import TiledH, tiled_h
-from calibjax.resampling.bootstrap import DependentSums, bootstrap_draws, dependent_sums
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_targets, row_numbers
-from calibjax.resampling.rank_pvalues import checked_level, normal_quantile, upper_quantile
 
 
 class ConfidenceInterval(NamedTuple):
@@ -315,8 +315,8 @@ def variance_under_model(
 
     def mean_and_variance(row: tuple[Distribution, jax.Array]) -> tuple[jax.Array, jax.Array]:
         prediction, number = row
-        shares: ArrayLike = 1 / DRAWS_PER_GROUP
-        if n_labels is not None and n_labels <= DRAWS_PER_GROUP:
+        shares: ArrayLike = 1 / DRAWS_PER_BATCH
+        if n_labels is not None and n_labels <= DRAWS_PER_BATCH:
             probabilities = prediction.label_probabilities()
             targets, shares = jnp.arange(n_labels), probabilities / jnp.sum(probabilities)
         else:

@@ -37,7 +37,7 @@ from calibjax.kernels import KernelLike, check_kernel
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
 from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._outcomes import Basis, kernel_at, make_basis, outcomes_of
-from calibjax.resampling.rank_pvalues import checked_level
+from calibjax.nulls.ranks import checked_level
 
 # The number of predictions that the functions of predictions are made of.
 _LANDMARKS = 64

@@ -16,11 +16,11 @@ from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import filled
 from calibjax.distributions import Normal
 from calibjax.intervals import Estimate, Sampling, mean_interval
+from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_recalibrator
 from calibjax.recalibration._pit_map import as_normal
 from calibjax.recalibration._recalibrator import check_labels
-from calibjax.resampling.rank_pvalues import one_level
 from calibjax.scores import crps, log_score
 
 

@@ -13,11 +13,11 @@ from calibjax._data.data import DEPENDENCE, Data
 from calibjax._data.distribution import Distribution
 from calibjax.estimators import binary_as_data
 from calibjax.intervals import Estimate, Sampling, wilson_interval
+from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._fit_labels import rows_of_labels
 from calibjax.recalibration._label_curves import fit_spline
 from calibjax.recalibration._penalised_regression import logistic_regression
 from calibjax.recalibration._probability_maps import run
-from calibjax.resampling.rank_pvalues import one_level
 
 _NONE = Estimate(np.nan, np.nan, np.nan)
 # An interval whose end is not found below this size has no end.

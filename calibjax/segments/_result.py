@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
 from calibjax._base.text import text_table
-from calibjax.resampling.rank_pvalues import rank_of_level
+from calibjax.nulls.ranks import rank_of_level
 from calibjax.segments._effects import Effects, Pieces, effects_of, in_words
 from calibjax.segments._segment_sums import SegmentSums
 from calibjax.segments._segments import LEAST_ROWS

@@ -35,8 +35,9 @@ import numpy as np
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._data.data import Data, clean
 from calibjax._data.interval_censored import Between
-from calibjax.resampling.draws import DRAWS_PER_GROUP, row_numbers
-from calibjax.resampling.null_sampler import (
+from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
+from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
+from calibjax.nulls.sampler import (
     MULTIPLIERS,
     NullSampler,
     SampledRows,
@@ -44,12 +45,11 @@ from calibjax.resampling.null_sampler import (
     sum_over_rows,
     variance_deficit,
 )
-from calibjax.resampling.rank_pvalues import counted_pvalue, normal_scores, rounding_of
 from calibjax.segments._segments import SegmentTable
 from calibjax.segments._statistics import bounded, statistics_of
 
-# The groups of draws whose moments are taken for the model's, where these are not known.
-_MOMENT_GROUPS = 2**31 - 2 - np.arange(4, dtype=np.int32)
+# The batches of draws whose moments are taken for the model's, where these are not known.
+_MOMENT_BATCHES = 2**31 - 2 - np.arange(4, dtype=np.int32)
 # How many numbers of a row are in memory for its moments, about, and how many sums at a time.
 _PER_ROW, _SUMS = 2**12, 2**22
 # Larger skewnesses are cut off, and smaller ones are none.
@@ -106,8 +106,8 @@ def segment_sums(
     multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
     sets = sampler.data_sets(key, multiplier_key, data, numbers, axis, by_pit)
 
-    def residuals(rows: SampledRows, groups: jax.Array) -> jax.Array:
-        return statistics.residuals(rows.predictions, sets.targets(rows, groups))
+    def residuals(rows: SampledRows, batches: jax.Array) -> jax.Array:
+        return statistics.residuals(rows.predictions, sets.targets(rows, batches))
 
     def moments(chunk: tuple[tuple[SampledRows, jax.Array], jax.Array]) -> list[jax.Array]:
         """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
@@ -115,7 +115,7 @@ def segment_sums(
         if statistics.knows_moments:
             observed = statistics.residuals(rows.predictions, rows.targets[:, None])
         else:
-            observed = residuals(rows, jnp.asarray(_MOMENT_GROUPS))
+            observed = residuals(rows, jnp.asarray(_MOMENT_BATCHES))
         found, w = statistics.moments(rows.predictions, observed), weights[:, None]
         columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
         columns += [w * found.second, w * found.predicted, w, w**2]
@@ -145,14 +145,14 @@ def segment_sums(
         z = normal_scores(sums / deviation[:, None], g)
         return jnp.where(is_tested[:, None], z, 0.0)
 
-    def of_groups(groups: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def of_batches(batches: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The largest scores of data sets under H0, and the observed sums ``[S, J]``."""
         of_sets = sets.sums(
             residuals,
             table.sums,
             codes,
             weights,
-            groups,
+            batches,
             table.n_together,
             lambda x: bounded(x, statistics.most_multiplied),
             axis,
@@ -164,9 +164,9 @@ def segment_sums(
         )
         return jnp.max(jnp.abs(scores(sums)), axis=(0, 2)), observed[:, 0]
 
-    numbers_of_group = DRAWS_PER_GROUP * statistics.n_residuals * (1 if sampler.redraws else 2)
-    together = _SUMS // (table.size * numbers_of_group)
-    maxima, sums = in_passes(of_groups, n_resamples, together)
+    numbers_of_batch = DRAWS_PER_BATCH * statistics.n_residuals * (1 if sampler.redraws else 2)
+    together = _SUMS // (table.size * numbers_of_batch)
+    maxima, sums = in_passes(of_batches, n_resamples, together)
     # All weights are NaN if a row is invalid.
     is_valid = jnp.isfinite(all_sum(jnp.sum(weights), axis))
     found_scores = jnp.where(is_valid, scores(sums[:, None])[:, 0], jnp.nan)

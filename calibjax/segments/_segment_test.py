@@ -13,7 +13,7 @@ from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
-from calibjax.resampling.null_sampler import NullSampler, judged_by_pit, pooled
+from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums
 from calibjax.segments._segments import (
@@ -151,7 +151,7 @@ def segments_tested(
     n, classes, (columns, left_out, segments, order) = data.n, data.classes, read
     codes = np.stack([column.codes for column in columns], axis=1)
     forecasts = data.predictions
-    data = judged_by_pit(key, pooled(padded(data)))
+    data = pits_as_targets(key, pooled(padded(data)))
     # What fills up the rows is masked, and what fills up the columns has no segments.
     filling = (0, data.n - n), (0, bucket(len(columns)) - len(columns))
     sampler = NullSampler.of(data)

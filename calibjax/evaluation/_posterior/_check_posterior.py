@@ -18,7 +18,7 @@ from calibjax.evaluation._posterior._read_simulations import (
     read_parameters,
 )
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
-from calibjax.resampling.rank_pvalues import as_multiple
+from calibjax.nulls.ranks import as_multiple
 
 # With fewer simulations, a shift by half of the spread is no more than chance.
 _FEW = 20

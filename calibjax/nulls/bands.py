@@ -23,7 +23,7 @@ from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.derivatives import absolute
 from calibjax._numbers.quantiles import smallest_between
 from calibjax._numbers.special_functions import log_quotient
-from calibjax.resampling.rank_pvalues import critical_value
+from calibjax.nulls.ranks import critical_value
 
 # In units of the precision: by how much equal distances may differ between two programs.
 _ROUNDING = 256

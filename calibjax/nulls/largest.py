@@ -44,7 +44,7 @@ import numpy as np
 
 from calibjax._base.struct import indexed, rows_of, struct
 from calibjax._numbers.arithmetic import x_where
-from calibjax.resampling.rank_pvalues import (
+from calibjax.nulls.ranks import (
     counted_pvalue,
     normal_quantile,
     normal_scores,

@@ -7,9 +7,9 @@ from jax import lax
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import x_where
 from calibjax._pairwise.tiles import in_chunks
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups, row_numbers
-from calibjax.resampling.event_sums import EventSums
-from calibjax.resampling.null_sampler import DataSets, SampledRows
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, row_numbers
+from calibjax.nulls.event_sums import EventSums
+from calibjax.nulls.sampler import DataSets, SampledRows
 
 # How many drawn labels are in memory at a time: they fit into a cache.
 _LABELS = 2**18
@@ -53,15 +53,15 @@ def redrawn_label_counts(
         sizes = jnp.zeros(n_cells, jnp.int32)
         sizes = sizes.at[cells[:, 0]].add(ones.astype(jnp.int32), mode="drop")
         return events + sizes[None] - drawn(0)
-    groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
-    n_draws = groups.size * DRAWS_PER_GROUP
+    batches = jnp.arange(-(-n_resamples // DRAWS_PER_BATCH), dtype=jnp.int32)
+    n_draws = batches.size * DRAWS_PER_BATCH
     draws = jnp.arange(n_draws, dtype=jnp.int32)
 
     def add(
         counts: jax.Array, chunk: tuple[tuple[Distribution, jax.Array, jax.Array], jax.Array]
     ) -> tuple[jax.Array, None]:
         (predictions, numbers, cells), weights = chunk
-        labels = draw_groups(key, predictions, numbers, groups)
+        labels = draw_batches(key, predictions, numbers, batches)
         drawn = jnp.take_along_axis(cells, labels, axis=1)
         drawn = x_where((weights == 0)[:, None], n_cells, drawn)
         here = counts.at[draws[None], drawn]

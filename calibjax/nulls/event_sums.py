@@ -20,8 +20,8 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import indexed, static, struct
 from calibjax._numbers.arithmetic import dot
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups
-from calibjax.resampling.null_sampler import DataSets, SampledRows, in_passes
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches
+from calibjax.nulls.sampler import DataSets, SampledRows, in_passes
 
 # The blocks of one step, and the largest number of rows in a block.
 _BLOCKS, _ROWS_OF_BLOCK = 8, 256
@@ -94,8 +94,8 @@ class EventSums:
 
     @property
     def draws_together(self) -> int:
-        """How many groups of draws share a pass over the rows."""
-        return max(_DRAWS // (self.steps.weights.shape[1] * DRAWS_PER_GROUP), 1)
+        """How many batches of draws share a pass over the rows."""
+        return max(_DRAWS // (self.steps.weights.shape[1] * DRAWS_PER_BATCH), 1)
 
     def observed(self, axis: Axis = None) -> list[jax.Array]:
         """The sums of the observed labels, their squares, and the expectations of these.
@@ -111,17 +111,17 @@ class EventSums:
 
         return self._summed(of_step, axis)
 
-    def drawn(self, groups: jax.Array, axis: Axis = None) -> list[jax.Array]:
-        """The sums of the data sets of some groups, ``[n_cells, D, K]``.
+    def drawn(self, batches: jax.Array, axis: Axis = None) -> list[jax.Array]:
+        """The sums of the data sets of some batches, ``[n_cells, D, K]``.
 
         They are of drawn labels, of observed ones with multipliers, if there are any, and over
         times of the multipliers alone ``[n_cells, D, 1]``.
         """
-        shared = self.sets.shared(groups)
+        shared = self.sets.shared(batches)
 
         def of_step(rows: _Rows) -> list[_Product]:
             sampled, columns = rows.sampled, rows.columns
-            drawn = draw_groups(self.sets.key, sampled.predictions, sampled.numbers, groups)
+            drawn = draw_batches(self.sets.key, sampled.predictions, sampled.numbers, batches)
             products = [(columns, drawn.astype(columns.dtype) - rows.centres[:, None])]
             xi = self.sets.factors(sampled, shared)
             if xi is not None:
@@ -134,10 +134,10 @@ class EventSums:
     def redrawn(self, n_resamples: int) -> jax.Array:
         """The sums of n_resamples draws from the model, ``[n_resamples, n_cells, K]``."""
 
-        def of_groups(groups: jax.Array) -> tuple[jax.Array, tuple[()]]:
-            return jnp.swapaxes(self.drawn(groups)[0], 0, 1), ()
+        def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
+            return jnp.swapaxes(self.drawn(batches)[0], 0, 1), ()
 
-        return in_passes(of_groups, n_resamples, self.draws_together)[0]
+        return in_passes(of_batches, n_resamples, self.draws_together)[0]
 
     def _summed(self, of_step: Callable[[_Rows], list[_Product]], axis: Axis) -> list[jax.Array]:
         """The sums over cells of the products that `of_step` makes, ``[n_cells, D, K]``."""

@@ -73,11 +73,11 @@ from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data.data import Data
 from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import dot, x_where
+from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
+from calibjax.nulls.multipliers import TimeMultipliers, multipliers, sizes_of_draws
+from calibjax.nulls.ranks import rounding_of
+from calibjax.nulls.sampler import in_passes
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
-from calibjax.resampling.draws import DRAWS_PER_GROUP, row_numbers
-from calibjax.resampling.multipliers import TimeMultipliers, multipliers, sizes_of_draws
-from calibjax.resampling.null_sampler import in_passes
-from calibjax.resampling.rank_pvalues import rounding_of
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for
 # each resample and row.
@@ -88,9 +88,9 @@ _DRAWS = 2**20
 # many devices make the same draws as one.
 _DRAWS_PER_KEY = 128
 
-# The number of groups of multipliers that share one pass over H: some hundreds of numbers for each
+# The number of batches of multipliers that share one pass over H: some hundreds of numbers of each
 # row.  The process of times takes two more numbers for each draw and time.
-_GROUPS, _GROUPS_OF_TIMES = 5, 2
+_BATCHES, _BATCHES_OF_TIMES = 5, 2
 # In units of the precision of the dtype.
 _ROUNDING = 64
 
@@ -287,9 +287,9 @@ def dependent_sums(
     eta = multipliers(key, data, is_normal, None, axis)
     own = weights * h_diagonal
 
-    def forms_of(groups: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        """v^T H v, v^T H w and sum_i v_i of some groups of draws, and the row sums of H."""
-        factors = eta.values(eta.rows, eta.shared(groups))
+    def forms_of(batches: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """v^T H v, v^T H w and sum_i v_i of some batches of draws, and the row sums of H."""
+        factors = eta.values(eta.rows, eta.shared(batches))
         vectors = (data.weights[:, None] * factors).T
         vectors = jnp.pad(vectors, ((0, 0), (0, weights.shape[0] - data.n)))
         pairs, row_sums = h.quadratic_forms(vectors)
@@ -301,7 +301,7 @@ def dependent_sums(
         squares, linear, totals = all_sum(of_draws, axis)
         return (pairs + squares, linear, totals), row_sums
 
-    most = _GROUPS if data.times is None else _GROUPS_OF_TIMES
+    most = _BATCHES if data.times is None else _BATCHES_OF_TIMES
     (quadratic, linear, totals), row_sums = in_passes(forms_of, n_resamples, most)
     count, trace = h.count(), h.trace()
     squares = all_sum(jnp.sum(jnp.square(weights)), axis)
@@ -320,8 +320,8 @@ def dependent_sums(
         # Normal multipliers have sizes already.
         if not is_normal:
             freedom = jnp.maximum(unrelated / (1 - unrelated), 1.0)
-            groups = jnp.arange(-(-n_resamples // DRAWS_PER_GROUP), dtype=jnp.int32)
-            sizes = sizes_of_draws(key, groups, freedom, freedom)[:n_resamples]
+            batches = jnp.arange(-(-n_resamples // DRAWS_PER_BATCH), dtype=jnp.int32)
+            sizes = sizes_of_draws(key, batches, freedom, freedom)[:n_resamples]
             errors, linear = errors * jnp.square(sizes), linear * sizes
     null, biased = jnp.maximum(null, 0.0), unit * total
     return DependentSums(

@@ -18,7 +18,7 @@ from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import x_where
 
 #: The number of draws that share one key.
-DRAWS_PER_GROUP = 100
+DRAWS_PER_BATCH = 100
 
 
 def row_numbers(weights: jax.Array, axis: Axis = None) -> jax.Array:
@@ -31,56 +31,56 @@ def row_numbers(weights: jax.Array, axis: Axis = None) -> jax.Array:
 
 
 def draw_targets(
-    key: jax.Array, predictions: Distribution, rows: jax.Array, group: jax.Array
+    key: jax.Array, predictions: Distribution, rows: jax.Array, batch: jax.Array
 ) -> jax.Array:
-    """One group of draws from each prediction, ``[n, DRAWS_PER_GROUP, …]``.
+    """One batch of draws from each prediction, ``[n, DRAWS_PER_BATCH, …]``.
 
-    The draws of a row depend only on (key, ``rows[i]``, group), where `rows` are numbers of the
+    The draws of a row depend only on (key, ``rows[i]``, batch), where `rows` are numbers of the
     rows in all data: chunks of rows and rows on many devices get the draws of the whole batch.
     """
 
     def draw(prediction: Distribution, row: jax.Array) -> jax.Array:
-        row_key = key_of(key, row, group)
+        row_key = key_of(key, row, batch)
         if prediction.has_labels:
             return _draw_labels(row_key, prediction.label_probabilities())
-        batch = indexed(prediction, None)
-        return batch.sample(row_key, (DRAWS_PER_GROUP,))[:, 0]
+        one = indexed(prediction, None)
+        return one.sample(row_key, (DRAWS_PER_BATCH,))[:, 0]
 
     return jax.vmap(draw)(predictions, rows)
 
 
 def draw_pits(
-    key: jax.Array, rows: jax.Array, groups: jax.Array, dtype: DTypeLike
+    key: jax.Array, rows: jax.Array, batches: jax.Array, dtype: DTypeLike
 ) -> tuple[jax.Array, jax.Array]:
-    """PITs U of several groups of draws from continuous predictions, and 1 - U.
+    """PITs U of several batches of draws from continuous predictions, and 1 - U.
 
-    Both are ``[n, len(groups) DRAWS_PER_GROUP]``.  U is uniform whatever is predicted.  Both of its
-    tails have steps of 2^-32, and no draw is 0.
+    Both are ``[n, len(batches) DRAWS_PER_BATCH]``.  U is uniform whatever is predicted.  Both of
+    its tails have steps of 2^-32, and no draw is 0.
     """
 
-    def draw(row: jax.Array, group: jax.Array) -> jax.Array:
-        return random_bits(key_of(key, row, group), DRAWS_PER_GROUP)
+    def draw(row: jax.Array, batch: jax.Array) -> jax.Array:
+        return random_bits(key_of(key, row, batch), DRAWS_PER_BATCH)
 
-    bits = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(rows)
+    bits = jax.vmap(lambda row: jax.vmap(lambda batch: draw(row, batch))(batches))(rows)
     bits = bits.reshape(rows.size, -1)
     return _uniform(bits, dtype), _uniform(~bits, dtype)
 
 
-def draw_groups(
-    key: jax.Array, predictions: Distribution, rows: jax.Array, groups: jax.Array
+def draw_batches(
+    key: jax.Array, predictions: Distribution, rows: jax.Array, batches: jax.Array
 ) -> jax.Array:
-    """The draws of several groups, ``[n, len(groups) DRAWS_PER_GROUP, …]``.
+    """The draws of several batches, ``[n, len(batches) DRAWS_PER_BATCH, …]``.
 
     They share what is made of a prediction alone, such as sorted probabilities.
     """
-    draw = jax.vmap(lambda group: draw_targets(key, predictions, rows, group), out_axes=1)
-    drawn = draw(groups)
+    draw = jax.vmap(lambda batch: draw_targets(key, predictions, rows, batch), out_axes=1)
+    drawn = draw(batches)
     return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
 
 
-def key_of(key: jax.Array, row: jax.Array, group: jax.Array) -> jax.Array:
-    """The key of one group of draws of one row."""
-    return jax.random.fold_in(jax.random.fold_in(key, row), group)
+def key_of(key: jax.Array, row: jax.Array, batch: jax.Array) -> jax.Array:
+    """The key of one batch of draws of one row."""
+    return jax.random.fold_in(jax.random.fold_in(key, row), batch)
 
 
 def _uniform(bits: jax.Array, dtype: DTypeLike) -> jax.Array:
@@ -89,17 +89,17 @@ def _uniform(bits: jax.Array, dtype: DTypeLike) -> jax.Array:
 
 
 def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
-    """Labels ``[DRAWS_PER_GROUP]`` with probabilities ``[m]``, by the inverse of their sums.
+    """Labels ``[DRAWS_PER_BATCH]`` with probabilities ``[m]``, by the inverse of their sums.
 
     One uniform number makes a draw.  The sums are over increasing probabilities, so that small ones
     keep their digits, and labels of probability 0 are never drawn.
     """
     dtype = probabilities.dtype
     if dtype == jnp.float64:
-        uniform = jax.random.uniform(key, (DRAWS_PER_GROUP,), dtype)
+        uniform = jax.random.uniform(key, (DRAWS_PER_BATCH,), dtype)
     else:
         # Steps of 2^-32, where `uniform` in float32 would have steps of 2^-23.
-        uniform = _uniform(random_bits(key, DRAWS_PER_GROUP), dtype)
+        uniform = _uniform(random_bits(key, DRAWS_PER_BATCH), dtype)
     if probabilities.size == 2:
         # The same label without sorting: the rarer one, of equal ones 0, comes first.
         rarer = (probabilities[1] < probabilities[0]).astype(jnp.int32)

@@ -2,7 +2,7 @@ r"""Data sets under H0 and sums over their rows: the engine of tests, bands and 
 
 - A **null sampler** says how data sets are made that a calibrated model could have given.
 - A **statistic** is a function of a chunk of rows and of what is drawn for them, and returns sums.
-- A **reduction** says what is kept of the sums of each data set: a rank (`rank_pvalues.py`), the
+- A **reduction** says what is kept of the sums of each data set: a rank (`ranks.py`), the
   largest of several, or a simultaneous band (`bands.py`).
 
 Where rows are independent given the predictions, targets are drawn from these.  Of samples,
@@ -39,8 +39,8 @@ from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.features.residuals import DrawnPIT, Hidden
-from calibjax.resampling.draws import DRAWS_PER_GROUP, draw_groups, draw_pits, draw_targets
-from calibjax.resampling.multipliers import Multipliers, TimeMultipliers, multipliers
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets
+from calibjax.nulls.multipliers import Multipliers, TimeMultipliers, multipliers
 from calibjax.scores import pit_between_levels
 
 Rows = TypeVar("Rows")
@@ -69,7 +69,7 @@ def pooled(data: Data) -> Data:
     return data.replace(predictions=predictions, targets=targets)
 
 
-def judged_by_pit(key: jax.Array, data: Data) -> Data:
+def pits_as_targets(key: jax.Array, data: Data) -> Data:
     """The data with the PIT in place of targets, where predictions say no more than its law.
 
     A PIT in a jump of the cdf is drawn.
@@ -222,15 +222,15 @@ class DataSets:
         """Whether the mean of residuals is taken out."""
         return isinstance(self.multipliers, TimeMultipliers)
 
-    def shared(self, groups: jax.Array) -> PyTree:
-        """What the multipliers of all rows share of some groups of draws."""
-        return None if self.multipliers is None else self.multipliers.shared(groups)
+    def shared(self, batches: jax.Array) -> PyTree:
+        """What the multipliers of all rows share of some batches of draws."""
+        return None if self.multipliers is None else self.multipliers.shared(batches)
 
     def factors(self, rows: SampledRows, shared: PyTree) -> jax.Array | None:
         """xi of some of the rows, ``[n, D]``; None if targets are redrawn."""
         return None if self.multipliers is None else self.multipliers.values(rows.units, shared)
 
-    def targets(self, rows: SampledRows, groups: jax.Array) -> PyTree:
+    def targets(self, rows: SampledRows, batches: jax.Array) -> PyTree:
         """Targets ``[n, 1 + D, …]`` of some of the rows, the observed ones first.
 
         With `by_pit` these are their PITs, as `UnitInterval` or `DrawnPIT`.  Where the PIT is
@@ -239,12 +239,12 @@ class DataSets:
         predictions, observed, hidden, numbers, _ = rows
         if self.by_pit and (self.in_cells or not predictions.has_atoms):
             pit = unit_interval(predictions, observed)
-            u, above = draw_pits(self.key, numbers, groups, pit.low.dtype)
+            u, above = draw_pits(self.key, numbers, batches, pit.low.dtype)
             if hidden is None:
                 return DrawnPIT(pit, (u, above))
             interval = unit_interval(predictions, hidden)
             return DrawnPIT(pit, (u, above), Hidden(interval, _contains(interval, u, above)))
-        drawn = draw_groups(self.key, predictions, numbers, groups)
+        drawn = draw_batches(self.key, predictions, numbers, batches)
         intervals_of = jax.vmap(predictions.unit_interval, 1, 1)
         if hidden is None:
             every = jnp.concatenate([observed[:, None], drawn], axis=1)
@@ -267,27 +267,27 @@ class DataSets:
         sum_rows: Callable[[Rows, jax.Array], jax.Array],
         others: Rows,
         weights: jax.Array,
-        groups: jax.Array,
+        batches: jax.Array,
         per_row: int,
         bounded: Callable[[jax.Array], jax.Array] = lambda x: x,
         axis: Axis = None,
     ) -> SetSums:
-        """The sums ``[F, D, K]`` over all rows of the data sets of some groups.
+        """The sums ``[F, D, K]`` over all rows of the data sets of some batches.
 
         Args:
-            residuals: of rows and groups, ``[n, 1 + D, K]``.
+            residuals: of rows and batches, ``[n, 1 + D, K]``.
             sum_rows: F sums of values of `others` ``[n, P]``, ``[F, P]``.
             others, weights: what `sum_rows` takes of rows, and their weights.
-            groups: of draws.
+            batches: of draws.
             per_row: about how many numbers a row has beside these.
             bounded: what multipliers take of observed residuals.
             axis: the devices.
         """
-        shared, n_draws = self.shared(groups), groups.size * DRAWS_PER_GROUP
+        shared, n_draws = self.shared(batches), batches.size * DRAWS_PER_BATCH
 
         def of_rows(chunk: tuple[tuple[SampledRows, Rows], jax.Array]) -> list[jax.Array]:
             (rows, others), weights = chunk
-            w, found = weights[:, None, None], residuals(rows, groups)
+            w, found = weights[:, None, None], residuals(rows, batches)
             columns, xi = [w * found], self.factors(rows, shared)
             if xi is not None:
                 columns.append(xi[..., None] * (w * bounded(found[:, :1])))
@@ -301,7 +301,7 @@ class DataSets:
             return parts
 
         one = indexed(self.rows, slice(1))
-        n_numbers = jax.eval_shape(residuals, one, groups).size
+        n_numbers = jax.eval_shape(residuals, one, batches).size
         n_numbers *= 1 if self.multipliers is None else 2
         rows = self.rows, others
         of_targets, *more = sum_over_rows(of_rows, rows, weights, per_row + n_numbers, axis)
@@ -321,18 +321,18 @@ def in_passes(
     function: Callable[[jax.Array], tuple[Draws, Other]],
     n_resamples: int,
     most: int = 1,
-    size: int = DRAWS_PER_GROUP,
+    size: int = DRAWS_PER_BATCH,
 ) -> tuple[Draws, Other]:
-    """``function(groups)`` of all groups of draws, at most `most` of them in one pass over rows.
+    """``function(batches)`` of all batches of draws, at most `most` of them in one pass over rows.
 
     The function returns arrays ``[draws, …]``, of which R are returned, and what is the same for
-    all groups.  A group has `size` draws.
+    all batches.  A batch has `size` draws.
     """
-    n_groups = -(-n_resamples // size)
-    n_passes = -(-n_groups // max(1, most))
-    together = -(-n_groups // n_passes)
-    groups = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
-    draws, other = lax.map(function, groups)
+    n_batches = -(-n_resamples // size)
+    n_passes = -(-n_batches // max(1, most))
+    together = -(-n_batches // n_passes)
+    batches = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
+    draws, other = lax.map(function, batches)
     draws = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_resamples], draws)
     return draws, indexed(other, 0)
 
@@ -388,20 +388,20 @@ def under_model(
         The tree that `statistic` returns, with the leading axis ``[R + 1]``.
     """
     predictions, observed = samples
-    # A divisor of the size of a group leaves no rest, which would be one more program.
-    divisors = [k for k in range(1, DRAWS_PER_GROUP + 1) if DRAWS_PER_GROUP % k == 0]
+    # A divisor of the size of a batch leaves no rest, which would be one more program.
+    divisors = [k for k in range(1, DRAWS_PER_BATCH + 1) if DRAWS_PER_BATCH % k == 0]
     together = max(k for k in divisors if k <= max(1, together))
 
-    def values_of_group(groups: jax.Array) -> tuple[Sums, tuple[()]]:
+    def values_of_batch(batches: jax.Array) -> tuple[Sums, tuple[()]]:
         def draw(row: tuple[Distribution, jax.Array]) -> jax.Array:
             prediction, number = indexed(row, None)
-            return draw_targets(key, prediction, number, groups[0])[0].astype(observed.dtype)
+            return draw_targets(key, prediction, number, batches[0])[0].astype(observed.dtype)
 
         drawn = lax.map(draw, (predictions, rows), batch_size=_ROWS)
         drawn = jnp.moveaxis(drawn, 1, 0)
-        numbers = groups[0] * DRAWS_PER_GROUP + jnp.arange(DRAWS_PER_GROUP, dtype=jnp.int32)
+        numbers = batches[0] * DRAWS_PER_BATCH + jnp.arange(DRAWS_PER_BATCH, dtype=jnp.int32)
         is_observed = (numbers == n_resamples).reshape(-1, *(1,) * observed.ndim)
         targets = jnp.where(is_observed, observed[None], drawn)
         return lax.map(statistic, targets, batch_size=together), ()
 
-    return in_passes(values_of_group, n_resamples + 1)[0]
+    return in_passes(values_of_batch, n_resamples + 1)[0]

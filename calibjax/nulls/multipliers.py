@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from calibjax._base.sharding import Axis, all_of
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.data import Data
-from calibjax.resampling.draws import DRAWS_PER_GROUP, key_of
+from calibjax.nulls.draws import DRAWS_PER_BATCH, key_of
 
 # L, in units of the horizon.
 _WINDOW = 3.0
@@ -58,26 +58,26 @@ class ClusterMultipliers:
     freedom: jax.Array
     is_normal: bool = static()
 
-    def shared(self, groups: jax.Array) -> PyTree:
-        """What all rows share of some groups of draws."""
+    def shared(self, batches: jax.Array) -> PyTree:
+        """What all rows share of some batches of draws."""
         if not self.is_normal:
-            return groups, None
-        return groups, sizes_of_draws(self.key, groups, self.freedom, self.freedom)
+            return batches, None
+        return batches, sizes_of_draws(self.key, batches, self.freedom, self.freedom)
 
     def values(self, clusters: jax.Array, shared: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
-        groups, sizes = shared
+        batches, sizes = shared
 
-        def draw(cluster: jax.Array, group: jax.Array) -> jax.Array:
-            key = key_of(self.key, cluster, group)
-            shape = (DRAWS_PER_GROUP,)
+        def draw(cluster: jax.Array, batch: jax.Array) -> jax.Array:
+            key = key_of(self.key, cluster, batch)
+            shape = (DRAWS_PER_BATCH,)
             if self.is_normal:
                 return jax.random.normal(key, shape, self.freedom.dtype)
             face = jax.random.randint(key, shape, 0, 6, jnp.int32)
             size = jnp.sqrt((face % 3 + 1).astype(self.freedom.dtype) / 2)
             return jnp.where(face < 3, size, -size)
 
-        drawn = jax.vmap(lambda row: jax.vmap(lambda group: draw(row, group))(groups))(clusters)
+        drawn = jax.vmap(lambda row: jax.vmap(lambda batch: draw(row, batch))(batches))(clusters)
         drawn = drawn.reshape(clusters.shape[0], -1)
         return drawn if sizes is None else drawn * sizes[None]
 
@@ -98,19 +98,19 @@ class TimeMultipliers:
     steps: jax.Array
     freedom: jax.Array
 
-    def shared(self, groups: jax.Array) -> PyTree:
-        """Brownian motions of some groups of draws, each with the size of its multipliers."""
+    def shared(self, batches: jax.Array) -> PyTree:
+        """Brownian motions of some batches of draws, each with the size of its multipliers."""
 
-        def step(index: jax.Array, group: jax.Array) -> jax.Array:
+        def step(index: jax.Array, batch: jax.Array) -> jax.Array:
             # A step depends on its index, not on how many rows there are behind it.
-            return jax.random.normal(key_of(self.key, index, group), (DRAWS_PER_GROUP,), dtype)
+            return jax.random.normal(key_of(self.key, index, batch), (DRAWS_PER_BATCH,), dtype)
 
         dtype, indices = self.steps.dtype, jnp.arange(self.steps.size, dtype=jnp.int32)
-        steps = jax.vmap(lambda index: jax.vmap(lambda group: step(index, group))(groups))(indices)
+        steps = jax.vmap(lambda index: jax.vmap(lambda batch: step(index, batch))(batches))(indices)
         paths = jnp.cumsum(self.steps[:, None] * steps.reshape(indices.size, -1), axis=0)
         b = 1 / (self.freedom + 1)
         scale = self.freedom / (1 - b + b**2 / 3)
-        sizes = sizes_of_draws(self.key, groups, self.freedom, scale)
+        sizes = sizes_of_draws(self.key, batches, self.freedom, scale)
         return paths * (sizes / jnp.sqrt(_WINDOW))[None]
 
     def values(self, ends: jax.Array, paths: PyTree) -> jax.Array:
@@ -160,12 +160,12 @@ def _n_different(numbers: jax.Array, kept: jax.Array, axis: Axis) -> jax.Array:
 
 
 def sizes_of_draws(
-    key: jax.Array, groups: jax.Array, freedom: jax.Array, scale: jax.Array
+    key: jax.Array, batches: jax.Array, freedom: jax.Array, scale: jax.Array
 ) -> jax.Array:
-    """sqrt(scale / chi^2_freedom) of each draw of some groups."""
+    """sqrt(scale / chi^2_freedom) of each draw of some batches."""
 
-    def draw(group: jax.Array) -> jax.Array:
-        group_key = key_of(key, jnp.int32(_SIZES), group)
-        return 2 * jax.random.gamma(group_key, freedom / 2, (DRAWS_PER_GROUP,), freedom.dtype)
+    def draw(batch: jax.Array) -> jax.Array:
+        batch_key = key_of(key, jnp.int32(_SIZES), batch)
+        return 2 * jax.random.gamma(batch_key, freedom / 2, (DRAWS_PER_BATCH,), freedom.dtype)
 
-    return jnp.sqrt(scale / jax.vmap(draw)(groups).ravel())
+    return jnp.sqrt(scale / jax.vmap(draw)(batches).ravel())
