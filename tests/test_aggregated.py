@@ -15,6 +15,7 @@ from scipy import special, stats
 import calibjax as cj
 from calibjax._base.struct import as_pytree
 from calibjax._data.data import as_data, clean
+from calibjax._data.distribution import Labels
 from calibjax.discrepancy import normal_form
 from calibjax.features.residuals import residual_feature
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
@@ -554,7 +555,7 @@ def test_default_kernels(family, key):
     kernels = cj.default_kernels(predictions, where=where)
     # Numbers have three kernels on predictions, labels and vectors fewer.  Ordered classes have
     # those of labels, and one of U.  Of samples one kernel sees the shape, with all else.
-    is_number = predictions.is_ordered and not predictions.has_labels
+    is_number = predictions.is_ordered and not isinstance(predictions, Labels)
     n_kernels = 9 if is_number else 7 if family == "ordinal" else 6
     if predictions.is_exchangeable:
         n_kernels = 7 if is_number else 5

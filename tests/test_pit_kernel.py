@@ -9,6 +9,7 @@ from messages import check_message
 from scipy import integrate, special, stats
 
 import calibjax as cj
+from calibjax._data.distribution import Labels
 from calibjax._numbers.unit_interval import UnitInterval
 
 
@@ -96,7 +97,7 @@ def test_gradients_of_impossible_targets_are_finite(feature):
 def outcomes(name, n=4):
     """All targets ``[m, n]`` with their probabilities under the predictions."""
     predictions, _ = cast(FAMILIES[name](n, 0))
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         m = predictions.label_probabilities().shape[1]
     else:
         m = predictions.max_count + 1

@@ -36,7 +36,8 @@ def struct(cls: type[T]) -> type[T]:
     `eq=False` because the generated equality fails on arrays.  A subclass is a struct too, with or
     without the decorator.  A class that checks or converts its fields does so in an `__init__` of
     its own, or in a method `_complete`, which the generated `__init__` calls at the end.  jax
-    rebuilds its objects without either.
+    rebuilds its objects without either.  A parent may have a function `complete_struct`, which is
+    called with each class.
     """
     if "__dataclass_fields__" in vars(cls):  # by `make_struct` of a parent
         return cls
@@ -52,6 +53,8 @@ def struct(cls: type[T]) -> type[T]:
     if hasattr(made, "_complete") and not has_init:
         made.__init__ = _completing(made.__init__)
     _register(made, names, options, others)
+    if hasattr(made, "complete_struct"):
+        made.complete_struct(made)
 
     def make_struct(subclass: type, **kwargs: Any) -> None:
         super(made, subclass).__init_subclass__(**kwargs)

@@ -17,7 +17,7 @@ from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
 from calibjax._base.struct import PyTree, is_array, is_rounded, is_traced, on_host
 from calibjax._data.dependence import kept_rows
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Distribution
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.precision import check_digits
 from calibjax._numbers.validity import is_nonnegative
@@ -89,7 +89,7 @@ def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple
 def check_dtype_of_targets(name: str, targets: Targets, predictions: Distribution) -> None:
     """A TypeError unless targets are of the kind of predictions; booleans are of two labels."""
     check_array(name, targets, predictions.target_kind)
-    if jnp.result_type(targets) != jnp.bool_ or predictions.is_binary:
+    if jnp.result_type(targets) != jnp.bool_ or isinstance(predictions, Binary):
         return
     n_labels = predictions.n_labels
     if n_labels is None or n_labels > 2:

@@ -1,7 +1,6 @@
 """The interface of all families of predictive distributions."""
 
 import functools
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from operator import attrgetter
@@ -14,22 +13,23 @@ from jax.typing import ArrayLike
 
 from calibjax._base.parameters import as_table, in_words, share_numbers
 from calibjax._base.struct import indexed, widened, widened_integers
-from calibjax._data.row_methods import wrap_row_methods
+from calibjax._data.row_methods import row_methods
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import FINITE, Constraint
 
 T = TypeVar("T")
 
-#: What is true of each family that has a method of its own.
-_FLAGS = {
-    "has_tails": "tails",
-    "has_unit_box": "unit_box",
-    "has_labels": "label_probabilities",
-    "is_binary": "binary_probability",
-}
+
+def _complete_family(cls: type["Distribution"]) -> None:
+    """What `struct` does to each family, whose methods are written for a batch."""
+    row_methods(cls)
+    if "cdf" in vars(cls) and "tails" not in vars(cls):
+        # A new cdf does not have the tails of a parent.
+        type.__setattr__(cls, "tails", Distribution.tails)
 
 
+@row_methods
 class Distribution(ABC):
     """A batch of n predictive distributions of one family: arrays with leading axis n.
 
@@ -73,27 +73,14 @@ class Distribution(ABC):
     #: The condition on a target, or on each coordinate of one.
     condition_on_targets: ClassVar[Constraint] = FINITE
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        wrap_row_methods(cls)
-        if "cdf" in vars(cls) and "tails" not in vars(cls):
-            # A new cdf does not have the tails of a parent.
-            type.__setattr__(cls, "tails", Distribution.tails)
-        for flag, method in _FLAGS.items():
-            # A family of families, such as a mixture, has a property of its own.
-            if inspect.getattr_static(cls, flag) in (True, False, vars(Distribution)[flag]):
-                has_own = getattr(cls, method) is not getattr(Distribution, method)
-                type.__setattr__(cls, flag, has_own)
+    #: What `struct` calls with each family.
+    complete_struct = staticmethod(_complete_family)
+    __repr__ = in_words
+    _repr_html_ = as_table
 
     def _complete(self) -> None:
         """Checks and converts the parameters; jax rebuilds predictions without it."""
         share_numbers(self)
-
-    def __repr__(self) -> str:
-        return in_words(self)
-
-    def _repr_html_(self) -> str:
-        return as_table(self)
 
     def __len__(self) -> int:
         if not self.n_batch_axes:
@@ -220,7 +207,7 @@ class Distribution(ABC):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]) for Y from each prediction, ``[n]``."""
-        if not self.has_tails:
+        if not has_own(type(self), "tails"):
             raise TypeError(f"{type(self).__name__} predictions have no cdf.")
         return self.tails(targets)[0]
 
@@ -230,22 +217,16 @@ class Distribution(ABC):
         By default it is the second one of the `tails` of the family.  Of a family with nothing but
         a `cdf` it is 1 - F(y), which is 0 where F(y) rounds to 1.
         """
-        return self.tails(targets)[1] if self.has_tails else 1 - self.cdf(targets)
+        return self.tails(targets)[1] if has_own(type(self), "tails") else 1 - self.cdf(targets)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """`cdf` and `survival`, each of which has all digits down to the smallest numbers."""
         return self.cdf(targets), self.survival(targets)
 
     @property
-    def has_tails(self) -> bool:
-        """Whether the family has `tails` of its own, from which `cdf` and `survival` follow."""
-        return False
-
-    @property
     def has_cdf(self) -> bool:
         """Whether a target is a number with a cdf."""
-        has_own = self.has_tails or type(self).cdf is not Distribution.cdf
-        return self.target_shape == "n" and has_own
+        return self.target_shape == "n" and has_own(type(self), "cdf", "tails")
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
@@ -274,11 +255,8 @@ class Distribution(ABC):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether a target is a number with a cdf, so that a `PITKernel` sees every error.
-
-        Labels have no order, unless their family says so.
-        """
-        return self.has_cdf and not self.score_only and not self.has_labels
+        """Whether a target is a number with a cdf, so that a `PITKernel` sees every error."""
+        return self.has_cdf
 
     @property
     def takes_intervals(self) -> bool:
@@ -390,11 +368,6 @@ class Distribution(ABC):
         """E|Z - Z'| for independent Z and Z' from *one* prediction each; None without a formula."""
         return None
 
-    @property
-    def max_count(self) -> int | None:
-        """The last count of sums over counts; None if it is unknown, or targets are no counts."""
-        return None
-
     def location(self) -> jax.Array:
         """Where the targets are: the mean, or what a family without a finite mean has instead."""
         return self.mean()
@@ -407,47 +380,9 @@ class Distribution(ABC):
         return self.standard_deviation()
 
     @property
-    def has_labels(self) -> bool:
-        """Whether targets are labels, all of whose probabilities are known."""
-        return False
-
-    @property
-    def ragged(self) -> bool:
-        """Whether a probability of 0 is a label that a row does not have."""
-        return False
-
-    @property
     def n_labels(self) -> int | None:
-        """The number m of labels; None if the targets are no labels."""
-        if not self.has_labels:
-            return None
-        # Parameters of 64 bits may have been made where jax has such numbers, unlike here.
-        of_32_bits = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), np.float32), self)
-        return jax.eval_shape(lambda p: p.label_probabilities(), of_32_bits).shape[-1]
-
-    def label_probabilities(self) -> jax.Array:
-        """The probabilities of all m labels, ``[n, m]``, or ``[m]`` of one prediction."""
-        raise TypeError(f"{type(self).__name__} predictions have no probabilities of labels.")
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether 0 and 1 are the only labels, and `binary_probability` says it all."""
-        return False
-
-    def binary_probability(self) -> jax.Array:
-        """P(Y = 1), ``[n]``, or a number of one prediction."""
-        raise TypeError(f"{type(self).__name__} predictions have no probability of an event.")
-
-    def off_mode_probability(self) -> jax.Array:
-        """P(Y is not its most probable value), ``[n]``; by default only labels have such a value.
-
-        Infinite where no target has a positive probability, so that nothing is a rare event.
-        """
-        if not self.has_labels:
-            leaf = jax.tree.leaves(self)[0]
-            return jnp.full(leaf.shape[0], jnp.inf, jnp.result_type(leaf))
-        # A sum of the others keeps the digits of small probabilities, which 1 - max would lose.
-        return jnp.sum(jnp.sort(self.label_probabilities(), axis=1)[:, :-1], axis=1)
+        """The number m of `Labels`; None if the targets are no labels."""
+        return None
 
     def default_distance(self) -> Any:
         """The distance in `product_kernel`; None stands for MeanEmbeddingDistance."""
@@ -513,7 +448,88 @@ class Distribution(ABC):
         return self.tempered(temperature).log_prob(targets)
 
 
-wrap_row_methods(Distribution)
+@row_methods
+class Discrete(Distribution):
+    """Predictions of labels or counts: what `remark_on_rare_events` needs."""
+
+    @property
+    def target_kind(self) -> str:
+        return "integer"
+
+    def off_mode_probability(self) -> jax.Array:
+        """P(Y is not its most probable value), ``[n]``; infinite if that is not known."""
+        leaf = jax.tree.leaves(self)[0]
+        return jnp.full(leaf.shape[0], jnp.inf, jnp.result_type(leaf))
+
+
+class CountLike(Discrete):
+    """Predictions of counts 0, 1, …, each of which has a known probability."""
+
+    @property
+    @abstractmethod
+    def max_count(self) -> int | None:
+        """The last count of sums; part of the structure of the pytree.  None if it is unknown."""
+
+    @abstractmethod
+    def probability(self, count: jax.Array) -> jax.Array:
+        """P(Y = count) for Y from *one* prediction, at one count."""
+
+
+@row_methods
+class Labels(Discrete):
+    """Predictions of labels 0 … m-1, all of whose probabilities are known."""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Labels have no order, unless their family says so."""
+        return False
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a probability of 0 is a label that a row does not have."""
+        return False
+
+    @property
+    def n_labels(self) -> int:
+        """The number m of labels."""
+        # Parameters of 64 bits may have been made where jax has such numbers, unlike here.
+        of_32_bits = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), np.float32), self)
+        return jax.eval_shape(lambda p: p.label_probabilities(), of_32_bits).shape[-1]
+
+    @abstractmethod
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of all m labels, ``[n, m]``, or ``[m]`` of one prediction."""
+
+    def off_mode_probability(self) -> jax.Array:
+        """P(Y is not its most probable label), ``[n]``."""
+        # A sum of the others keeps the digits of small probabilities, which 1 - max would lose.
+        return jnp.sum(jnp.sort(self.label_probabilities(), axis=1)[:, :-1], axis=1)
+
+
+class Binary(Labels):
+    """Predictions of the labels 0 and 1, of which one probability says it all."""
+
+    @abstractmethod
+    def binary_probability(self) -> jax.Array:
+        """P(Y = 1), ``[n]``, or a number of one prediction."""
+
+
+def as_labels(predictions: Distribution) -> Labels:
+    """The predictions; a TypeError if they have no probabilities of labels."""
+    if not isinstance(predictions, Labels):
+        raise TypeError(
+            f"{type(predictions).__name__} predictions have no probabilities of labels."
+        )
+    return predictions
+
+
+def as_binary(predictions: Distribution) -> Binary:
+    """The predictions; a TypeError if they have no probability of an event."""
+    if not isinstance(predictions, Binary):
+        raise TypeError(
+            f"{type(predictions).__name__} predictions have no probability of an event."
+        )
+    return predictions
 
 
 def of_part(name: str, found: dict[str, T]) -> dict[str, T]:
@@ -530,10 +546,13 @@ def _both_ends(counts: jax.Array) -> jax.Array:
 def families_with(*methods: str) -> str:
     """The names of the families that override one of these methods, joined by commas."""
 
-    def has_own(family: type) -> bool:
-        return any(getattr(family, name) is not getattr(Distribution, name) for name in methods)
+    return ", ".join(sorted({f.__name__ for f in families() if has_own(f, *methods)}))
 
-    return ", ".join(sorted(f.__name__ for f in families() if has_own(f)))
+
+def has_own(family: type[Distribution], *methods: str) -> bool:
+    """Whether a family overrides one of these methods, or has one that others do not have."""
+    own = (getattr(family, name, None) is not getattr(Distribution, name, None) for name in methods)
+    return any(own)
 
 
 def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from calibjax._base.struct import batch_of_one, widened, widened_integers
 from calibjax._numbers.quantiles import with_levels
+
+T = TypeVar("T")
 
 #: Methods whose predictions and targets have one dtype: without targets, and of targets.
 _WIDENED = (
@@ -49,7 +51,8 @@ def _of_batch_or_one(method: Callable[..., Any]) -> Callable[..., Any]:
     return of_batch_or_one
 
 
-def wrap_row_methods(cls: type) -> None:
-    """Makes methods that a family defines take one prediction, too, and numbers of one dtype."""
+def row_methods(cls: type[T]) -> type[T]:
+    """Makes methods that a class defines take one prediction, too, and numbers of one dtype."""
     for name in {*_WIDENED, *_AS_GIVEN, "quantile"} & vars(cls).keys():
         setattr(cls, name, _of_batch_or_one(vars(cls)[name]))
+    return cls

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax._data.distribution import Labels
 from calibjax.frames import Model, as_iso
 
 # What is ordered without a doubt, besides numbers: a name with one number, and a date with the year
@@ -132,7 +133,7 @@ def say_if_pairs(model: Model) -> None:
     The second row of such a pair is known from the first one, and evidence would count it twice.
     """
     n = len(model.targets) // 2 * 2
-    if not model.predictions.has_labels or n < 2 * _PAIRS:
+    if not isinstance(model.predictions, Labels) or n < 2 * _PAIRS:
         return
     probabilities = np.asarray(model.predictions.label_probabilities())
     if probabilities.shape[1] != 2:

@@ -9,6 +9,7 @@ import numpy as np
 
 from calibjax import frames
 from calibjax._base.text import listed
+from calibjax._data.distribution import as_labels
 from calibjax.distributions import Categorical
 from calibjax.frames import Model, Table
 from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, read_files, rows_where
@@ -72,7 +73,7 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
             f"file, got {listed(model.classes or [])}."
         )
     old, new = list(model.classes or []), list(classes or [])
-    probs = np.asarray(model.predictions.label_probabilities())
+    probs = np.asarray(as_labels(model.predictions).label_probabilities())
     ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
     labels = np.array([new.index(name) for name in old], np.int32)
     return dataclasses.replace(

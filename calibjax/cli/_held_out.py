@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import Sampling, mean_interval
 from calibjax.nulls.ranks import as_multiple
@@ -35,7 +35,7 @@ def held_out(
     by = "of clusters, by chance" if data.is_dependent else "by chance"
     if data.horizon is not None:
         by = "of times one after another"
-    elif not (data.is_dependent or data.predictions.has_labels):
+    elif not (data.is_dependent or isinstance(data.predictions, Labels)):
         # Forecasts of one week are wrong together.
         folds, by = np.arange(n) * count // n, "of rows one after another"
     held = judged_on_held_out(data, method, folds, lower=lower, **beside)
@@ -47,7 +47,7 @@ def held_out(
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         interval = mean_interval(held.after - held.before, _LEVEL, sampling=Sampling.of_data(data))
     return {
-        "score": "mean log loss" if data.predictions.has_labels else "mean CRPS",
+        "score": "mean log loss" if isinstance(data.predictions, Labels) else "mean CRPS",
         "folds": count,
         "by": by,
         "before": judged(data.predictions, held.before),

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibjax import monitoring
 from calibjax._base.text import listed
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax.cli._batches import Batch, sort_key
 from calibjax.cli._columns import Columns
 from calibjax.frames import Model, row_options
@@ -234,7 +234,7 @@ def _ring(state: MonitorState, batch: str) -> None:
 
 def impossible_row(model: Model, rows: np.ndarray) -> str | None:
     """The first of some rows with a label to which its prediction gave the probability 0."""
-    if not model.predictions.has_labels:
+    if not isinstance(model.predictions, Labels):
         return None
     probabilities = np.asarray(model.predictions.label_probabilities())[rows]
     stated = probabilities[np.arange(len(rows)), model.targets[rows]]

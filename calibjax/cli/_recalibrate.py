@@ -8,6 +8,7 @@ import numpy as np
 import typer
 
 from calibjax._base.progress import working
+from calibjax._data.distribution import Labels
 from calibjax.cli._options import AsJson, Columns, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo
 
@@ -85,7 +86,7 @@ def recalibrate(
         assert file is not None
         names = names_of_list(segments), names_of_list(covariates)
         model, said = columns.read(file, others=(cluster, time, *names[1])), None
-        if names[1] and model.predictions.has_labels:
+        if names[1] and isinstance(model.predictions, Labels):
             raise ValueError("--covariates is for forecasts of numbers, got classes.")
         fitted = Fitted(file, model.columns, model.target)
         method_of_fit = method_of(model.columns, method, any(names))

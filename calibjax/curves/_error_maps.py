@@ -10,7 +10,7 @@ from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
 from calibjax._data.data import NOT_PLAIN, Data, as_data, clean
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax._numbers.derivatives import absolute
 from calibjax.curves._residual_sums import Resamples, resamples_of
@@ -142,7 +142,7 @@ def witness_map(
     """
     check_key(key)
     data = as_data(predictions, targets, where=where, without=NOT_PLAIN)
-    if not data.predictions.has_labels:
+    if not isinstance(data.predictions, Labels):
         raise TypeError(
             "predictions must be Bernoulli or Categorical, got "
             f"{type(data.predictions).__name__}; residual_map takes counts and real numbers."
@@ -159,8 +159,8 @@ def _witness_map(
 ) -> WitnessMap:
     data = clean(data)
     level, dtype = resamples.level, data.weights.dtype
-    probs, complements = _with_complements(data.predictions)
-    m, first = probs.shape[1], 1 if data.predictions.is_binary else 0
+    probs, complements = _with_complements(as_labels(data.predictions))
+    m, first = probs.shape[1], 1 if isinstance(data.predictions, Binary) else 0
     row_of_class = jnp.arange(m, dtype=jnp.int32) - first
     # The labels before the first class have no cell, nor have masked rows.
     has_cell = (data.weights[:, None] != 0) & (row_of_class >= 0)[None]
@@ -210,7 +210,7 @@ def _witness_map(
     )
 
 
-def _with_complements(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+def _with_complements(predictions: Labels) -> tuple[jax.Array, jax.Array]:
     """The probability of each label, and of all other labels with all its digits, ``[n, m]``.
 
     Probabilities are divided by their sum, which may differ a little from 1, as draws are.
@@ -362,7 +362,7 @@ def residual_map(
     """
     check_key(key)
     data = numbers_as_data(predictions, targets, where=where, without=NOT_PLAIN)
-    if data.predictions.has_labels:
+    if isinstance(data.predictions, Labels):
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(data.predictions).__name__}; witness_map takes classes."

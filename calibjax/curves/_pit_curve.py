@@ -12,7 +12,7 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, clean
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
 from calibjax.curves._residual_sums import Parts, Resamples, resamples_of, sums_in_parts
 from calibjax.estimators import UniformBinning
@@ -352,7 +352,7 @@ def coverage_curve(
     """
     check_key(key)
     data = numbers_as_data(predictions, targets, **rows)
-    if data.predictions.has_labels:
+    if isinstance(data.predictions, Labels):
         raise TypeError(
             "predictions must be of counts or real numbers, got "
             f"{type(data.predictions).__name__}: labels have no central intervals."

@@ -22,7 +22,7 @@ from calibjax._base.check import check_choice, check_key
 from calibjax._base.sharding import on_all_rows, on_one_device
 from calibjax._base.struct import is_traced, struct
 from calibjax._data.data import DEPENDENCE, Data, RowOptions, clean
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, as_binary
 from calibjax._numbers.arithmetic import isotonic_frequencies
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
@@ -161,7 +161,7 @@ def _reliability_curve(
     key: jax.Array, data: Data, resamples: Resamples, *, strategy: str, n_bins: int
 ) -> ReliabilityCurve:
     rows, level = clean(data), resamples.level
-    probs, weights = rows.predictions.binary_probability(), rows.weights
+    probs, weights = as_binary(rows.predictions).binary_probability(), rows.weights
     dtype = weights.dtype
     bins, edges = intervals_of(strategy, n_bins, probs, weights != 0)
 
@@ -185,7 +185,7 @@ def _reliability_curve(
     else:
 
         def residuals(predictions: Distribution, targets: jax.Array) -> jax.Array:
-            probs = predictions.binary_probability()
+            probs = as_binary(predictions).binary_probability()
             return targets.astype(probs.dtype) - probs[:, None]
 
         rows = rows.replace(targets=rows.targets.astype(jnp.int32))
@@ -329,7 +329,7 @@ def corp_curve(
         binary_as_data(predictions, targets, where=where, weights=weights, without=DEPENDENCE)
     )
     kept, of_rows = data.counted()
-    probs = np.asarray(data.predictions.binary_probability(), float)[kept]
+    probs = np.asarray(as_binary(data.predictions).binary_probability(), float)[kept]
     happened = np.asarray(data.targets, float)[kept]
 
     forecasts, index, count = np.unique(probs, return_inverse=True, return_counts=True)

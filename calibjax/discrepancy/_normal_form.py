@@ -44,7 +44,7 @@ import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, static, struct, type_name
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._numbers.arithmetic import dot
 from calibjax.expectations import (
     all_labels,
@@ -235,7 +235,7 @@ class JointResidual(TargetResidual):
 
 def _labels_and_residual(kernel: str, p: Distribution, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """All labels, and e_y - p; `kernel` is the name of a type in an error."""
-    if not p.has_labels:
+    if not isinstance(p, Labels):
         raise NotImplementedError(
             f"h with a joint kernel of type {kernel} needs predictions over finitely many labels "
             f"(Categorical, Bernoulli), got {type(p).__name__}; use a TensorProduct, or sums and "

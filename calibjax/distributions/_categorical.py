@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_flag
 from calibjax._base.struct import is_rounded, static, struct, widened, widened_integers
 from calibjax._data.checks import valid_rows
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Labels
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.quantiles import falls_short, integer_or_invalid
 from calibjax._numbers.tempering import as_before, tempered_label_log_prob, tempered_probabilities
@@ -25,7 +25,7 @@ LEAST_OF_CLASS = 2.0**-119
 
 @finite_sums
 @struct
-class Categorical(Distribution):
+class Categorical(Labels):
     """Class probabilities: P(Y = c) = probs[c] for c = 0, …, m-1.
 
     Args:
@@ -52,7 +52,6 @@ class Categorical(Distribution):
     ragged: bool = static(default=False)
 
     shapes = {"probs": "n m"}
-    target_kind = "integer"
     one_axis_less = "; probabilities [n] of an event are calibjax.Bernoulli(probs)"
 
     @classmethod
@@ -189,7 +188,7 @@ class Ordinal(Categorical):
 
 @finite_sums
 @struct
-class Bernoulli(Distribution):
+class Bernoulli(Binary):
     """Binary predictions: P(Y = 1) = probs.
 
     All results are equal to the results of the two-class Categorical with probabilities
@@ -215,8 +214,6 @@ class Bernoulli(Distribution):
 
     probs: jax.Array
     complement: jax.Array | None = dataclasses.field(default=None, kw_only=True)
-
-    target_kind = "integer"
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> "Bernoulli":

@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, static, struct
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, as_labels
 from calibjax.distributions._binomial import Binomial
 from calibjax.distributions._categorical import Bernoulli, Categorical
 from calibjax.distributions._counts import Counts
@@ -305,7 +305,7 @@ def _independent(obj: Foreign, batch: Batch) -> Distribution:
 def _mixture(obj: Foreign, batch: Batch) -> Mixture:
     """A mixture, whose components are one batch ``[n, K]`` or a list of K batches."""
     mixing = _attribute(obj, "mixing_distribution|mixture_distribution")
-    weights = _convert(mixing, batch).label_probabilities()
+    weights = as_labels(_convert(mixing, batch)).label_probabilities()
     components = _attribute(
         obj, "component_distributions|component_distribution|components_distribution"
     )

@@ -14,7 +14,8 @@ from jax import lax
 
 from calibjax._base.check import check_integer
 from calibjax._base.struct import is_array, is_traced, type_name, widened_integers
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import CountLike, has_own
+from calibjax._data.row_methods import row_methods
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.quantiles import integer_or_invalid
 from calibjax.expectations import inner_product, mean_embedding
@@ -30,7 +31,8 @@ _AUTOMATIC = [2**power for power in range(5, 13)]
 _LARGEST_COUNT = int(np.iinfo(np.int32).max)
 
 
-class Counts(Distribution):
+@row_methods
+class Counts(CountLike):
     """A batch of n predictive distributions of counts 0, 1, ….
 
     A family is a `struct` with `probability`, `tail_exponent`, a field
@@ -46,8 +48,6 @@ class Counts(Distribution):
         (True, 32)
     """
 
-    target_kind = "integer"
-
     def _complete(self) -> None:
         super()._complete()
         if self.max_count is not None:
@@ -55,15 +55,6 @@ class Counts(Distribution):
             vars(self)["max_count"] = max_count
         elif all(is_array(x) and not is_traced(x) for x in jax.tree.leaves(self)):
             vars(self)["max_count"] = self._sufficient_count()
-
-    @property
-    @abstractmethod
-    def max_count(self) -> int | None:
-        """The last count of sums; part of the structure of the pytree."""
-
-    @abstractmethod
-    def probability(self, count: jax.Array) -> jax.Array:
-        """P(Y = count) for Y from *one* prediction, at one count."""
 
     @abstractmethod
     def tail_exponent(self, count: jax.Array, numpy: ModuleType = jnp) -> jax.Array:
@@ -84,7 +75,7 @@ class Counts(Distribution):
 
         NaN above max_count unless larger counts have a probability of less than 4e-18.
         """
-        if self.has_tails:
+        if has_own(type(self), "tails"):
             return super().cdf(targets)
 
         def cdf_of_one(p: Counts, y: jax.Array) -> jax.Array:

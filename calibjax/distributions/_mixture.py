@@ -11,7 +11,7 @@ from jax import lax
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, struct, widened, widest_dtype, with_fields
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import CountLike, Distribution, Labels
 from calibjax._numbers.arithmetic import complex_average, root_mean_square, sum_over_pairs
 from calibjax._numbers.quantiles import integer_or_invalid, quantile_from_cdf, smallest_count_with
 from calibjax._numbers.validity import probability_vectors
@@ -55,6 +55,13 @@ class Mixture(Distribution):
 
     weights: jax.Array | None
     components: Distribution
+
+    def __new__(cls, weights: jax.Array | None = None, components: Any = None) -> "Mixture":
+        """A mixture knows of labels and counts what its components know."""
+        if cls is Mixture:
+            kinds = {Labels: _MixtureOfLabels, CountLike: _MixtureOfCounts}
+            cls = next((of for kind, of in kinds.items() if isinstance(components, kind)), Mixture)
+        return super().__new__(cls)
 
     def _complete(self) -> None:
         if isinstance(self.components, Distribution):
@@ -149,9 +156,6 @@ class Mixture(Distribution):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density or log probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
-        if self.has_labels:
-            # The log probability of a component may be -inf, where it has no derivative.
-            return label_log_prob(self.label_probabilities(), targets)
         probabilities = self._weights()
         repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
         values = self._by_component(self._flat_components().log_prob(repeated))
@@ -218,46 +222,12 @@ class Mixture(Distribution):
         total = jax.vmap(lambda p: jnp.sum(p.probabilities()))(self)
         return of_components - between / (2 * jnp.square(total))
 
-    @property
-    def max_count(self) -> int | None:
-        return self.components.max_count
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the components have."""
-        return self.components.has_labels
-
-    def label_probabilities(self) -> jax.Array:
-        """The probabilities of all labels, ``[n, m]``."""
-        component_probs = self.components.label_probabilities()
-        if self.weights is None:
-            return jnp.mean(component_probs, axis=-2)
-        weights = self.weights[..., None, :]
-        return jnp.matmul(weights, component_probs, precision=lax.Precision.HIGHEST)[..., 0, :]
-
-    def probability(self, count: jax.Array) -> jax.Array:
-        """P(Y = count) for *one* prediction, of components that are counts."""
-        components: Any = self.components
-        values = jax.vmap(lambda c: c.probability(count))(components)
-        probabilities = self.probabilities()
-        return jnp.sum(probabilities * values) / jnp.sum(probabilities)
-
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         of_components = jax.vmap(lambda c: c.cross_fit_pairs())(self.components)
         return tuple(
             (with_fields(self, components=compared), with_fields(self, components=subtracted))
             for compared, subtracted in of_components
         )
-
-    def off_mode_probability(self) -> jax.Array:
-        """P(Y is not its most probable value), ``[n]``; a lower bound for mixtures of counts.
-
-        For counts it is the mean of the components' probabilities.  Components that are nearly
-        certain are certain of the same count, 0, if they are Poisson, and the bound is sharp.
-        """
-        if self.target_kind == "real" or self.has_labels:
-            return super().off_mode_probability()
-        return self._average(self._of_components("off_mode_probability"))
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         return complex_average(self.probabilities(), self.components, lambda c: c.characteristic(v))
@@ -338,6 +308,47 @@ class Mixture(Distribution):
         total = jnp.hypot(within, centers - self._average(centers)[:, None])
         # Weights of an ensemble are no rows, and would lie on other devices than these.
         return jax.vmap(lambda p, x: root_mean_square(p.probabilities(), x))(self, total)
+
+
+class _MixtureOfLabels(Mixture, Labels):
+    components: Labels
+
+    def log_prob(self, targets: jax.Array) -> jax.Array:
+        # The log probability of a component may be -inf, where it has no derivative.
+        return label_log_prob(self.label_probabilities(), targets)
+
+    def label_probabilities(self) -> jax.Array:
+        """The probabilities of all labels, ``[n, m]``."""
+        component_probs = self.components.label_probabilities()
+        if self.weights is None:
+            return jnp.mean(component_probs, axis=-2)
+        weights = self.weights[..., None, :]
+        return jnp.matmul(weights, component_probs, precision=lax.Precision.HIGHEST)[..., 0, :]
+
+
+class _MixtureOfCounts(Mixture, CountLike):
+    components: CountLike
+
+    @property
+    def max_count(self) -> int | None:
+        return self.components.max_count
+
+    def probability(self, count: jax.Array) -> jax.Array:
+        values = jax.vmap(lambda c: c.probability(count))(self.components)
+        probabilities = self.probabilities()
+        return jnp.sum(probabilities * values) / jnp.sum(probabilities)
+
+    def off_mode_probability(self) -> jax.Array:
+        """A lower bound: the mean of the components' probabilities.
+
+        Components that are nearly certain are certain of the same count, 0, if they are Poisson,
+        and the bound is sharp.
+        """
+        return self._average(self._of_components("off_mode_probability"))
+
+
+# Both are called what people call them.
+_MixtureOfLabels.__name__ = _MixtureOfCounts.__name__ = "Mixture"
 
 
 def _component_axes(axes: str) -> str:

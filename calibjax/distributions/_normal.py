@@ -104,6 +104,7 @@ class MultivariateNormalDiag(Distribution):
     shapes = {"loc": "n d", "scale_diag": "n d"}
     conditions = {"scale_diag": POSITIVE}
     target_shape = "n d"
+    has_unit_box = True
 
     def mean(self) -> jax.Array:
         """The means, ``[n, d]``."""
@@ -171,6 +172,7 @@ class MultivariateNormalFullCovariance(Distribution):
 
     shapes = {"loc": "n d", "covariance_matrix": "n d d"}
     target_shape = "n d"
+    has_unit_box = True
 
     @classmethod
     def from_scale_tril(

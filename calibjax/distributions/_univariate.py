@@ -12,7 +12,8 @@ from jax.scipy.special import ndtr
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import struct, widened, widest_dtype
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, has_own
+from calibjax._data.row_methods import row_methods
 from calibjax._numbers.arithmetic import complex_exponential, quotient, root_mean_square
 from calibjax._numbers.quantiles import cdf_from_quantile, quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE
@@ -101,7 +102,7 @@ class Univariate(Distribution):
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``; by default the inverse of `quantile`, by bisection."""
-        if self.has_tails:
+        if has_own(type(self), "tails"):
             return super().cdf(targets)
         self._check_that_quantile_is_given()
         return cdf_from_quantile(self, targets)
@@ -209,6 +210,7 @@ def standard_normal_rule(dtype: DTypeLike) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(z, dtype), jnp.asarray(weights / weights.sum(), dtype)
 
 
+@row_methods
 class LocationScale(Distribution):
     """Predictions loc + scale Z, for a symmetric Z of one known distribution."""
 

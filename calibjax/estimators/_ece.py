@@ -12,7 +12,7 @@ from calibjax._base.compile import first_rows
 from calibjax._base.sharding import gathered, on_all_rows
 from calibjax._base.struct import as_pytree, struct
 from calibjax._data.data import Data, clean
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.padding import padded
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax.estimators._binning import (
@@ -115,7 +115,7 @@ def _calibration_bins(data: Data, binning: Binning, distance: VectorDistance) ->
 
     def stated_classes(x: jax.Array) -> jax.Array:
         # Of two probabilities that sum to 1, Bernoulli predictions hold the second one.
-        return x[:, 1] if data.predictions.is_binary else x
+        return x[:, 1] if isinstance(data.predictions, Binary) else x
 
     prediction, frequency = (stated_classes(or_nan(x)) for x in (bins.prediction, bins.frequency))
     return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error), bins.weight)
@@ -124,7 +124,7 @@ def _calibration_bins(data: Data, binning: Binning, distance: VectorDistance) ->
 def filled_bins(data: Data, binning: Binning, distance: VectorDistance) -> CalibrationBins:
     """The bins, with the probabilities of all classes and the error 0 where a bin is empty."""
     is_weighted, data = data.weights is not None, clean(data)
-    probs = data.predictions.label_probabilities()
+    probs = as_labels(data.predictions).label_probabilities()
     kept = jnp.ones(data.n, bool) if data.where is None else data.where
     # Weights of invalid rows are NaN, and such rows are binned as others are.
     kept = kept & (data.weights != 0)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, as_binary, as_labels
 from calibjax.estimators._binning import TEN_BINS, Binning, check_binning, numbers_of_bins
 from calibjax.estimators._ece import NORMS, ece, mce
 from calibjax.estimators._smooth_ece import quick_sums, smooth_ece, smooth_error
@@ -44,7 +44,7 @@ def _errors(
             f"distance must be one of {', '.join(NORMS)} for clusters or times, which multiply "
             f"residuals, got {distance!r}."
         )
-    probs = predictions.label_probabilities()
+    probs = as_labels(predictions).label_probabilities()
     check_binning(binning, probs.shape[0])
     bins, n_bins = numbers_of_bins(binning, probs, weights != 0)
     sums, sizes = (
@@ -63,7 +63,7 @@ def _mce(predictions: Distribution, *rows: jax.Array, **options: Any) -> jax.Arr
 
 
 def _smooth_ece(predictions: Distribution, residuals: jax.Array, weights: jax.Array) -> jax.Array:
-    rows = predictions.binary_probability(), -weights * residuals[:, 1], weights
+    rows = as_binary(predictions).binary_probability(), -weights * residuals[:, 1], weights
     # Residuals may be larger than 1, which exact sums do not take.
     return smooth_error(rows, quick_sums)
 

@@ -30,7 +30,7 @@ from jax.typing import ArrayLike
 from calibjax._base.sharding import as_varying, on_all_rows
 from calibjax._base.struct import rows_of
 from calibjax._data.data import Data, clean
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, as_binary
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.derivatives import absolute
@@ -106,7 +106,7 @@ def smooth_ece(
 @on_all_rows
 def _smooth_ece(data: Data) -> jax.Array:
     data = clean(data)
-    forecasts, weights = data.predictions.binary_probability(), data.weights
+    forecasts, weights = as_binary(data.predictions).binary_probability(), data.weights
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))
     error = smooth_error((forecasts, residuals, weights), _sums)
     # Weights of invalid data are NaN.

@@ -11,7 +11,7 @@ from calibjax._base.compile import first_rows
 from calibjax._base.struct import is_array, saturated, widened
 from calibjax._data.checks import check_dtype_of_targets, parameters, valid_rows
 from calibjax._data.data import Data, RowOptions, as_data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax.distributions import Bernoulli
@@ -149,7 +149,7 @@ def binary_as_data(
 ) -> Data:
     """`as_data` of binary predictions; a TypeError says how predictions of classes become these."""
     given = predictions.predictions if isinstance(predictions, Data) else predictions
-    if isinstance(given, Distribution) and not given.is_binary:
+    if isinstance(given, Distribution) and not isinstance(given, Binary):
         raise TypeError(
             f"predictions must be Bernoulli(probs), got {type(given).__name__}; of class "
             "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "
@@ -160,7 +160,7 @@ def binary_as_data(
 
 @jax.jit
 def _hits_of_labels(
-    predictions: Distribution, targets: jax.Array, label: int | None
+    predictions: Labels, targets: jax.Array, label: int | None
 ) -> dict[str, Distribution | jax.Array]:
     """The probability of one label for each row, and whether the target is that label."""
     probs = widened(predictions).label_probabilities()

@@ -9,6 +9,7 @@ import numpy as np
 from calibjax import curves
 from calibjax._base.text import class_name, format_distinct, shares_in_words
 from calibjax._data.data import Data
+from calibjax._data.distribution import Labels, as_binary
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._label_statistics import judged
 from calibjax.evaluation._measures import shares_of_levels
@@ -25,7 +26,7 @@ def curves_of(
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     keys = jax.random.split(key)
     found: dict[str, Any] = {}
-    if data.predictions.has_labels:
+    if isinstance(data.predictions, Labels):
         binary = judged(data)
         of_bins = options | {"n_bins": 15, "strategy": strategy_of(binary)}
         found["reliability"] = curves.reliability_curve(keys[0], binary, **of_bins)
@@ -45,7 +46,7 @@ def curves_of(
 
 def strategy_of(data: Data) -> str:
     """How probabilities of an event are binned: equal bins hold nearly all rows of rare events."""
-    probs = np.asarray(data.predictions.binary_probability())[: data.n_kept()]
+    probs = np.asarray(as_binary(data.predictions).binary_probability())[: data.n_kept()]
     is_rare = np.mean(np.minimum(probs, 1 - probs) < _RARE) > _MOST
     return "quantile" if is_rare else "uniform"
 
@@ -55,7 +56,7 @@ def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     where = data.counted_rows()
     data = data.with_valid(weights=None, clusters=None, times=None, covariates=None, where=where)
-    if data.predictions.has_labels:
+    if isinstance(data.predictions, Labels):
         strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
         options |= {"n_bins": 10, "strategy": strategy}
         return {"witness": curves.witness_map(key, data, **options)}

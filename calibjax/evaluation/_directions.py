@@ -29,6 +29,7 @@ import numpy as np
 from calibjax._base.compile import quick_jit
 from calibjax._base.text import class_name, format_distinct, shares_in_words
 from calibjax._data.data import Data, clean
+from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._measures import impossible_rows, moments
@@ -102,7 +103,7 @@ def directions_of(
         classes: the names of the classes, or None.
     """
     predictions, n = data.predictions, data.n_kept()
-    is_vector = not predictions.has_labels and predictions.target_shape != "n"
+    is_vector = not isinstance(predictions, Labels) and predictions.target_shape != "n"
     if isinstance(data.targets, Between) or (is_vector and predictions.score_only):
         return ()
     counts, sampling = ~np.isin(np.arange(n), impossible_rows(data)), Sampling.of_data(data)
@@ -110,7 +111,7 @@ def directions_of(
     def counted(*columns: Any) -> list[np.ndarray]:
         return [np.asarray(x, np.float64)[:n][counts] for x in columns]
 
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         (p,) = counted(predictions.label_probabilities())
         p, labels = p / p.sum(axis=1, keepdims=True), np.asarray(data.targets)[:n][counts]
         return directions_of_labels(p, labels, sampling.of_rows(counts), temperature, classes)

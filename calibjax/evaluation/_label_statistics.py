@@ -12,6 +12,7 @@ import numpy as np
 
 from calibjax._base.compile import LARGEST_BUCKET, quick_jit
 from calibjax._data.data import Data, clean
+from calibjax._data.distribution import as_labels
 from calibjax.distributions import Categorical
 from calibjax.estimators import UniformBinning, one_vs_rest, top_label
 from calibjax.intervals import Sampling
@@ -123,7 +124,7 @@ def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
 @functools.partial(quick_jit, light=True)
 def label_probabilities(data: Data) -> jax.Array:
     """The probabilities of all labels ``[n, m]``."""
-    return clean(data).predictions.label_probabilities()
+    return as_labels(clean(data).predictions).label_probabilities()
 
 
 def drawn_labels(

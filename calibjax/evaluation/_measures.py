@@ -11,7 +11,7 @@ import numpy as np
 from calibjax._base.compile import quick_jit
 from calibjax._base.struct import with_fields
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.estimators import smooth_ece
@@ -139,7 +139,7 @@ def measures(
     rows, predictions = _Rows(data, confidence_level, row_names), data.predictions
     if isinstance(data.targets, Between):
         return _of_intervals(rows)
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         return _of_labels(key, rows, n_resamples)
     if isinstance(predictions, Quantiles):
         return _of_quantiles(rows)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from calibjax._data.distribution import Labels
 from calibjax._data.typed_column import different
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
@@ -49,7 +50,7 @@ def _say_outcome(model: Model, codes: np.ndarray) -> bool:
     names = model.columns.names
     middle = as_floats(model.table.cells(names[(len(names) - 1) // 2]))
     keys = [getattr(model.targets, "low", model.targets), middle]
-    if model.predictions.has_labels:
+    if isinstance(model.predictions, Labels):
         probs = np.asarray(model.predictions.label_probabilities())
         keys.append(probs.shape[1] * probs.argmax(axis=1) + model.targets)
     return any(key.ndim == 1 and _follows(codes, key) for key in keys)

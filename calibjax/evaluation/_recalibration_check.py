@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.distributions import Empirical, Normal, Quantiles
@@ -130,7 +130,7 @@ def recalibration_checks(
         check = best
         if check is None or check.method != method:
             check = _check(key, data, method, n_resamples)
-        if method == "temperature" and not data.predictions.has_labels:
+        if method == "temperature" and not isinstance(data.predictions, Labels):
             words = f"T = {temperature_text(float(fit_temperature(data)))}"
         else:
             fit = fit_recalibrator(data, method=method).fit
@@ -149,8 +149,8 @@ def _check(
     def tempered(others: Data) -> Distribution:
         return temper(p, fit_temperature(others))
 
-    score = "crps" if p.target_shape == "n" and not p.has_labels else "log"
-    is_tempered = method == "temperature" and not p.has_labels
+    score = "crps" if p.target_shape == "n" and not isinstance(p, Labels) else "log"
+    is_tempered = method == "temperature" and not isinstance(p, Labels)
     recalibrated, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
     data = data.with_valid(predictions=recalibrated)
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)

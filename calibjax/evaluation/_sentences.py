@@ -11,7 +11,7 @@ from calibjax import intervals
 from calibjax._base.struct import widest_dtype
 from calibjax._base.text import format_distinct, shares_in_words
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
@@ -111,7 +111,7 @@ def _over_confident(predictions: Distribution, temperature: float) -> str | None
     """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
     if not 1 < temperature < math.inf:
         return None
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         return f"its logits were {format_distinct(temperature, 1.0)[0]} times too large"
     ratio, _ = format_distinct(_deviation_ratio(predictions, temperature), 1.0, 2)
     return f"its standard deviations were {ratio} of the right ones"
@@ -119,7 +119,7 @@ def _over_confident(predictions: Distribution, temperature: float) -> str | None
 
 def _under_confident(predictions: Distribution, temperature: float) -> str:
     least = "at least " if is_end_of_range(temperature) else ""
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         return (
             f"its logits should be {least}{format_distinct(1 / temperature, 1.0)[0]} times as large"
         )
@@ -145,7 +145,7 @@ def impossible_in_words(evaluation: Any) -> str | None:
     zero = "probability 0"
     if isinstance(predictions, SurvivalCurve):
         zero += ", before the curve falls or after it has reached 0"
-    elif not predictions.has_labels:
+    elif not isinstance(predictions, Labels):
         least = float(jnp.finfo(widest_dtype(*jax.tree.leaves(predictions))).tiny)
         kind = "probability" if predictions.target_kind == "integer" else "density"
         zero = f"{kind} 0 or less than {least:.2g}"
@@ -194,7 +194,7 @@ def sentence(evaluation: Any) -> str:
         ends = effect.equivalent.confidence_interval
         numbers = [float(x) for x in (effect.equivalent.temperature, ends.low, ends.high)]
         what, than = "logits were", "times too large"
-        if not evaluation.predictions.has_labels:
+        if not isinstance(evaluation.predictions, Labels):
             # A large temperature is a small deviation.
             of_value, *of_ends = (_deviation_ratio(evaluation.predictions, x) for x in numbers)
             numbers = [of_value, *of_ends[::-1]]

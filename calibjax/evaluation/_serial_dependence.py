@@ -28,6 +28,7 @@ import numpy as np
 
 from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
+from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation._label_statistics import (
     ROWS_ON_HOST,
@@ -154,7 +155,7 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
         return None
     n = min(data.n_kept(), _MOST_ROWS)
     ties = np.asarray(_uniform(key, 1, data.n))[:n]
-    is_label = data.predictions.has_labels
+    is_label = isinstance(data.predictions, Labels)
     observed, draw, features, basis = (_of_labels if is_label else _of_pits)(key, data, ties)
 
     def statistic(targets: np.ndarray, _: slice) -> np.ndarray:

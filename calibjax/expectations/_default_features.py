@@ -28,7 +28,7 @@ from jax.typing import ArrayLike
 from calibjax._base.sharding import Axis, all_of, on_devices
 from calibjax._base.struct import batch_of_one, static, struct
 from calibjax._data.data import fill_masked
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._numbers.arithmetic import dot
 from calibjax.kernels import DistanceKernel, EmbeddingDistance
 
@@ -42,12 +42,12 @@ _LEAST_LOG_PROB = -1000.0
 _LARGEST_DEVIATION = 1e6
 
 
-def confidence_of(p: Distribution) -> jax.Array:
+def confidence_of(p: Labels) -> jax.Array:
     """The probability of the most likely label."""
     return jnp.max(p.label_probabilities())
 
 
-def is_top_label(p: Distribution, y: jax.Array) -> jax.Array:
+def is_top_label(p: Labels, y: jax.Array) -> jax.Array:
     """Whether y is the most likely label, of several the first one."""
     return y == jnp.argmax(p.label_probabilities()).astype(y.dtype)
 

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._base.struct import is_traced
 from calibjax._data.data import Data, fill_masked
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.padding import check_rows
 from calibjax.expectations._default_features import (
     Rows,
@@ -317,7 +317,7 @@ def default_kernels(
 
 def default_kernels_of(data: Data) -> list[Kernel]:
     """`default_kernels` of checked data, filled up to a bucket."""
-    if data.predictions.has_labels:
+    if isinstance(data.predictions, Labels):
         return _kernels_of_labels(data)
     if data.predictions.is_ordered:
         kinds = _NEAR_IN_LOCATION, _NEAR_IN_SPREAD, _NEAR_AND_FAR
@@ -463,7 +463,7 @@ def prediction_coordinates(predictions: Distribution) -> jax.Array:
     They are the probability of label 1 of two, or of the most likely label of more; location and
     logarithm of the spread of numbers; and all locations of vectors.
     """
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         probabilities = predictions.label_probabilities()
         if probabilities.shape[1] == 2:
             return probabilities[:, 1:]

@@ -18,7 +18,7 @@ from jax import lax
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, indexed
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._numbers.arithmetic import dot, sum_over_pairs
 from calibjax.expectations._dispatch import (
     inner_product,
@@ -34,58 +34,58 @@ from calibjax.kernels import KernelLike, WhiteKernel, pairwise, vmap_pairs
 Family = TypeVar("Family", bound=type[Distribution])
 
 
-def all_labels(p: Distribution) -> jax.Array:
+def all_labels(p: Labels) -> jax.Array:
     """The labels 0 … m-1."""
     return jnp.arange(p.label_probabilities().shape[-1], dtype=jnp.int32)
 
 
-def _kernel_matrix(kernel: KernelLike, p: Distribution) -> jax.Array:
+def _kernel_matrix(kernel: KernelLike, p: Labels) -> jax.Array:
     """K, the kernel at all pairs of labels, ``[m, m]``."""
     labels = all_labels(p)
     return vmap_pairs(kernel)(labels, labels).astype(p.label_probabilities().dtype)
 
 
-def label_residual(p: Distribution, y: jax.Array) -> jax.Array:
+def label_residual(p: Labels, y: jax.Array) -> jax.Array:
     """e_y - p for a label y, ``[m]``."""
     probabilities = p.label_probabilities()
     return (all_labels(p) == y).astype(probabilities.dtype) - probabilities
 
 
-def finite_mean(p: Distribution, kernel: KernelLike, y: jax.Array) -> jax.Array:
+def finite_mean(p: Labels, kernel: KernelLike, y: jax.Array) -> jax.Array:
     at_labels = jax.vmap(kernel, in_axes=(0, None))(all_labels(p), y)
     probabilities = p.label_probabilities()
     return dot(probabilities, at_labels.astype(probabilities.dtype))
 
 
-def finite_inner(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
+def finite_inner(p: Labels, kernel: KernelLike, q: Labels) -> jax.Array:
     return dot(p.label_probabilities(), dot(_kernel_matrix(kernel, q), q.label_probabilities()))
 
 
 def finite_residual(
-    p: Distribution, kernel: KernelLike, y: jax.Array, q: Distribution, z: jax.Array
+    p: Labels, kernel: KernelLike, y: jax.Array, q: Labels, z: jax.Array
 ) -> jax.Array:
     return dot(label_residual(p, y), dot(_kernel_matrix(kernel, q), label_residual(q, z)))
 
 
-def finite_squared_distance(p: Distribution, kernel: KernelLike, q: Distribution) -> jax.Array:
+def finite_squared_distance(p: Labels, kernel: KernelLike, q: Labels) -> jax.Array:
     difference = p.label_probabilities() - q.label_probabilities()
     return dot(difference, dot(_kernel_matrix(kernel, q), difference))
 
 
 def white_residual(
-    p: Distribution, kernel: WhiteKernel, y: jax.Array, q: Distribution, z: jax.Array
+    p: Labels, kernel: WhiteKernel, y: jax.Array, q: Labels, z: jax.Array
 ) -> jax.Array:
     # K is the identity, and the residuals of two labels differ in their signs only.
-    if p.is_binary and q.is_binary:
+    if isinstance(p, Binary) and isinstance(q, Binary):
         ours, theirs = p.binary_probability(), q.binary_probability()
         return 2 * ((y == 1).astype(ours.dtype) - ours) * ((z == 1).astype(theirs.dtype) - theirs)
     return dot(label_residual(p, y), label_residual(q, z))
 
 
 def white_residual_tile(
-    ps: Distribution, kernel: WhiteKernel, ys: jax.Array, qs: Distribution, zs: jax.Array
+    ps: Labels, kernel: WhiteKernel, ys: jax.Array, qs: Labels, zs: jax.Array
 ) -> jax.Array:
-    if ps.is_binary and qs.is_binary:
+    if isinstance(ps, Binary) and isinstance(qs, Binary):
         return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
     r, s = jax.vmap(label_residual)(ps, ys), jax.vmap(label_residual)(qs, zs)
     if on_cpu() or r.shape[1] > _FEW_CLASSES:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import struct, type_name
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.fusion import wave
 from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import (
@@ -180,7 +180,7 @@ def _draw_product_features(
     (compared, _), *other_pairs = p.cross_fit_pairs()
     # Labels and U have no frequencies.
     n_targets = 0
-    if not (p.has_labels or isinstance(target_kernels, UnitFeature)):
+    if not (isinstance(p, Labels) or isinstance(target_kernels, UnitFeature)):
         n_targets = len(target_kernels)
     keys = iter(_keys(key, len(prediction_kernels) + n_targets + bool(other_pairs)))
 
@@ -193,7 +193,7 @@ def _draw_product_features(
     if isinstance(target_kernels, UnitFeature):
         metric = jnp.eye(jax.eval_shape(target_kernels, p, y).size, dtype=dtype)
         return Features(factor, distances, frequencies, None, metric, None, target_kernels)
-    if not p.has_labels:
+    if not isinstance(p, Labels):
         # A frequency of a product of kernels is the sum of one frequency of each.
         v = sum_arrays(draw_frequencies(target_frequencies, target_kernels, y))
         pair_index = None
@@ -222,7 +222,7 @@ def _tensor_products(kernel: SumOfTerms, p: Distribution) -> Iterator[Product]:
     A PITKernel has its features of U = F(y) instead of target kernels.
     """
     # For labels a target kernel is its matrix, and is not multiplied out.
-    are_labels = p.has_labels
+    are_labels = isinstance(p, Labels)
     for term in kernel.terms:
         if isinstance(term.residual, PITResidual):
             for factor, kernels in sum_of_products(term.prediction_kernel):

@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, batch_of_one, rows_of, static, struct, type_name
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
 from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line
 from calibjax.discrepancy import (
@@ -204,14 +204,14 @@ class LabelFeature:
     ) -> jax.Array:
         """``[n, D, M]`` for labels ``[n, D]``."""
 
-        def residuals_of_row(p: Distribution, labels: jax.Array) -> jax.Array:
+        def residuals_of_row(p: Labels, labels: jax.Array) -> jax.Array:
             table = jax.vmap(self.feature, (None, 0))(p, all_labels(p))
             probabilities = p.label_probabilities()
             # A feature such as log p(y) may be infinite at labels that never occur.
             possible = x_where(probabilities[:, None] > 0, table, 0.0)
             return _difference(rows_of(table, labels), dot(probabilities, possible))
 
-        return jax.vmap(residuals_of_row)(predictions, targets)
+        return jax.vmap(residuals_of_row)(as_labels(predictions), targets)
 
 
 @struct
@@ -222,7 +222,7 @@ class Indicators:
         self, predictions: Distribution, targets: jax.Array, others: jax.Array
     ) -> jax.Array:
         """e_y - p, ``[n, D, m]``, for labels ``[n, D]``."""
-        probabilities = predictions.label_probabilities()
+        probabilities = as_labels(predictions).label_probabilities()
         indicators = jax.nn.one_hot(targets, probabilities.shape[1], dtype=probabilities.dtype)
         return indicators - probabilities[:, None]
 
@@ -247,7 +247,7 @@ def residual_sums(
     One for each of the weights ``[n, F]``, for all of which the residuals are computed once.
     """
     if isinstance(feature, Indicators):
-        probabilities = predictions.label_probabilities()
+        probabilities = as_labels(predictions).label_probabilities()
         if probabilities.shape[1] > _MANY_CLASSES or isinstance(weights[0], InCells):
             return [_sums_of_many_classes(w, probabilities, targets) for w in weights]
     residuals = feature.residuals(predictions, targets, others)
@@ -325,10 +325,10 @@ def residual_feature(
         return CentredFeature(residual.feature)
     if isinstance(residual, FeatureResidual):
         feature = residual.feature
-        return LabelFeature(feature) if p.has_labels else DrawnFeature(feature)
+        return LabelFeature(feature) if isinstance(p, Labels) else DrawnFeature(feature)
     if not isinstance(residual, EmbeddedTarget):
         raise TypeError(f"a joint kernel has no feature of targets, got {type_name(residual)}.")
-    if not p.has_labels:
+    if not isinstance(p, Labels):
         return DrawnFeature(_draw_fourier_features(key, residual.kernel, y, dtype))
     if isinstance(residual.kernel, WhiteKernel) and p.label_probabilities().size > 2:
         return Indicators()
@@ -340,7 +340,7 @@ def _row_of(table: jax.Array, p: Distribution, y: jax.Array) -> jax.Array:
     return table[y]
 
 
-def _root(kernel: KernelLike, p: Distribution) -> jax.Array:
+def _root(kernel: KernelLike, p: Labels) -> jax.Array:
     """A matrix R with <R_a - R_b, R_c - R_d> as K has it, ``[m, M]``, K = k_Y at all labels."""
     labels = all_labels(p)
     matrix = pairwise(kernel, labels, labels).astype(p.label_probabilities().dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from calibjax._base.check import check_flag
 from calibjax._base.sharding import on_one_device
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
@@ -63,7 +63,7 @@ def _read_samples(
     if normalize:
         raise ValueError("normalize must be False for predictions that are a distribution.")
     family = on_one_device(predictions) if is_native else as_predictions(predictions)
-    if family.has_labels:
+    if isinstance(family, Labels):
         return family, *read_labels(table_of_arrays(targets=observed), "targets", family, classes)
     if classes is not None:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.frames._labels import read_labels
 from calibjax.frames._prediction_columns import PredictionColumns
@@ -91,7 +91,7 @@ class Columns:
             table = table.without_missing(names, columns.classes or [], absent)
         predictions, classes = columns.read(table), None
         targets: Any = None
-        if predictions.has_labels:
+        if isinstance(predictions, Labels):
             said = self.classes
             if said is None and columns.classes is None:
                 said = _letters_of_options(table, columns, target)

@@ -8,7 +8,7 @@ from typing import Any, Never
 
 import numpy as np
 
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, as_labels
 from calibjax.distributions import Bernoulli
 from calibjax.frames._table import Table
 
@@ -143,7 +143,7 @@ def read_labels(
         indices = column.spread(_numbers(column, expected, n_classes, "classes"))
     else:
         indices = column.spread(_of_names(column, names, n_classes, said is not None))
-    if predictions.ragged:
+    if as_labels(predictions).ragged:
         has_option = np.asarray(predictions.parameter("probs")) > 0
         valid, shown = has_option[np.arange(len(has_option)), indices], names or range(n_classes)
 

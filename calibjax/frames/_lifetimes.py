@@ -7,7 +7,7 @@ import numpy as np
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import on_host
 from calibjax._base.text import listed
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
@@ -69,7 +69,7 @@ def read_intervals(predictions: Any, targets: Between) -> tuple[Distribution, Be
             "predictions must be a distribution for targets that are Between, such as "
             f"calibjax.Weibull(concentration, scale), got {type(predictions).__name__}."
         )
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         raise TypeError(
             "targets must be an array, got Between: it is for predictions of numbers, got "
             f"{type(predictions).__name__} predictions of classes."

@@ -12,6 +12,7 @@ from scipy.special import stdtr
 
 from calibjax._base.text import listed, plain, text_table
 from calibjax._data.data import Data
+from calibjax._data.distribution import Labels
 from calibjax.distributions import Quantiles
 from calibjax.hub._read_hub import with_days
 from calibjax.hypothesis_tests import calibration_test
@@ -181,7 +182,7 @@ def mean_scores(models: Mapping[str, Data]) -> dict[str, Numbers]:
     """
     measure, score = "CRPS", crps
     first_model, data = next(iter(models.items()))
-    if data.predictions.has_labels:
+    if isinstance(data.predictions, Labels):
         measure, score = "log score", log_score
     scores = {name: np.asarray(score(*x.samples), float) for name, x in models.items()}
     found = {name: {"value": float(x.mean())} for name, x in scores.items()}

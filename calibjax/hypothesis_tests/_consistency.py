@@ -14,7 +14,7 @@ from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered
 from calibjax._base.struct import bind, indexed
 from calibjax._data.data import Data, RowOptions, as_data, clean, kept_first
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import Form, residual_form
@@ -167,7 +167,7 @@ def _consistency_test(
 def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
     """The estimator as a function of residuals of labels."""
     form = residual_form(estimator)
-    if form is None or not data.predictions.has_labels:
+    if form is None or not isinstance(data.predictions, Labels):
         name = getattr(estimator, "__name__", type(estimator).__name__)
         raise ValueError(
             "estimator must be ece, mce or smooth_ece of labels, or a jax.tree_util.Partial of one "
@@ -182,7 +182,7 @@ def _multiplied_test(
     key: jax.Array, form: Form, data: Data, n_resamples: int, sampler: NullSampler
 ) -> CalibrationTestResult:
     data = clean(data)
-    predictions, weights = data.predictions, data.weights
+    predictions, weights = as_labels(data.predictions), data.weights
     probs = predictions.label_probabilities()
     multiplier_key = jax.random.fold_in(key, _MULTIPLIERS)
     sets = sampler.data_sets(key, multiplier_key, data, row_numbers(weights))

@@ -32,6 +32,7 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, rows_at
 from calibjax._base.struct import PyTree, indexed, is_traced, rows_of, static, struct
 from calibjax._data.data import Data, in_dtype, kept_first
+from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
@@ -339,7 +340,7 @@ def _forms_of_cells(
     """What `redrawn_skce` returns, of rows of two labels in cells, ``[n]``."""
     labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))
     tables = [x.residuals(data.predictions, labels, labels) for x in sums.features]
-    probabilities = data.predictions.label_probabilities()
+    probabilities = as_labels(data.predictions).label_probabilities()
     # With the mean 0, residuals of a label are multiples of y - q.
     q = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
     columns = jnp.concatenate([table[:, 1] - table[:, 0] for table in tables], axis=1)

@@ -42,7 +42,7 @@ from calibjax._base.struct import is_array, is_traced, static, struct, widest_dt
 from calibjax._data.checks import parameters
 from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_predictions, padded
 from calibjax._data.typed_column import typed_column
@@ -219,7 +219,7 @@ def compare(
         speaks: `any`, if a remark says that few events are expected in any of the data, or `all`.
     """
     # All models have the same multipliers.
-    is_normal = any(rows.predictions.has_labels for rows in data)
+    is_normal = any(isinstance(rows.predictions, Labels) for rows in data)
     found = [
         _resampled_skce((key, kernel), rows, n_resamples, is_normal)
         for key, rows in zip(keys, data, strict=True)
@@ -532,7 +532,7 @@ def _common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> J
         return default_kernel(Data.unchecked(together, where=masks))
     if all(p.is_ordered for p in models):
         return default_kernel_of_models([(p, where) for p in models])
-    are_labels = all(p.has_labels for p in models)
+    are_labels = all(isinstance(p, Labels) for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
     lengthscale = _mean(
         [median_heuristic(distance, Data.unchecked(p, where=where)) for p in models]

@@ -29,7 +29,7 @@ from calibjax._base.sharding import (
 )
 from calibjax._base.struct import is_array, is_traced, rows_of, struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, as_data, clean, in_dtype, kept_first
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.discrepancy import (
@@ -64,7 +64,7 @@ def tempered_sums(
     kernel: SumOfTerms, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:
     """sum_{i != j} w_i w_j E h_ij at each temperature, ``[T]``; n x n numbers are in memory."""
-    are_labels = predictions.has_labels
+    are_labels = isinstance(predictions, Labels)
 
     def term_sums(term: Term) -> jax.Array:
         residual = term.residual
@@ -94,7 +94,7 @@ def _products_of_embeddings(
     kernel: KernelLike, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """<mu(q_i) - mu(p_i), mu(q_j) - mu(p_j)> for labels, ``[n, n]``."""
-    gaps, labels = _label_gaps(predictions, temperature), all_labels(predictions)
+    gaps, labels = _label_gaps(predictions, temperature), all_labels(as_labels(predictions))
     if isinstance(kernel, WhiteKernel):
         return dot(gaps, gaps.T)
     values = vmap_pairs(kernel)(labels, labels).astype(gaps.dtype)
@@ -105,7 +105,7 @@ def _products_of_features(
     feature: VectorFeature | UnitFeature, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """The same of a feature f(p, y), whose expectations are sums over labels."""
-    labels = all_labels(predictions)
+    labels = all_labels(as_labels(predictions))
     features = jax.vmap(lambda p: jax.vmap(lambda y: feature(p, y))(labels))(predictions)
     gaps = jax.vmap(dot)(_label_gaps(predictions, temperature), features)
     return dot(gaps, gaps.T)
@@ -158,8 +158,8 @@ def _products_of_numbers(
 
 def _label_gaps(predictions: Distribution, temperature: jax.Array) -> jax.Array:
     """q - p of the probabilities of all labels, ``[n, m]``."""
-    tempered = predictions.tempered(temperature).label_probabilities()
-    return tempered - predictions.label_probabilities()
+    tempered = as_labels(predictions.tempered(temperature)).label_probabilities()
+    return tempered - as_labels(predictions).label_probabilities()
 
 
 # The number of rows whose pairs show what a temperature does: n x n numbers are in memory, and n^2

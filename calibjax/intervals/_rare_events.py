@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import is_traced, widened
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Discrete, Distribution
 
 Result = TypeVar("Result")
 
@@ -47,6 +47,8 @@ def expected_rare_events(
 ) -> jax.Array:
     """sum_i P(Y_i is not its most probable value), over the kept rows of all devices."""
     predictions, where = rows
+    if not isinstance(predictions, Discrete):
+        return jnp.array(jnp.inf)
     probabilities = widened(predictions).off_mode_probability()
     if where is not None:
         probabilities = jnp.where(where, probabilities, 0.0)

@@ -97,7 +97,7 @@ from calibjax._base.sharding import (
 )
 from calibjax._base.struct import struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
 from calibjax._loops.coordinate_sums import row_at
@@ -317,7 +317,7 @@ def variance_under_model(
         prediction, number = row
         shares: ArrayLike = 1 / DRAWS_PER_BATCH
         if n_labels is not None and n_labels <= DRAWS_PER_BATCH:
-            probabilities = prediction.label_probabilities()
+            probabilities = as_labels(prediction).label_probabilities()
             targets, shares = jnp.arange(n_labels), probabilities / jnp.sum(probabilities)
         else:
             batch, rows = jax.tree.map(lambda x: x[None], (prediction, number))
@@ -530,5 +530,5 @@ def h_and_dependent_sums(
     data, n_kept = clean_kept_first(data, axis)
     h = tiled_h(kernel, data, axis)
     if is_normal is None:
-        is_normal = data.predictions.has_labels
+        is_normal = isinstance(data.predictions, Labels)
     return h, data, dependent_sums(key, h, data, n_resamples, is_normal)

@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import is_array, struct, widest_dtype
-from calibjax._data.distribution import Distribution, families_with, wasserstein_refused
+from calibjax._data.distribution import (
+    Binary,
+    Distribution,
+    Labels,
+    families_with,
+    wasserstein_refused,
+)
 from calibjax._loops.coordinate_sums import (
     distance,
     slope_of_distance,
@@ -22,20 +28,14 @@ from calibjax.kernels._base import vmap_pairs
 from calibjax.kernels._distance import Coordinates, Distance, Embedded, NormDistance, VectorDistance
 
 
-def _check_labels(distance: Distance, *predictions: Distribution) -> None:
-    """TypeError for predictions of anything but labels; it names the distance."""
-    for p in predictions:
-        if not (isinstance(p, Distribution) and p.has_labels):
-            raise TypeError(
-                f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
-                f"predictions, or mixtures of them), got {type(p).__name__}."
-            )
-
-
-def label_probabilities(distance: Distance, p: Distribution) -> jax.Array:
-    """The probabilities of all labels, of one prediction."""
-    _check_labels(distance, p)
-    return p.label_probabilities()
+def _labels(distance: Distance, p: Distribution) -> Labels:
+    """The predictions; TypeError for those of anything but labels, which names the distance."""
+    if not isinstance(p, Labels):
+        raise TypeError(
+            f"{type(distance).__name__} compares probability vectors (Categorical or Bernoulli "
+            f"predictions, or mixtures of them), got {type(p).__name__}."
+        )
+    return p
 
 
 def _label_differences(
@@ -45,10 +45,10 @@ def _label_differences(
 
     Of two binary predictions one number, which both labels share up to its sign.
     """
-    _check_labels(distance, p, q)
-    if p.is_binary and q.is_binary:
+    if isinstance(p, Binary) and isinstance(q, Binary):
         return p.binary_probability() - q.binary_probability(), 2
-    return p.label_probabilities() - q.label_probabilities(), 1
+    both = _labels(distance, p), _labels(distance, q)
+    return both[0].label_probabilities() - both[1].label_probabilities(), 1
 
 
 @struct
@@ -67,15 +67,14 @@ class TotalVariation(Distance):
         return times * jnp.sum(absolute(differences)) / 2
 
     def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
-        _check_labels(self, ps, qs)
-        if ps.is_binary and qs.is_binary:
+        if isinstance(ps, Binary) and isinstance(qs, Binary):
             return vmap_pairs(self)(ps, qs)
-        both = ps.label_probabilities(), qs.label_probabilities()
+        both = (_labels(self, x).label_probabilities() for x in (ps, qs))
         return sum_over_coordinates(distance, slope_of_distance, *both) / 2
 
     def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        return label_probabilities(self, p)
+        return _labels(self, p).label_probabilities()
 
     def draw_frequencies(
         self, key: jax.Array, exponent: float, shape: tuple[int, int], dtype: DTypeLike
@@ -107,12 +106,12 @@ class Euclidean(NormDistance):
         return times * jnp.sum(jnp.square(differences))
 
     def coordinates(self, p: Distribution) -> Coordinates | None:
-        _check_labels(self, p)
-        return None if p.is_binary else (p.label_probabilities(),)
+        p = _labels(self, p)
+        return None if isinstance(p, Binary) else (p.label_probabilities(),)
 
     def embedding(self, p: Distribution) -> jax.Array:
         """The probabilities of all labels, of one prediction."""
-        return label_probabilities(self, p)
+        return _labels(self, p).label_probabilities()
 
 
 # Up to this number, each number of an embedding is a coordinate of its own.

@@ -28,7 +28,7 @@ from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_of, all_sum, on_devices, optimised_on_devices
 from calibjax._base.struct import as_pytree, is_traced, rows_of, static, struct, widest_dtype
 from calibjax._data.data import Data, as_data, clean, fill_masked, in_dtype, kept_first
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import check_like, check_predictions, padded
 from calibjax.expectations import default_prediction_kernels
@@ -233,7 +233,7 @@ class CalibrationMonitor:
             intervals=True,
             without=("weights", "times"),
         )
-        if isinstance(data.targets, Between) and data.predictions.has_labels:
+        if isinstance(data.targets, Between) and isinstance(data.predictions, Labels):
             raise TypeError(
                 "targets must be an array of labels for predictions of classes, got Between."
             )

@@ -49,7 +49,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import PyTree, as_pytree, batch_of_one, struct
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
 from calibjax.expectations import (
@@ -94,7 +94,7 @@ def outcomes_of(key: jax.Array, predictions: Distribution, targets: PyTree) -> O
     if isinstance(targets, Between):
         interval = unit_interval(predictions, targets)
         return _cells(interval.low[:, None, None], interval.high[:, None, None])
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         return _labels(predictions.label_probabilities(), predictions, targets)
     if predictions.has_cdf:
         low, high = predictions.pit_intervals(targets)

@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed, rows_of
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import x_where
 
@@ -41,7 +41,7 @@ def draw_targets(
 
     def draw(prediction: Distribution, row: jax.Array) -> jax.Array:
         row_key = key_of(key, row, batch)
-        if prediction.has_labels:
+        if isinstance(prediction, Labels):
             return _draw_labels(row_key, prediction.label_probabilities())
         one = indexed(prediction, None)
         return one.sample(row_key, (DRAWS_PER_BATCH,))[:, 0]

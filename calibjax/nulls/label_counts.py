@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Distribution
 from calibjax._numbers.arithmetic import x_where
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, row_numbers
@@ -48,7 +48,7 @@ def redrawn_label_counts(
             return found.redrawn(n_resamples)[..., 0].astype(jnp.int32)
 
         events = drawn(1)
-        if predictions.is_binary:  # The label 0 has no cell.
+        if isinstance(predictions, Binary):  # The label 0 has no cell.
             return events
         sizes = jnp.zeros(n_cells, jnp.int32)
         sizes = sizes.at[cells[:, 0]].add(ones.astype(jnp.int32), mode="drop")

@@ -34,7 +34,7 @@ from calibjax._base.compile import bucket
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import PyTree, indexed, static, struct
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax._pairwise.tiles import in_chunks
@@ -100,7 +100,7 @@ class NullSampler(NamedTuple):
             if not is_coarse:
                 return cls()
             return cls("webb" if data.n_kept() <= _FEW_ROWS else "normal")
-        kind = "normal" if data.predictions.has_labels else "webb"
+        kind = "normal" if isinstance(data.predictions, Labels) else "webb"
         n_times = None if data.times is None else data.n_units()
         return cls(kind, None if n_times is None else bucket(n_times))
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, as_data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import filled
@@ -143,10 +143,10 @@ def held_out(
 
 def row_scores(predictions: Distribution, targets: Any, score: str | None = None) -> np.ndarray:
     """The score of each row, ``[n]``; by default the log score of labels, and else the CRPS."""
-    score = score or ("log" if predictions.has_labels else "crps")
+    score = score or ("log" if isinstance(predictions, Labels) else "crps")
     if score == "brier":
         n = len(predictions)
-        probs = np.asarray(filled(predictions, n).label_probabilities(), float)
+        probs = np.asarray(filled(as_labels(predictions), n).label_probabilities(), float)
         return brier_scores(probs[:n], targets)
     of_rows = log_score if score == "log" else crps
     return np.asarray(of_rows(predictions, targets), np.float64)
@@ -281,7 +281,7 @@ def decompose_score(
     data = data_outside_jit("decompose_score", predictions, targets, rows, folds)
     data = as_data(data, without=("where", "covariates"))
     level = float(one_level(confidence_level, np.float64))
-    has_labels = data.predictions.has_labels
+    has_labels = isinstance(data.predictions, Labels)
     known = ("log", "brier") if has_labels else ("crps",)
     score = known[0] if score is None else score
     check_choice("score of labels" if has_labels else "score of numbers", score, known)

@@ -8,6 +8,7 @@ import numpy as np
 
 from calibjax._base.check import check_choice
 from calibjax._data.data import Data
+from calibjax._data.distribution import Binary, as_labels
 from calibjax._data.named_columns import NamedColumns
 from calibjax.recalibration import _probability_maps as maps
 from calibjax.recalibration._cross_validation import in_words, mixture_weights, parts_of
@@ -75,7 +76,7 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
     with jax.ensure_compile_time_eval():
         probs = probabilities_on_host(data.predictions)[kept].astype(float)
     labels = np.asarray(data.targets)[kept].astype(int)
-    said = data.predictions.ragged, data.predictions.is_binary
+    said = as_labels(data.predictions).ragged, isinstance(data.predictions, Binary)
     rows = LabelRows(probs, labels, counts, np.ones(len(labels)), *said, data.n)
     lacking = np.flatnonzero(rows.of_targets() == 0)
     if rows.ragged and lacking.size:

@@ -7,7 +7,7 @@ from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, as_data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.named_columns import NamedColumns
 from calibjax.recalibration._fit_labels import OF_LABELS, fit_labels
@@ -216,7 +216,7 @@ def fit_recalibrator(
     """
     data = data_outside_jit("fit_recalibrator", predictions, targets, rows, covariates)
     check_choice("method", method, dict.fromkeys(OF_LABELS + OF_NUMBERS))
-    if not data.predictions.has_labels:
+    if not isinstance(data.predictions, Labels):
         return fit_numbers(data, method, groups, covariates, lower)
     if lower is not None:
         raise ValueError("lower must be None for predictions of labels.")
@@ -238,7 +238,7 @@ def data_outside_jit(
     if is_traced((predictions, targets, rows, others)):
         raise TypeError(f"{name} must be called outside of jit, got traced arguments.")
     given = predictions.predictions if isinstance(predictions, Data) else predictions
-    of_numbers = isinstance(given, Distribution) and not given.has_labels
+    of_numbers = isinstance(given, Distribution) and not isinstance(given, Labels)
     if of_numbers:
         check_numbers(given)
     data = as_data(predictions, targets, at_least=1, intervals=of_numbers, **rows)

@@ -25,7 +25,7 @@ from calibjax._data.checks import check_distribution, valid_rows
 from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import in_dtype
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import can_be_filled, filled
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
@@ -202,9 +202,8 @@ def check_labels(predictions: Distribution) -> int:
 
 def numbers_of_classes(predictions: Distribution) -> jax.Array:
     """The probabilities of all labels; of ragged rows those that tell which classes they have."""
-    if predictions.ragged:
-        return predictions.parameter("probs")
-    return predictions.label_probabilities()
+    labels = as_labels(predictions)
+    return labels.parameter("probs") if labels.ragged else labels.label_probabilities()
 
 
 def probabilities_on_host(predictions: Distribution) -> np.ndarray:
@@ -315,7 +314,7 @@ def _new_labels(xp: ModuleType, maps: tuple, rows: tuple) -> Distribution:
     if curve is not None and segments is not None:
         recalibrated = curve(recalibrated, segments, xp)
     recalibrated = xp.where(valid, recalibrated, xp.nan)
-    if predictions.is_binary:
+    if isinstance(predictions, Binary):
         return Bernoulli(recalibrated[:, 1], complement=recalibrated[:, 0])
     return (Ordinal if isinstance(predictions, Ordinal) else Categorical)(recalibrated, ragged)
 

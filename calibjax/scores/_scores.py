@@ -32,7 +32,7 @@ from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, as_varying, row_by_row_on_devices
 from calibjax._base.struct import PyTree, struct
 from calibjax._data.data import Data, RowOptions, as_data, clean
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import CountLike, Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets, known_point, unit_interval
 from calibjax._data.padding import padded
 
@@ -185,7 +185,7 @@ def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> 
 
 
 def _crps(predictions: Distribution, targets: jax.Array) -> jax.Array:
-    if predictions.has_labels:
+    if isinstance(predictions, Labels):
         return crps_of_labels(predictions.label_probabilities(), targets)
     closed_form = predictions.crps_closed_form(targets)
     if closed_form is not None:
@@ -210,7 +210,7 @@ def crps_of_counts(predictions: Distribution, targets: jax.Array) -> jax.Array:
 
     It is NaN unless larger counts are improbable.
     """
-    if predictions.max_count is None:
+    if not isinstance(predictions, CountLike) or predictions.max_count is None:
         raise ValueError(
             f"max_count must be given for the CRPS of {type(predictions).__name__} predictions of "
             "counts, which is a sum over 0 … max_count."

@@ -10,7 +10,7 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import bucket, first_rows
 from calibjax._base.parameters import family_name
 from calibjax._data.data import Data, RowOptions, as_data
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
@@ -186,7 +186,7 @@ def _check_family(data: Data) -> None:
         return
     if isinstance(data.targets, Between):
         raise TypeError("targets of labels must be an array, got Between.")
-    if not data.predictions.has_labels:
+    if not isinstance(data.predictions, Labels):
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "
             f"{family_name(data.predictions)}; of vectors, take one coordinate."

@@ -39,7 +39,7 @@ import numpy as np
 
 from calibjax._base.sharding import Axis, all_sum
 from calibjax._base.struct import static, struct
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.features.residuals import DrawnPIT
 from calibjax.kernels import UnitFeature
@@ -173,7 +173,7 @@ class EventStatistics(Uncentred):
 
     def _probability_and_distance(self, predictions: Distribution) -> tuple[jax.Array, jax.Array]:
         """P(Y = 1), and how far its logit is from the middle, ``[n]``."""
-        p, logits = probability_and_logit(predictions)
+        p, logits = probability_and_logit(as_labels(predictions))
         return p, jnp.clip(logits - self.middle, -self.most, self.most)
 
 
@@ -231,14 +231,14 @@ class ClassStatistics(Uncentred):
         self, predictions: Distribution
     ) -> tuple[jax.Array, jax.Array]:
         """Probabilities, and the deviations of their logs, of mean 0 in each row, ``[n, m]``."""
-        p, deviations = _probabilities_and_deviations(predictions)
+        p, deviations = _probabilities_and_deviations(as_labels(predictions))
         deviations = jnp.maximum(deviations, -self.most)
         return p, deviations - jnp.sum(p * deviations, axis=1, keepdims=True)
 
 
 def event_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) -> EventStatistics:
     """With the mean and the deviation of the logits of all rows."""
-    p, logits = probability_and_logit(predictions)
+    p, logits = probability_and_logit(as_labels(predictions))
     v = weights * p * (1 - p)
     middle = _ratio(*all_sum((jnp.sum(v * logits), jnp.sum(v)), axis))
     square = _ratio(*all_sum((jnp.sum(v * (logits - middle) ** 2), jnp.sum(v)), axis))
@@ -247,7 +247,7 @@ def event_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) 
 
 def class_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) -> ClassStatistics:
     """With the deviation of the log probabilities of all rows; of two classes, of their logits."""
-    p, deviations = _probabilities_and_deviations(predictions)
+    p, deviations = _probabilities_and_deviations(as_labels(predictions))
     top = jnp.max(p, axis=1)
     squares = weights * jnp.sum(p * deviations**2, axis=1)
     sums = jnp.sum(squares), jnp.sum(weights * top * (1 - top))
@@ -255,7 +255,7 @@ def class_statistics(predictions: Distribution, weights: jax.Array, axis: Axis) 
     return ClassStatistics(n_tested, _MOST_DEVIATIONS * jnp.sqrt(_ratio(*all_sum(sums, axis))))
 
 
-def probability_and_logit(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+def probability_and_logit(predictions: Labels) -> tuple[jax.Array, jax.Array]:
     """P(Y = 1) and its logit, which is finite, ``[n]``."""
     probabilities = predictions.label_probabilities()
     p = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
@@ -264,7 +264,7 @@ def probability_and_logit(predictions: Distribution) -> tuple[jax.Array, jax.Arr
     return p, jnp.log(jnp.maximum(p, least)) - jnp.log(jnp.maximum(other, least))
 
 
-def _probabilities_and_deviations(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+def _probabilities_and_deviations(predictions: Labels) -> tuple[jax.Array, jax.Array]:
     """Probabilities, and their finite logs minus the mean of these, ``[n, m]``."""
     probabilities = predictions.label_probabilities()
     p = probabilities / jnp.sum(probabilities, axis=1, keepdims=True)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from calibjax import curves, plot
 from calibjax._data.data import Data
+from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_cell
@@ -185,7 +186,7 @@ def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes
     level = min(1 - evaluation.level / n_groups, n_resamples / (n_resamples + 1))
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
     key = evaluation.random_keys.curves
-    if data.predictions.has_labels:
+    if isinstance(data.predictions, Labels):
         of_group = judged(data).replace(where=is_member)
         ax = plot.reliability(curves.reliability_curve(key, of_group, n_bins=15, **options))
         # Behind the picture, the numbers of forecasts have the same axis.

@@ -10,6 +10,7 @@ import numpy as np
 
 from calibjax import kernels
 from calibjax._base.text import class_name
+from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
@@ -115,7 +116,7 @@ def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
     """What was predicted, what came, and the contribution of a row."""
     # With NumPy: a row of jax would be compiled for each number of rows.
     prediction = jax.tree.map(np.asarray, evaluation.predictions)[row : row + 1]
-    has_labels = prediction.has_labels
+    has_labels = isinstance(prediction, Labels)
     if has_labels:
         of_row = np.asarray(prediction.label_probabilities())[0]
         best = int(of_row.argmax())
