@@ -9,6 +9,7 @@ import pytest
 from marks import slow
 
 import calibjax as cj
+from calibjax._base.struct import with_fields
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
 
@@ -106,7 +107,7 @@ def test_only_what_was_checked_is_known_to_be_valid():
         assert np.isnan(cj.skce(KERNEL, changed)) and np.isnan(cj.smooth_ece(changed))
         assert not jax.jit(lambda x: padded(as_data(x)).is_valid)(changed)
     # Predictions that a recalibrator makes of these are as valid: one program tests both.
-    assert padded(as_data(data.with_valid(predictions=cj.Bernoulli(bad)))).is_valid
+    assert padded(as_data(with_fields(data, predictions=cj.Bernoulli(bad)))).is_valid
     # What functions return is known to be checked, until jax changes it.
     hits = cj.top_label(cj.Data(PREDICTIONS, EVENTS))
     assert as_data(hits).is_valid

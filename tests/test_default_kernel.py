@@ -11,7 +11,7 @@ from marks import fast_in_float32, slow
 from scipy.spatial.distance import pdist
 
 import calibjax as cj
-from calibjax._data.data import Data
+from calibjax._data.data import Rows
 from calibjax.discrepancy import normal_form
 from calibjax.expectations import default_kernels, default_prediction_kernels
 
@@ -221,7 +221,7 @@ def test_default_kernel_is_ready_to_use(family, dtype):
 def test_default_kernels_share_their_kernels_of_predictions(family, n_different):
     """Tests and monitors compute each of them once: a part that is shared stays one object."""
     predictions = FAMILIES[family](9, 0)[0]
-    assert len(default_prediction_kernels(Data.unchecked(predictions))) == n_different
+    assert len(default_prediction_kernels(Rows(predictions))) == n_different
     assert n_different < len(default_kernels(predictions))
 
 

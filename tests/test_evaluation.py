@@ -314,7 +314,7 @@ def said(
             predictions=cj.Bernoulli(jnp.full(n, 0.5)),
             targets=np.zeros(n, int),
             n=n,
-            data=Data.unchecked(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
+            data=Data(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
             units=None,
             effect=effect,
             directions=found,

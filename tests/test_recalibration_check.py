@@ -34,7 +34,7 @@ def check_of(predictions, targets):
 
 
 def best_of(m):
-    data = Data.unchecked(cj.Categorical(np.full((200, m), 1 / m)), np.zeros(200, int))
+    data = Data(cj.Categorical(np.full((200, m), 1 / m)), np.zeros(200, int))
     return _recalibration_check.best_method(data)
 
 
@@ -120,7 +120,7 @@ def test_members_of_many_rows_have_their_own_map():
     levels = np.array([-0.5, 0, 0.5], np.float32)
     forms = cj.Empirical, lambda x: cj.Quantiles(x, (0.25, 0.5, 0.75))
     for form, expected in zip(forms, ("auto", "pit_spline"), strict=True):
-        data = Data.unchecked(form(np.tile(levels, (2001, 1))), np.zeros(2001, np.float32))
+        data = Data(form(np.tile(levels, (2001, 1))), np.zeros(2001, np.float32))
         assert _recalibration_check.best_method(data) == expected
 
 

@@ -22,7 +22,7 @@ from scripts import QUICK
 
 import calibjax as cj
 from calibjax._base.sharding import on_devices, rows_at
-from calibjax._data.data import Data, fill_masked
+from calibjax._data.data import Rows, fill_masked
 from calibjax._pairwise.ring import ring
 from calibjax._pairwise.tiles import tile_sizes
 from calibjax.operators._blocks import whole_blocks
@@ -111,7 +111,7 @@ def test_blocks_begin_on_one_device(block_size, mesh):
     @on_devices
     def blocks(axis, _, rows):
         targets, weights = rows
-        rows = whole_blocks(Data.unchecked(None, targets, weights=weights), block_size, axis)
+        rows = whole_blocks(Rows(None, targets, weights=weights), block_size, axis)
         gather = functools.partial(jax.lax.all_gather, axis_name=axis, tiled=True)
         return gather(rows.targets.reshape(-1, block_size)), gather(rows.weights)
 

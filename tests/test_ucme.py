@@ -11,7 +11,7 @@ from test_skce import loop_sums, tile
 from test_transformations import difference, directions, dot
 
 import calibjax as cj
-from calibjax._data.data import Data
+from calibjax._data.data import Rows
 from calibjax._pairwise import tiles
 from calibjax.discrepancy import deviation, h, normal_form
 from calibjax.operators import TiledH, in_tiles
@@ -115,7 +115,7 @@ def test_bad_locations_inside_jit_give_nan():
 def test_sums_of_deviations(n_columns, tile_rows, float64, monkeypatch):
     monkeypatch.setattr(tiles, "most_tile_rows", lambda: tile_rows)
     kernel, *samples = sample("normal-w2-gaussian", 19)
-    locations = Data.unchecked(*cast(FAMILIES["normal"](n_columns, 3)))
+    locations = Rows(*cast(FAMILIES["normal"](n_columns, 3)))
     weights = jnp.asarray(np.random.default_rng(1).uniform(0.1, 2, 19))
     h = in_tiles(normal_form(kernel), tuple(samples), weights)
     assert h.weights.shape[0] % h.tile_rows == 0 and h.tile_rows <= max(tile_rows, 16)

@@ -12,7 +12,7 @@ from jax import lax
 import calibjax as cj
 from benchmarks.power import one_set_of_draws, t_cal
 from benchmarks.power.settings import Setting
-from calibjax._data.data import Data
+from calibjax._data.data import Rows
 from calibjax.expectations import default_prediction_kernels
 from calibjax.expectations._default_kernels import _kernels_of_pit
 
@@ -57,7 +57,7 @@ def _of_pool(predictions: Any, targets: jax.Array) -> tuple[list[Any], type[cj.P
     pool, _ = predictions.exchangeable_pool(targets)
     is_vector = pool.target_shape == "n d"
     return (
-        default_prediction_kernels(Data.unchecked(pool)),
+        default_prediction_kernels(Rows(pool)),
         cj.VectorPITKernel if is_vector else cj.PITKernel,
     )
 

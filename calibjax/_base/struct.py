@@ -24,9 +24,9 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-def outside() -> Any:
-    """A field that is no part of the pytree: None after any transformation of jax."""
-    return dataclasses.field(metadata={"outside": True})
+def outside(default: Any = None) -> Any:
+    """A field that is not part of the pytree: None after any transformation of jax."""
+    return dataclasses.field(default=default, metadata={"outside": True})
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, outside))

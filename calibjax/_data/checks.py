@@ -23,7 +23,7 @@ from calibjax._data.precision import check_digits
 from calibjax._numbers.validity import is_nonnegative
 
 #: Predictions, targets, mask and weights; each but the first may be None.
-Rows = tuple[Distribution, PyTree, Any, Any]
+_Given = tuple[Distribution, PyTree, Any, Any]
 
 
 def check_distribution(name: str, predictions: Any) -> None:
@@ -126,7 +126,7 @@ def check_values_of_rows(
     targets_name: str = "targets",
 ) -> None:
     """Checks the values of kept rows, of each argument only if it is concrete."""
-    given: Rows = predictions, targets, where, weights
+    given: _Given = predictions, targets, where, weights
     are_traced = tuple(map(is_traced, given))
     if are_traced[2]:
         return
@@ -185,7 +185,7 @@ def valid_rows(predictions: Distribution, targets: Any = None, weights: Any = No
 
 
 @on_devices
-def _are_valid(axis: Axis, _: None, rows: Rows) -> jax.Array:
+def _are_valid(axis: Axis, _: None, rows: _Given) -> jax.Array:
     """Whether all kept rows are valid."""
     predictions, targets, where, weights = rows
     valid = valid_rows(predictions, targets, weights)

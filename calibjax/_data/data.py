@@ -1,8 +1,9 @@
 """A data set: predictions, their targets, and how rows count and depend on each other.
 
-It is checked once when it is made, and cleaned inside of jit, before it is used: in one floating
-dtype, with valid numbers in masked rows and a weight for each row.  If a kept row is invalid, which
-only a traced value can be at this point, all weights are NaN, and so is every result.
+`Data` are checked once, when they are made.  `Rows` are the arrays of them that programs hold,
+which `clean` brings to one floating dtype, with valid numbers in masked rows and a weight for each
+row.  If a kept row is invalid, which only a traced value can be at this point, all weights are NaN,
+and so is every result.
 """
 
 from collections.abc import Callable
@@ -50,7 +51,7 @@ DEPENDENCE = "clusters", "times"
 #: The fields of `Data` without which rows are independent and weigh the same.
 NOT_PLAIN = ("weights", *DEPENDENCE)
 _FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
-#: The fields of `Data` that `Data.valid` looks at.
+#: The fields that `Rows.valid` looks at.
 _WITH_VALUES = {"predictions", "targets", "where", "weights", "times", "covariates"}
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
@@ -68,133 +69,33 @@ class RowOptions(TypedDict, total=False):
 
 
 @struct
-class Data:
-    """A data set of n predictions and targets, checked once, which every function takes.
-
-    ``f(predictions, targets, weights=w)`` is ``f(Data(predictions, targets, weights=w))``.
+class Rows:
+    """The arrays of n rows, as programs take them: nothing is checked.
 
     Args:
-        predictions: a batch of n predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  `Between` where they
-            are censored, rounded or binned.
-        where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
-            neither results nor gradients.
-        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets; None for equal weights.  Weights are no counts: a row of weight 2 varies as one
-            observation does.
-        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way, such as
-            the rows of one patient.
-        times: numbers ``[n]``: rows of one time may depend on each other in any way.
-        horizon: a number in units of the times: rows whose times differ by less may depend on each
-            other, such as overlapping forecasts for h steps ahead; None for rows of one time only.
-        covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
-            mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
-            categories.
-
-    A `Data` is a pytree, and can be an argument of jit.  Its `times` are in units of the horizon,
-    and its `clusters` are numbered.  What is for people is no part of the pytree: `horizon` as it
-    was given, 0 for times without one, and None without times; and `groups`, columns ``[n]`` by
-    their names, the names of the `classes`, and `row_names` ``[n]``, which are None unless
-    `read_data` or `replace` has set them.
-
-    Raises:
-        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
-            Inside jit a bad value makes results NaN.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, calibjax as cj
-        >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 100))
-        >>> targets = predictions.sample(jax.random.key(0))
-        >>> data = cj.Data(predictions, targets, clusters=jnp.arange(100) // 5)
-        >>> float(cj.calibration_test(jax.random.key(1), data).pvalue) > 0.05
-        True
+        predictions, targets, where, weights, clusters, times, covariates: as in `Data`; targets are
+            None for predictions alone.
+        is_checked: whether kept rows were looked at outside of jit.  Transformations of jax forget
+            it: a user may change a pytree.
+        is_valid: whether all rows, masked ones too, are known to be valid, so that programs need
+            not look.  Only what a public function has taken is known.
     """
 
     predictions: Distribution
-    targets: PerRow
-    where: PerRow
-    weights: PerRow
-    clusters: PerRow
-    times: PerRow
-    covariates: Covariates | None
-    horizon: float | None = outside()
-    groups: Any = outside()
-    classes: Any = outside()
-    row_names: Any = outside()
-    # Whether kept rows were looked at outside of jit; and whether all rows, masked ones too, are
-    # known to be valid, so that programs need not look.  A user may change a pytree: only what a
-    # public function has taken is known.
-    is_checked: bool = outside()
+    targets: PerRow = None
+    where: PerRow = None
+    weights: PerRow = None
+    clusters: PerRow = None
+    times: PerRow = None
+    covariates: Covariates | None = None
+    is_checked: bool = outside(default=False)
     is_valid: bool = static(default=False)
 
-    def __init__(
-        self,
-        predictions: Distribution,
-        targets: Targets,
-        *,
-        where: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        clusters: ArrayLike | None = None,
-        times: ArrayLike | None = None,
-        horizon: float | None = None,
-        covariates: CovariatesLike | None = None,
-    ) -> None:
-        sizes = check_shapes_of_predictions(predictions, where, at_least=0)
-        targets = check_shapes_of_targets(predictions, targets, sizes)
-        if weights is not None:
-            check_array("weights", weights, "real")
-            check_shapes({"weights": (weights, "n")}, sizes)
-        predictions = predictions.keeping_digits()
-        if predictions.compared_with_targets:
-            predictions, targets = compared_in_one_precision(predictions, targets)
-        check_values_of_rows(predictions, targets, where, weights)
-        n, columns, is_of_times = sizes["n"], None, times is not None
-        if clusters is not None or times is not None or horizon is not None:
-            kept = kept_rows(n, where, weights)
-            clusters, times = coded_dependence(clusters, times, horizon, n, where, kept)
-        if covariates is not None:
-            columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
-        rows = dict(where=where, weights=weights, clusters=clusters, times=times)
-        rows |= dict(covariates=columns, **dict.fromkeys(_FOR_PEOPLE))
-        rows["horizon"] = float(horizon or 0) if is_of_times else None
-        vars(self).update(predictions=predictions, targets=targets, is_valid=False, **rows)
-        vars(self)["is_checked"] = not is_traced(self)
-
-    @classmethod
-    def unchecked(cls, predictions: Distribution, targets: PerRow = None, **rows: PerRow) -> Self:
-        """Rows that are known to be right; targets are None for predictions alone."""
-        none = dict.fromkeys(("where", "weights", "clusters", "times", "covariates", *_FOR_PEOPLE))
-        none |= dict(is_checked=False, is_valid=False)
-        made = object.__new__(cls)
-        vars(made).update(predictions=predictions, targets=targets, **none | rows)
-        return made
-
     def replace(self, **fields: Any) -> Self:
-        """The same data with other fields, which are not checked again."""
+        """The same rows with other fields, which are not known to be valid."""
         is_other = any(fields[x] is not getattr(self, x) for x in _WITH_VALUES & fields.keys())
         unknown = dict(is_checked=False, is_valid=False) if is_other else {}
         return with_fields(self, **unknown | fields)
-
-    def with_valid(self, **fields: Any) -> Self:
-        """The same data with other fields, which are as valid as those that they replace."""
-        return self.replace(**fields, is_checked=self.is_checked, is_valid=self.is_valid)
-
-    def take(self, rows: np.ndarray) -> Self:
-        """Some of the rows, by their indices, with all that is for people."""
-        groups = None if self.groups is None else named_columns("groups", self.groups)
-        return self.map(lambda x: x[rows]).replace(
-            groups=groups and {name: np.asarray(x)[rows] for name, x in groups.items()},
-            row_names=self.names_of_rows()[rows],
-        )
-
-    def map(self, function: Callable[[Any], Any]) -> Self:
-        """A function of each array, beside all that is for people."""
-        names = {name: getattr(self, name) for name in _FOR_PEOPLE}
-        return jax.tree.map(function, self).replace(**names)
-
-    def names_of_rows(self) -> np.ndarray:
-        """What rows are called, ``[n]``: `row_names`, or numbers from 0."""
-        return np.arange(self.n) if self.row_names is None else np.asarray(self.row_names)
 
     @property
     def n(self) -> int:
@@ -252,14 +153,6 @@ class Data:
             return None
         return int(np.unique(np.asarray(values)[kept]).size)
 
-    def describe_units(self) -> str:
-        """What rows depend on each other in, such as "60 clusters"; "rows" if they do not."""
-        if not self.is_dependent:
-            return "rows"
-        number = self.n_units()
-        count = "" if number is None else f"{number} "
-        return f"{count}{'clusters' if self.times is None and self.horizon is None else 'times'}"
-
     def check_unrelated(self) -> None:
         """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""
         kept = self.kept_rows()
@@ -283,6 +176,116 @@ class Data:
         if self.covariates is not None:
             valid = valid & ~jnp.any(jnp.isnan(self.covariates.values), axis=1)
         return valid if self.where is None else valid | ~self.where
+
+
+#: `Data` of `Data`, and `Rows` of `Rows`.
+AnyRows = TypeVar("AnyRows", bound=Rows)
+
+
+@struct
+class Data(Rows):
+    """A data set of n predictions and targets, checked once, which every function takes.
+
+    ``f(predictions, targets, weights=w)`` is ``f(Data(predictions, targets, weights=w))``.
+
+    Args:
+        predictions: a batch of n predictions of one family.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  `Between` where they
+            are censored, rounded or binned.
+        where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
+            neither results nor gradients.
+        weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
+            targets; None for equal weights.  Weights are no counts: a row of weight 2 varies as one
+            observation does.
+        clusters: integers ``[n]``: rows of one cluster may depend on each other in any way, such as
+            the rows of one patient.
+        times: numbers ``[n]``: rows of one time may depend on each other in any way.
+        horizon: a number in units of the times: rows whose times differ by less may depend on each
+            other, such as overlapping forecasts for h steps ahead; None for rows of one time only.
+        covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
+            mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
+            categories.
+
+    A `Data` is a pytree, and can be an argument of jit.  Its `times` are in units of the horizon,
+    and its `clusters` are numbered.  What is for people is no part of the pytree: `horizon` as it
+    was given, 0 for times without one, and None without times; and `groups`, columns ``[n]`` by
+    their names, the names of the `classes`, and `row_names` ``[n]``, which are None unless
+    `read_data` or `replace` has set them.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
+            Inside jit a bad value makes results NaN.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 100))
+        >>> targets = predictions.sample(jax.random.key(0))
+        >>> data = cj.Data(predictions, targets, clusters=jnp.arange(100) // 5)
+        >>> float(cj.calibration_test(jax.random.key(1), data).pvalue) > 0.05
+        True
+    """
+
+    horizon: float | None = outside(default=None)
+    groups: Any = outside(default=None)
+    classes: Any = outside(default=None)
+    row_names: Any = outside(default=None)
+
+    def __init__(
+        self,
+        predictions: Distribution,
+        targets: Targets,
+        *,
+        where: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
+        times: ArrayLike | None = None,
+        horizon: float | None = None,
+        covariates: CovariatesLike | None = None,
+    ) -> None:
+        sizes = check_shapes_of_predictions(predictions, where, at_least=0)
+        targets = check_shapes_of_targets(predictions, targets, sizes)
+        if weights is not None:
+            check_array("weights", weights, "real")
+            check_shapes({"weights": (weights, "n")}, sizes)
+        predictions = predictions.keeping_digits()
+        if predictions.compared_with_targets:
+            predictions, targets = compared_in_one_precision(predictions, targets)
+        check_values_of_rows(predictions, targets, where, weights)
+        n, columns, is_of_times = sizes["n"], None, times is not None
+        if clusters is not None or times is not None or horizon is not None:
+            kept = kept_rows(n, where, weights)
+            clusters, times = coded_dependence(clusters, times, horizon, n, where, kept)
+        if covariates is not None:
+            columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
+        Rows.__init__(self, predictions, targets, where, weights, clusters, times, columns)
+        vars(self).update(dict.fromkeys(_FOR_PEOPLE), is_checked=not is_traced(self))
+        if is_of_times:
+            vars(self)["horizon"] = float(horizon or 0)
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Some of the rows, by their indices, with all that is for people."""
+        groups = None if self.groups is None else named_columns("groups", self.groups)
+        return self.map(lambda x: x[rows]).replace(
+            groups=groups and {name: np.asarray(x)[rows] for name, x in groups.items()},
+            row_names=self.names_of_rows()[rows],
+        )
+
+    def map(self, function: Callable[[Any], Any]) -> Self:
+        """A function of each array, beside all that is for people."""
+        names = {name: getattr(self, name) for name in _FOR_PEOPLE}
+        return jax.tree.map(function, self).replace(**names)
+
+    def names_of_rows(self) -> np.ndarray:
+        """What rows are called, ``[n]``: `row_names`, or numbers from 0."""
+        return np.arange(self.n) if self.row_names is None else np.asarray(self.row_names)
+
+    def describe_units(self) -> str:
+        """What rows depend on each other in, such as "60 clusters"; "rows" if they do not."""
+        if not self.is_dependent:
+            return "rows"
+        number = self.n_units()
+        count = "" if number is None else f"{number} "
+        return f"{count}{'clusters' if self.times is None and self.horizon is None else 'times'}"
 
 
 def _count(kept: PerRow, n: int) -> int:
@@ -382,8 +385,8 @@ def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
     return jax.tree.map(lambda x: rows_of(x, order), rows), jnp.sum(where, dtype=jnp.int32)
 
 
-def clean(data: Data, axis: Axis = None) -> Data:
-    """The data in the widest floating dtype of their arrays, at least float32, ready for use.
+def clean(data: Rows, axis: Axis = None) -> Rows:
+    """The rows in the widest floating dtype of their arrays, at least float32, ready for use.
 
     Masked rows hold valid numbers and have weight 0.  Weights are divided by the largest one: a
     common factor cancels in every estimate, and squares of weights must not overflow.  If a kept
@@ -413,12 +416,11 @@ def clean(data: Data, axis: Axis = None) -> Data:
         weights = fractions_of(x_where(largest > 0, largest, 1.0), weights)
     if valid is not None:
         weights = weights * x_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
-    names = "predictions", "targets", "weights", "clusters", "times", "covariates"
-    return data.replace(**dict(zip(names, (predictions, targets, weights, *others), strict=True)))
+    return Rows(predictions, targets, data.where, weights, *others)
 
 
-def clean_kept_first(data: Data, axis: Axis) -> tuple[Data, jax.Array | int]:
-    """The clean data, kept rows first, and how many of the rows of this device are kept.
+def clean_kept_first(data: Rows, axis: Axis) -> tuple[Rows, jax.Array | int]:
+    """The clean rows, kept rows first, and how many of the rows of this device are kept.
 
     All weights are NaN if fewer than two rows of all devices are: one row alone gives 0 / 0.
     """

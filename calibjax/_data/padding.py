@@ -17,7 +17,7 @@ from calibjax._data.checks import (
     check_values_of_rows,
     too_few_rows,
 )
-from calibjax._data.data import Data, check_none_beside_data
+from calibjax._data.data import AnyRows, Data, Rows, check_none_beside_data
 from calibjax._data.distribution import Distribution
 from calibjax._data.precision import compared_in_one_precision
 
@@ -34,22 +34,22 @@ def check_predictions(
     return sizes
 
 
-def check_rows(predictions: Distribution | Data, where: ArrayLike | None) -> Data:
+def check_rows(predictions: Distribution | Rows, where: ArrayLike | None) -> Rows:
     """Checked predictions without targets, filled up to a bucket; or `Data` as they are."""
-    if isinstance(predictions, Data):
+    if isinstance(predictions, Rows):
         check_none_beside_data(where=where)
         if predictions.n < 2:
             raise too_few_rows("predictions", predictions.n, 2)
         return padded(predictions)
     check_predictions(predictions, where)
     is_checked = not is_traced((predictions, where))
-    return padded(Data.unchecked(predictions, where=where, is_checked=is_checked))
+    return padded(Rows(predictions, where=where, is_checked=is_checked))
 
 
 def check_locations(
     predictions: Distribution, at_predictions: Distribution, at_targets: ArrayLike, prefix: str
-) -> Data:
-    """The locations of a witness function as `Data`; `predictions` must be checked already."""
+) -> Rows:
+    """The locations of a witness function as rows; `predictions` must be checked already."""
     name, targets_name = f"{prefix}_predictions", f"{prefix}_targets"
     sizes = check_shapes_of_predictions(at_predictions, None, name, at_least=1)
     check_like(name, at_predictions, predictions, "predictions")
@@ -57,7 +57,7 @@ def check_locations(
     check_shapes({targets_name: (at_targets, predictions.target_shape)}, sizes)
     samples = compared_in_one_precision(at_predictions, at_targets)
     check_values_of_rows(*samples, of_batch=f" of {name}", targets_name=targets_name)
-    return Data.unchecked(*samples)
+    return Rows(*samples)
 
 
 def check_like(name: str, predictions: Distribution, like: Distribution, whose: str) -> None:
@@ -73,7 +73,7 @@ def check_like(name: str, predictions: Distribution, like: Distribution, whose: 
         )
 
 
-def padded(data: Data) -> Data:
+def padded(data: AnyRows) -> AnyRows:
     """The data, filled up by masked rows to the size of a bucket; `where` is an array then.
 
     What `filled` returns as it is, is returned as it is.  So are predictions that are known by
@@ -90,7 +90,8 @@ def padded(data: Data) -> Data:
         source = np.where(where[: data.n], np.arange(data.n), np.argmax(where))
     rows = _filled(rows, data.n, source)
     mask = jax.device_put(where)
-    return rows.replace(where=mask, is_valid=is_valid, horizon=data.horizon)
+    kept = {"horizon": data.horizon} if isinstance(data, Data) else {}
+    return rows.replace(where=mask, is_valid=is_valid, **kept)
 
 
 def can_be_filled(rows: PyTree, n: int) -> bool:

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data.data import NOT_PLAIN, Data, as_data, clean
+from calibjax._data.data import NOT_PLAIN, Data, Rows, as_data, clean
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax._numbers.derivatives import absolute
@@ -155,7 +155,7 @@ def witness_map(
 
 @on_all_rows
 def _witness_map(
-    key: jax.Array, data: Data, resamples: Resamples, *, strategy: str, n_bins: int
+    key: jax.Array, data: Rows, resamples: Resamples, *, strategy: str, n_bins: int
 ) -> WitnessMap:
     data = clean(data)
     level, dtype = resamples.level, data.weights.dtype
@@ -372,7 +372,7 @@ def residual_map(
 
 
 @on_all_rows
-def _residual_map(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int) -> ResidualMap:
+def _residual_map(key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: int) -> ResidualMap:
     data = clean(data)
     level, dtype = resamples.level, data.weights.dtype
     predictions, targets = data.predictions.exchangeable_pool(data.targets)

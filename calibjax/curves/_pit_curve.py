@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, widest_dtype
-from calibjax._data.data import Data, RowOptions, clean
+from calibjax._data.data import Data, RowOptions, Rows, clean
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
 from calibjax.curves._residual_sums import Parts, Resamples, resamples_of, sums_in_parts
@@ -395,7 +395,7 @@ def _coverage_curve(
     )
 
 
-def _median_widths(data: Data, n_levels: int) -> jax.Array:
+def _median_widths(data: Rows, n_levels: int) -> jax.Array:
     """The median width of the central intervals of kept rows at each level, ``[l]``."""
     data = clean(data)
     predictions, dtype = data.predictions, data.weights.dtype

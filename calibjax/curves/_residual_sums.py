@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import PyTree, is_traced, on_host, static, struct
-from calibjax._data.data import Data, clean
+from calibjax._data.data import Data, Rows, clean
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
@@ -137,7 +137,7 @@ class ResidualSums:
 
 def sums_in_bins(
     key: jax.Array,
-    data: Data,
+    data: Rows,
     bins: jax.Array,
     n_bins: int,
     resamples: Resamples,
@@ -210,15 +210,15 @@ def sums_in_parts(
         interval = drawn_pit_interval(pit_key, data)
     else:
         interval = PITInterval(*2 * (pit(pit_key, data),))
-    data = clean(data)
-    weights, dtype = data.weights, data.weights.dtype
+    cleaned = clean(data)
+    weights, dtype = cleaned.weights, cleaned.weights.dtype
     # Masked rows may hold NaN, which weights of 0 do not remove.
     interval = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in interval))
-    sets = sampler.data_sets(draw_key, multiplier_key, data, row_numbers(weights))
+    sets = sampler.data_sets(draw_key, multiplier_key, cleaned, row_numbers(weights))
     # Nothing is hidden in an interval without length.
-    hidden = PITInterval(*(jnp.full(data.n, 0.5, dtype) for _ in range(2)))
+    hidden = PITInterval(*(jnp.full(cleaned.n, 0.5, dtype) for _ in range(2)))
     if sets.rows.hidden is not None:
-        low, high, *_ = unit_interval(data.predictions, sets.rows.hidden)
+        low, high, *_ = unit_interval(cleaned.predictions, sets.rows.hidden)
         hidden = PITInterval(low, jnp.where(sets.rows.hidden.is_exact(), low, high))
     rows = interval, hidden, sets.rows
     grid = grid.astype(dtype)

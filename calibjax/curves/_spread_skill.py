@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, with_fields
-from calibjax._data.data import Data, RowOptions, clean
+from calibjax._data.data import Data, RowOptions, Rows, clean
 from calibjax._data.distribution import Distribution
 from calibjax.curves._error_maps import quantile_bins
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
@@ -141,7 +141,7 @@ def spread_skill_curve(
 
 @on_all_rows
 def _spread_skill_curve(
-    key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int
+    key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: int
 ) -> SpreadSkillCurve:
     data = pooled(clean(data))
     pool, dtype = data.predictions, data.weights.dtype

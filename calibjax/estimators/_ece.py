@@ -11,7 +11,7 @@ from calibjax._base.check import check_choice
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import gathered, on_all_rows
 from calibjax._base.struct import as_pytree, struct
-from calibjax._data.data import Data, clean
+from calibjax._data.data import Data, Rows, clean
 from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.padding import padded
 from calibjax._numbers.derivatives import absolute, safe_sqrt
@@ -121,7 +121,7 @@ def _calibration_bins(data: Data, binning: Binning, distance: VectorDistance) ->
     return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error), bins.weight)
 
 
-def filled_bins(data: Data, binning: Binning, distance: VectorDistance) -> CalibrationBins:
+def filled_bins(data: Rows, binning: Binning, distance: VectorDistance) -> CalibrationBins:
     """The bins, with the probabilities of all classes and the error 0 where a bin is empty."""
     is_weighted, data = data.weights is not None, clean(data)
     probs = as_labels(data.predictions).label_probabilities()

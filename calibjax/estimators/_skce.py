@@ -8,7 +8,7 @@ from calibjax._base.check import check_flag, check_integer, check_key
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, gathered, optimised_on_devices, row_by_row_on_devices
 from calibjax._base.struct import indexed, struct
-from calibjax._data.data import Data, as_data, clean, in_dtype
+from calibjax._data.data import Data, Rows, as_data, clean, in_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
@@ -141,7 +141,7 @@ def h_matrix(
 
 
 @jax.jit
-def _h_matrix(kernel: SumOfTerms, data: Data) -> jax.Array:
+def _h_matrix(kernel: SumOfTerms, data: Rows) -> jax.Array:
     data = clean(data)
     kernel = in_dtype(kernel, data.weights.dtype)
     # The pairs of `vmap_pairs` have forward-mode derivatives; tiles have only reverse mode.  The

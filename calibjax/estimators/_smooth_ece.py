@@ -29,7 +29,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import as_varying, on_all_rows
 from calibjax._base.struct import rows_of
-from calibjax._data.data import Data, clean
+from calibjax._data.data import Data, Rows, clean
 from calibjax._data.distribution import Distribution, as_binary
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
@@ -104,7 +104,7 @@ def smooth_ece(
 
 
 @on_all_rows
-def _smooth_ece(data: Data) -> jax.Array:
+def _smooth_ece(data: Rows) -> jax.Array:
     data = clean(data)
     forecasts, weights = as_binary(data.predictions).binary_probability(), data.weights
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))

@@ -8,9 +8,9 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_shapes
 from calibjax._base.compile import first_rows
-from calibjax._base.struct import is_array, saturated, widened
+from calibjax._base.struct import is_array, saturated, widened, with_fields
 from calibjax._data.checks import check_dtype_of_targets, parameters, valid_rows
-from calibjax._data.data import Data, RowOptions, as_data
+from calibjax._data.data import Data, RowOptions, Rows, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
@@ -102,9 +102,10 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
     """Hits of a label, or of the most likely ones, as samples of arrays and as `Data` of `Data`."""
     if isinstance(predictions, Data):
         # What is returned is the user's, who may change it by jax: it is no more than checked.
-        data = as_data(predictions, targets, at_least=1).replace(is_valid=predictions.is_valid)
+        data: Rows = as_data(predictions, targets, at_least=1)
+        data = data.replace(is_valid=predictions.is_valid)
     else:
-        data = Data.unchecked(predictions, None if targets is None else saturated(targets))
+        data = Rows(predictions, None if targets is None else saturated(targets))
     # Values are not checked: which rows are masked, and may hold anything, is not known yet.
     n_labels = check_classes(data.predictions)
     check_dtype_of_targets("targets", data.targets, data.predictions)
@@ -114,7 +115,7 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
         check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
     is_data = isinstance(predictions, Data)
     rows = data if is_data else padded(data)
-    found = rows.with_valid(**_hits_of_labels(*rows.samples, label))
+    found = with_fields(rows, **_hits_of_labels(*rows.samples, label))
     return found if is_data else first_rows(found.samples, data.n)
 
 

@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, optimised_on_devices
 from calibjax._base.struct import widest_dtype
-from calibjax._data.data import Data, as_data, clean, in_dtype
+from calibjax._data.data import Data, Rows, as_data, clean, in_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_locations
@@ -121,8 +121,8 @@ def witness(
 
 
 def h_and_locations(
-    kernel: SumOfTerms, locations: Data, data: Data, axis: Axis
-) -> tuple[TiledH, Data]:
+    kernel: SumOfTerms, locations: Rows, data: Rows, axis: Axis
+) -> tuple[TiledH, Rows]:
     """H and clean locations, in the widest floating dtype of data and locations."""
     data, locations = clean(data, axis), clean(locations)
     dtype = widest_dtype(data.weights, locations.weights)
@@ -130,7 +130,7 @@ def h_and_locations(
     return tiled_h(kernel, data, axis), locations
 
 
-def _mean_deviations(axis: Axis, shared: tuple[SumOfTerms, Data], data: Data) -> jax.Array:
+def _mean_deviations(axis: Axis, shared: tuple[SumOfTerms, Rows], data: Rows) -> jax.Array:
     """The witness function at all locations, ``[J]``."""
     kernel, locations = shared
     h, locations = h_and_locations(kernel, locations, data, axis)
@@ -143,5 +143,5 @@ _witness = optimised_on_devices(_mean_deviations)
 
 
 @optimised_on_devices
-def _ucme(axis: Axis, shared: tuple[SumOfTerms, Data], data: Data) -> jax.Array:
+def _ucme(axis: Axis, shared: tuple[SumOfTerms, Rows], data: Data) -> jax.Array:
     return jnp.mean(jnp.square(_mean_deviations(axis, shared, data)))

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from calibjax import curves
+from calibjax._base.struct import with_fields
 from calibjax._base.text import class_name, format_distinct, shares_in_words
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
@@ -55,7 +56,7 @@ def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int
     """The map that shows where predictions of this family are wrong, by its name; or none."""
     options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
     where = data.counted_rows()
-    data = data.with_valid(weights=None, clusters=None, times=None, covariates=None, where=where)
+    data = with_fields(data, weights=None, clusters=None, times=None, covariates=None, where=where)
     if isinstance(data.predictions, Labels):
         strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
         options |= {"n_bins": 10, "strategy": strategy}

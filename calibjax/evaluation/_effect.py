@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from calibjax import intervals
+from calibjax._base.struct import with_fields
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax.discrepancy import normal_form
@@ -80,7 +81,7 @@ def _interval_of_temperature(data: Data, best: float, confidence_level: float) -
         return None
     step = 0.1
     tempered = (temper(data.predictions, t) for t in best * np.exp(step * np.arange(-1.0, 2.0)))
-    with_others = (data.with_valid(predictions=p) for p in tempered)
+    with_others = (with_fields(data, predictions=p) for p in tempered)
     scores = np.array([log_score(x) for x in with_others], np.float64)[:, : data.n_kept()]
     counts = np.asarray(np.isfinite(scores).all(axis=0))
     before, at, after = scores[:, counts]

@@ -392,7 +392,7 @@ class Evaluation:
         is_weighted = self.weights is not None
         if is_weighted or isinstance(self.targets, Between) or self.n > _MAX_CONTRIBUTIONS:
             return None
-        data = padded(Data.unchecked(*self.data.samples))
+        data = padded(self.data.replace(clusters=None, times=None))
         return np.asarray(contributions(default_kernel(data), data))[: self.n]
 
     @_lazy

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from calibjax._base.struct import with_fields
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
@@ -152,7 +153,7 @@ def _check(
     score = "crps" if p.target_shape == "n" and not isinstance(p, Labels) else "log"
     is_tempered = method == "temperature" and not isinstance(p, Labels)
     recalibrated, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
-    data = data.with_valid(predictions=recalibrated)
+    data = with_fields(data, predictions=recalibrated)
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
     left = "" if judge is None else judge(data, pvalue)

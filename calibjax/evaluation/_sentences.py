@@ -10,7 +10,7 @@ import numpy as np
 from calibjax import intervals
 from calibjax._base.struct import widest_dtype
 from calibjax._base.text import format_distinct, shares_in_words
-from calibjax._data.data import Data
+from calibjax._data.data import Data, Rows
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
@@ -132,7 +132,7 @@ def _deviation_ratio(predictions: Distribution, temperature: float) -> float:
     if not math.isfinite(temperature):
         return 0.0
     dtype = widest_dtype(*jax.tree.leaves(predictions))
-    rows = padded(Data.unchecked(predictions))
+    rows = padded(Rows(predictions))
     return float(intervals.deviation_ratio(rows, jnp.asarray(temperature, dtype)))
 
 
@@ -242,7 +242,7 @@ def remarks(data: Data) -> list[str]:
     if isinstance(data.targets, Between):
         return [*found, remark_on_censoring(data)]
     # Data that happen to lack a rare event look as if there were none: the model counts, too.
-    rows = padded(Data.unchecked(data.predictions))
+    rows = padded(Rows(data.predictions))
     expected = float(expected_rare_events(None, (rows.predictions, rows.where)))
     # Where no number has a positive probability, nothing is a rare event.
     observed = math.inf

@@ -113,7 +113,7 @@ _NEGLIGIBLE = 1e-3
 #: Even quantiles of locations and of log spreads, c, and the share, of `RankScores`.
 Ranks = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 #: The predictions of one model, and its mask or None.
-Rows = tuple[Distribution, ArrayLike | None]
+Masked = tuple[Distribution, ArrayLike | None]
 
 
 @struct
@@ -146,7 +146,7 @@ class RankScores:
 
 
 def rank_score_kernels(
-    rows: Sequence[Rows], *kinds: tuple[tuple[float, float], float]
+    rows: Sequence[Masked], *kinds: tuple[tuple[float, float], float]
 ) -> list[DistanceKernel]:
     """exp(-|x - x'|^2 / l^2) of the coordinates x, for each (weights of the coordinates, l).
 
@@ -159,7 +159,7 @@ def rank_score_kernels(
     ]
 
 
-def rank_score_distance(rows: Sequence[Rows], weights: tuple[float, float]) -> EmbeddingDistance:
+def rank_score_distance(rows: Sequence[Masked], weights: tuple[float, float]) -> EmbeddingDistance:
     """|x - x'| of the coordinates x, with weights of location and spread."""
     return EmbeddingDistance(RankScores(*_ranks(None, rows), weights))
 

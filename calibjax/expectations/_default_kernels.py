@@ -13,11 +13,11 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._base.struct import is_traced
-from calibjax._data.data import Data, fill_masked
+from calibjax._data.data import Data, Rows, fill_masked
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.padding import check_rows
 from calibjax.expectations._default_features import (
-    Rows,
+    Masked,
     StandardisedFourierFeatures,
     confidence_of,
     is_top_label,
@@ -58,7 +58,7 @@ _COORDINATES, _LENGTHSCALE = (1.0, 0.5), 1.0
 
 
 def default_kernel(
-    predictions: Distribution | Data, *, where: ArrayLike | None = None
+    predictions: Distribution | Rows, *, where: ArrayLike | None = None
 ) -> JointKernel:
     """The usual kernel for a family of predictions, from the predictions alone.
 
@@ -114,14 +114,14 @@ def default_kernel(
     return default_kernel_of_models([(data.predictions, data.where)])
 
 
-def default_kernel_of_models(rows: Sequence[Rows]) -> JointKernel:
+def default_kernel_of_models(rows: Sequence[Masked]) -> JointKernel:
     """`default_kernel` of numbers that several models predict, each with its mask or None."""
     (kernel,) = rank_score_kernels(rows, (_COORDINATES, _LENGTHSCALE))
     return PITKernel(kernel)
 
 
 def product_kernel(
-    predictions: Distribution | Data, *, where: ArrayLike | None = None
+    predictions: Distribution | Rows, *, where: ArrayLike | None = None
 ) -> JointKernel:
     """The kernel of the papers for a family of predictions, from the predictions alone.
 
@@ -178,12 +178,12 @@ def product_kernel(
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def vector_distance(data: Data) -> Distance:
+def vector_distance(data: Rows) -> Distance:
     """The distance of predictions of vectors that no unit of a coordinate changes."""
     return rank_score_distance([(data.predictions, data.where)], _COORDINATES)
 
 
-def default_distance(data: Data) -> Distance | None:
+def default_distance(data: Rows) -> Distance | None:
     """The distance of the family; None if there is none."""
     predictions, where = data.predictions, data.where
     if predictions.score_only and where is not None:
@@ -193,7 +193,7 @@ def default_distance(data: Data) -> Distance | None:
     return predictions.default_distance()
 
 
-def gaussian_kernel(data: Data) -> GaussianKernel:
+def gaussian_kernel(data: Rows) -> GaussianKernel:
     """The default kernel of real targets, of checked predictions."""
     lengthscale = _lengthscale(None, (data.predictions, data.where))
     return GaussianKernel(in_range(lengthscale, squared=data.predictions.score_only))
@@ -315,7 +315,7 @@ def default_kernels(
     return default_kernels_of(check_rows(predictions, where))
 
 
-def default_kernels_of(data: Data) -> list[Kernel]:
+def default_kernels_of(data: Rows) -> list[Kernel]:
     """`default_kernels` of checked data, filled up to a bucket."""
     if isinstance(data.predictions, Labels):
         return _kernels_of_labels(data)
@@ -326,18 +326,18 @@ def default_kernels_of(data: Data) -> list[Kernel]:
     return _kernels_of_standardised_targets(data)
 
 
-def default_prediction_kernels(data: Data) -> list[KernelLike]:
+def default_prediction_kernels(data: Rows) -> list[KernelLike]:
     """The different kernels on predictions that `default_kernels` are made of."""
     found: list[Any] = [
         getattr(part, "prediction_kernel", None)
-        for kernel in default_kernels(data)
+        for kernel in default_kernels_of(check_rows(data, None))
         for _, (part,) in sum_of_products(kernel)
     ]
     # Several kernels on pairs share one kernel on predictions.
     return list({id(kernel): kernel for kernel in found}.values())
 
 
-def _kernels_of_labels(data: Data) -> list[Kernel]:
+def _kernels_of_labels(data: Rows) -> list[Kernel]:
     narrow = _narrow(data)
     of_predictions = _at_scales(TotalVariation(), data, (narrow, _MIDDLE, _WIDE))
     confidence = EmbeddingDistance(confidence_of)
@@ -351,7 +351,7 @@ def _kernels_of_labels(data: Data) -> list[Kernel]:
     ]
 
 
-def _narrow(data: Data) -> jax.Array | float:
+def _narrow(data: Rows) -> jax.Array | float:
     """The narrowest scale."""
     if is_traced(data.where):
         n = jnp.sum(data.where, dtype=jnp.int32).astype(jnp.float32)
@@ -392,7 +392,7 @@ def _kernels_of_pit(
     return [*kernels, functools.reduce(operator.add, kernels + of_shape)] if of_shape else kernels
 
 
-def _kernels_of_standardised_targets(data: Data) -> list[Kernel]:
+def _kernels_of_standardised_targets(data: Rows) -> list[Kernel]:
     predictions = data.predictions
     distance = default_distance(data) if predictions.score_only else vector_distance(data)
     if distance is None:
@@ -424,7 +424,7 @@ def has_log_prob(predictions: Distribution) -> bool:
 
 
 def _at_scales(
-    distance: DistanceLike, data: Data, scales: Sequence[jax.Array | float]
+    distance: DistanceLike, data: Rows, scales: Sequence[jax.Array | float]
 ) -> list[DistanceKernel]:
     median = in_range(median_distance(distance, data))
     if is_traced(median):

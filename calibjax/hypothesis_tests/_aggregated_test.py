@@ -11,7 +11,7 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import as_pytree, indexed, rows_of, widest_dtype
 from calibjax._data.covariates import CovariatesLike
-from calibjax._data.data import Data, RowOptions, as_data, clean, in_dtype
+from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets, known_point
 from calibjax._data.padding import padded
@@ -285,7 +285,7 @@ def _test_of_kernels(
 
 @on_devices
 def _aggregated_skce_test(
-    axis: Axis, shared: Any, data: Data, n_resamples: int, n_features: int, sampler: NullSampler
+    axis: Axis, shared: Any, data: Rows, n_resamples: int, n_features: int, sampler: NullSampler
 ) -> CalibrationTestResult:
     key, terms = shared
     data = clean(data, axis)

@@ -20,7 +20,7 @@ from jax.scipy.special import gammaincc
 
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import Axis, gathered, optimised_on_devices
-from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
+from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
@@ -330,7 +330,7 @@ def _dependent_skce_test(
 def _asymptotic_skce_test(
     axis: Axis,
     shared: tuple[jax.Array, SumOfTerms],
-    data: Data,
+    data: Rows,
     n_resamples: int,
     method: str,
     n_features: int,

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, all_max, all_of, all_sum, axis_size, on_devices, rows_at
 from calibjax._base.struct import is_traced, widest_dtype
-from calibjax._data.data import NOT_PLAIN, Data, as_data, in_dtype
+from calibjax._data.data import NOT_PLAIN, Data, Rows, as_data, in_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_locations, check_rows, padded
@@ -104,7 +104,7 @@ def asymptotic_cme_test(
 
 @on_devices
 def _asymptotic_cme_test(
-    axis: Axis, shared: tuple[SumOfTerms, Data], data: Data
+    axis: Axis, shared: tuple[SumOfTerms, Rows], data: Rows
 ) -> tuple[CalibrationTestResult, jax.Array]:
     kernel, locations = shared
     h, locations = h_and_locations(kernel, locations, data, axis)
@@ -176,7 +176,7 @@ def sample_test_locations(
     check_key(key)
     data = check_rows(predictions, where)
     n_locations = check_integer("n_locations", n_locations, 1, data.n_kept(), "n = ")
-    rows = Data.unchecked(data.predictions, where=data.where)
+    rows = Rows(data.predictions, where=data.where)
     return _sample_test_locations(key, rows, n_locations)
 
 

@@ -13,7 +13,7 @@ from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import gathered
 from calibjax._base.struct import bind, indexed
-from calibjax._data.data import Data, RowOptions, as_data, clean, kept_first
+from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, kept_first
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._numbers.arithmetic import dot
@@ -143,7 +143,7 @@ def consistency_test(
 
 @functools.partial(quick_jit, optimised=True, static_argnames=("null", "n_resamples"))
 def _consistency_test(
-    key: jax.Array, estimator: Callable[..., jax.Array], data: Data, null: str, n_resamples: int
+    key: jax.Array, estimator: Callable[..., jax.Array], data: Rows, null: str, n_resamples: int
 ) -> CalibrationTestResult:
     is_weighted, data = data.weights is not None, clean(data)
     options = {} if data.where is None else {"where": data.where}
@@ -179,7 +179,7 @@ def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
 
 @functools.partial(quick_jit, static_argnames=("n_resamples", "sampler"))
 def _multiplied_test(
-    key: jax.Array, form: Form, data: Data, n_resamples: int, sampler: NullSampler
+    key: jax.Array, form: Form, data: Rows, n_resamples: int, sampler: NullSampler
 ) -> CalibrationTestResult:
     data = clean(data)
     predictions, weights = as_labels(data.predictions), data.weights
@@ -222,7 +222,7 @@ def _multiplied_test(
 _Estimate = Callable[[Distribution, jax.Array], jax.Array]
 
 
-def _under_model(key: jax.Array, estimate: _Estimate, data: Data, n_resamples: int) -> jax.Array:
+def _under_model(key: jax.Array, estimate: _Estimate, data: Rows, n_resamples: int) -> jax.Array:
     """The estimates for targets drawn from the predictions, and last of the data, ``[R + 1]``."""
     estimate_of_targets = functools.partial(estimate, data.predictions)
     rows = row_numbers(data.weights)
@@ -230,7 +230,7 @@ def _under_model(key: jax.Array, estimate: _Estimate, data: Data, n_resamples: i
 
 
 def _under_consistency(
-    key: jax.Array, estimate: _Estimate, data: Data, n_resamples: int
+    key: jax.Array, estimate: _Estimate, data: Rows, n_resamples: int
 ) -> jax.Array:
     """The estimates for resampled predictions and their targets, and last of the data."""
     n, (kept, n_kept) = data.n, kept_first(data.predictions, data.where)

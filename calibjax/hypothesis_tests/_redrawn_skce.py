@@ -31,7 +31,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, rows_at
 from calibjax._base.struct import PyTree, indexed, is_traced, rows_of, static, struct
-from calibjax._data.data import Data, in_dtype, kept_first
+from calibjax._data.data import Data, Rows, in_dtype, kept_first
 from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
 from calibjax._numbers.arithmetic import diagonal_of, dot
@@ -248,7 +248,7 @@ Sums = tuple[dict[Pair, jax.Array], list[jax.Array], jax.Array | None]
 def redrawn_skce(
     key: jax.Array,
     terms: KernelTerms,
-    data: Data,
+    data: Rows,
     n_resamples: int,
     n_features: int,
     axis: Axis,
@@ -335,7 +335,7 @@ def redrawn_skce(
 
 
 def _forms_of_cells(
-    sums: "KernelSums", data: Data, cells: jax.Array, n_cells: int, n_resamples: int, axis: Axis
+    sums: "KernelSums", data: Rows, cells: jax.Array, n_cells: int, n_resamples: int, axis: Axis
 ) -> tuple[jax.Array, jax.Array]:
     """What `redrawn_skce` returns, of rows of two labels in cells, ``[n]``."""
     labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))

@@ -41,7 +41,7 @@ from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import is_array, is_traced, static, struct, widest_dtype
 from calibjax._data.checks import parameters
 from calibjax._data.column_encoding import ColumnCode
-from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
+from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_predictions, padded
@@ -170,7 +170,7 @@ def _words(first: str, difference: float, pvalue: float) -> str:
 
 @on_devices
 def _resampled_skce(
-    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Data, n_resamples: int, is_normal: bool
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Rows, n_resamples: int, is_normal: bool
 ) -> tuple[jax.Array, jax.Array]:
     """The unbiased SKCE, and its errors T* in the resamples ``[R]``, with H instead of D."""
     if not data.is_plain:
@@ -529,19 +529,15 @@ def _common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> J
     if len({_family_and_shapes(p) for p in models}) == 1:
         together = jax.tree.map(lambda *x: jnp.concatenate(_in_one_dtype(x)), *models)
         masks = None if where is None else jnp.concatenate([jnp.asarray(where)] * len(models))
-        return default_kernel(Data.unchecked(together, where=masks))
+        return default_kernel(Rows(together, where=masks))
     if all(p.is_ordered for p in models):
         return default_kernel_of_models([(p, where) for p in models])
     are_labels = all(isinstance(p, Labels) for p in models)
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
-    lengthscale = _mean(
-        [median_heuristic(distance, Data.unchecked(p, where=where)) for p in models]
-    )
+    lengthscale = _mean([median_heuristic(distance, Rows(p, where=where)) for p in models])
     real = [p for p in models if p.target_kind == "real"]
     # A family of real numbers has no closed form with a white kernel, and counts are real, too.
-    lengthscales = [
-        jnp.asarray(gaussian_kernel(Data.unchecked(p, where=where)).lengthscale) for p in real
-    ]
+    lengthscales = [jnp.asarray(gaussian_kernel(Rows(p, where=where)).lengthscale) for p in real]
     target_kernel = GaussianKernel(_mean(lengthscales)) if real else WhiteKernel()
     on_pairs = SteinKernel if any(p.score_only for p in models) else TensorProduct
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)

@@ -28,7 +28,7 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import is_array, is_traced, rows_of, struct, widest_dtype
-from calibjax._data.data import Data, RowOptions, as_data, clean, in_dtype, kept_first
+from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype, kept_first
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot, x_where
@@ -308,7 +308,7 @@ def has_temperature(predictions: Distribution) -> bool:
 
 @on_devices
 def temperature_of_errors(
-    axis: Axis, shared: tuple[SumOfTerms, jax.Array, ConfidenceInterval], data: Data
+    axis: Axis, shared: tuple[SumOfTerms, jax.Array, ConfidenceInterval], data: Rows
 ) -> EquivalentTemperature:
     """`equivalent_temperature` for a kernel, an SKCE and its interval that are known already."""
     kernel, estimate, interval = lax.stop_gradient(shared)
@@ -333,7 +333,7 @@ def temperature_of_errors(
     found = x_where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
     ratio = None
     if chosen.target_kind == "real":
-        ratio = deviation_ratio(Data.unchecked(chosen, where=weights > 0), found[0])
+        ratio = deviation_ratio(Rows(chosen, where=weights > 0), found[0])
     return EquivalentTemperature(found[0], ConfidenceInterval(found[1], found[2]), ratio)
 
 

@@ -96,7 +96,7 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import struct, widest_dtype
-from calibjax._data.data import Data, RowOptions, as_data, clean_kept_first
+from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
@@ -260,7 +260,7 @@ _FEW = 10
 
 
 def largest_variance(
-    kernel: SumOfTerms, data: Data, n_kept: jax.Array | int, n_rows: jax.Array, axis: Axis
+    kernel: SumOfTerms, data: Rows, n_kept: jax.Array | int, n_rows: jax.Array, axis: Axis
 ) -> jax.Array:
     """The largest variance of <u, xi> for any unit vector u: the largest eigenvalue of H / n.
 
@@ -302,7 +302,7 @@ def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
 
 
 def variance_under_model(
-    key: jax.Array, kernel: SumOfTerms, data: Data, numbers: jax.Array, axis: Axis
+    key: jax.Array, kernel: SumOfTerms, data: Rows, numbers: jax.Array, axis: Axis
 ) -> tuple[jax.Array, jax.Array]:
     """E |xi|^2 for targets from the model, and by how much the mean of n rows varies.
 
@@ -444,7 +444,7 @@ def skce_confidence_interval(
 
 @functools.partial(on_devices, light=True)
 def skce_and_interval(
-    axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Data, n_resamples: int
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms, jax.Array], data: Rows, n_resamples: int
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
     key, kernel, level = shared
@@ -482,7 +482,7 @@ def skce_and_interval(
 
 @on_devices
 def landmark_interval(
-    axis: Axis, shared: tuple[SumOfTerms, jax.Array, NormInterval, jax.Array], data: Data
+    axis: Axis, shared: tuple[SumOfTerms, jax.Array, NormInterval, jax.Array], data: Rows
 ) -> ConfidenceInterval:
     """The same interval of an SKCE from landmarks, whose errors are those under the model.
 
@@ -517,10 +517,10 @@ def resampled_errors(
 def h_and_dependent_sums(
     axis: Axis,
     shared: tuple[jax.Array, SumOfTerms],
-    data: Data,
+    data: Rows,
     n_resamples: int,
     is_normal: bool | None = None,
-) -> tuple[TiledH, Data, DependentSums]:
+) -> tuple[TiledH, Rows, DependentSums]:
     """H and the clean data of its rows, kept rows first, and their `dependent_sums`.
 
     `shared` is the key and the kernel.  Residuals of labels have normal multipliers, unless

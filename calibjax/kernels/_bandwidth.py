@@ -17,7 +17,7 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import as_pytree, widest_dtype
-from calibjax._data.data import Data, fill_masked, kept_first
+from calibjax._data.data import Rows, fill_masked, kept_first
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import check_rows
 from calibjax._numbers.arithmetic import x_where
@@ -30,7 +30,7 @@ _MAX_ROWS = 1024
 
 
 def median_heuristic(
-    distance: DistanceLike, predictions: Distribution | Data, *, where: ArrayLike | None = None
+    distance: DistanceLike, predictions: Distribution | Rows, *, where: ArrayLike | None = None
 ) -> jax.Array:
     """The median distance over all pairs i < j of predictions, a lengthscale.
 
@@ -68,14 +68,14 @@ def median_heuristic(
     return median_distance(distance, data)
 
 
-def median_distance(distance: DistanceLike, data: Data) -> jax.Array:
+def median_distance(distance: DistanceLike, data: Rows) -> jax.Array:
     """`median_heuristic` of a distance and checked data, of which targets do not matter."""
-    rows = Data.unchecked(data.predictions, where=data.where, is_valid=data.is_valid)
+    rows = Rows(data.predictions, where=data.where, is_valid=data.is_valid)
     return _median_distance(as_pytree(distance), rows)
 
 
 @on_devices
-def _median_distance(axis: Axis, distance: DistanceLike, rows: Data) -> jax.Array:
+def _median_distance(axis: Axis, distance: DistanceLike, rows: Rows) -> jax.Array:
     rows = lax.stop_gradient(rows)
     given, where, valid = rows.predictions, rows.where, rows.valid()
     dtype = widest_dtype(*jax.tree.leaves(given))

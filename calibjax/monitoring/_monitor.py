@@ -27,7 +27,7 @@ from calibjax._base.files import (
 from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_of, all_sum, on_devices, optimised_on_devices
 from calibjax._base.struct import as_pytree, is_traced, rows_of, static, struct, widest_dtype
-from calibjax._data.data import Data, as_data, clean, fill_masked, in_dtype, kept_first
+from calibjax._data.data import Data, Rows, as_data, clean, fill_masked, in_dtype, kept_first
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import check_like, check_predictions, padded
@@ -182,7 +182,7 @@ class CalibrationMonitor:
         check_predictions(predictions, where)
         predictions, keys = _pooled(key, predictions)
         if kernels is None:
-            kernels = default_prediction_kernels(Data.unchecked(predictions, where=where))
+            kernels = default_prediction_kernels(Rows(predictions, where=where))
         for kernel in _checked_list(kernels):
             check_kernel(kernel, "kernels", "predictions")
         shared = keys, as_pytree(list(kernels)), level
@@ -368,7 +368,7 @@ def _start(
 
 @functools.partial(optimised_on_devices, light=True)
 def _update(
-    axis: Axis, monitor: CalibrationMonitor, data: Data
+    axis: Axis, monitor: CalibrationMonitor, data: Rows
 ) -> tuple[CalibrationMonitor, jax.Array]:
     """The monitor after a batch, and which rows have a cell among the outcomes, ``[n]``."""
     data = in_dtype(clean(data, axis), monitor.log_max.dtype)

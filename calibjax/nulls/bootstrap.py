@@ -70,7 +70,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
-from calibjax._data.data import Data
+from calibjax._data.data import Rows
 from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
@@ -271,7 +271,7 @@ class DependentSums(NamedTuple):
 
 
 def dependent_sums(
-    key: jax.Array, h: TiledH, data: Data, n_resamples: int, is_normal: bool
+    key: jax.Array, h: TiledH, data: Rows, n_resamples: int, is_normal: bool
 ) -> DependentSums:
     """The sums of H on clean `data`, whose rows are those of H in their order.
 

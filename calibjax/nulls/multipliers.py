@@ -33,7 +33,7 @@ import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis, all_of
 from calibjax._base.struct import PyTree, static, struct
-from calibjax._data.data import Data
+from calibjax._data.data import Rows
 from calibjax.nulls.draws import DRAWS_PER_BATCH, key_of
 
 # L, in units of the horizon.
@@ -123,7 +123,7 @@ Multipliers = ClusterMultipliers | TimeMultipliers
 
 
 def multipliers(
-    key: jax.Array, data: Data, is_normal: bool, n_times: int | None, axis: Axis
+    key: jax.Array, data: Rows, is_normal: bool, n_times: int | None, axis: Axis
 ) -> Multipliers:
     """The multipliers of clean data with clusters or times.
 

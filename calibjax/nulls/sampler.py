@@ -33,7 +33,7 @@ from jax import lax
 from calibjax._base.compile import bucket
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import PyTree, indexed, static, struct
-from calibjax._data.data import Data
+from calibjax._data.data import AnyRows, Data, Rows
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._numbers.unit_interval import UnitInterval
@@ -43,7 +43,7 @@ from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_
 from calibjax.nulls.multipliers import Multipliers, TimeMultipliers, multipliers
 from calibjax.scores import pit_between_levels
 
-Rows = TypeVar("Rows")
+RowsOfTree = TypeVar("RowsOfTree")
 Sums = TypeVar("Sums")
 Draws = TypeVar("Draws")
 Other = TypeVar("Other")
@@ -63,13 +63,13 @@ _NUMBERS = 2**20
 _SUMS_OF_NUMBERS = 16
 
 
-def pooled(data: Data) -> Data:
+def pooled(data: AnyRows) -> AnyRows:
     """The data with an exchangeable pool in place of samples: the target is among them."""
     predictions, targets = data.predictions.exchangeable_pool(data.targets)
     return data.replace(predictions=predictions, targets=targets)
 
 
-def pits_as_targets(key: jax.Array, data: Data) -> Data:
+def pits_as_targets(key: jax.Array, data: AnyRows) -> AnyRows:
     """The data with the PIT in place of targets, where predictions say no more than its law.
 
     A PIT in a jump of the cdf is drawn.
@@ -121,7 +121,7 @@ class NullSampler(NamedTuple):
         self,
         draw_key: jax.Array,
         multiplier_key: jax.Array,
-        data: Data,
+        data: Rows,
         numbers: jax.Array,
         axis: Axis = None,
         by_pit: bool = False,
@@ -264,8 +264,8 @@ class DataSets:
     def sums(
         self,
         residuals: Callable[[SampledRows, jax.Array], jax.Array],
-        sum_rows: Callable[[Rows, jax.Array], jax.Array],
-        others: Rows,
+        sum_rows: Callable[[RowsOfTree, jax.Array], jax.Array],
+        others: RowsOfTree,
         weights: jax.Array,
         batches: jax.Array,
         per_row: int,
@@ -285,7 +285,7 @@ class DataSets:
         """
         shared, n_draws = self.shared(batches), batches.size * DRAWS_PER_BATCH
 
-        def of_rows(chunk: tuple[tuple[SampledRows, Rows], jax.Array]) -> list[jax.Array]:
+        def of_rows(chunk: tuple[tuple[SampledRows, RowsOfTree], jax.Array]) -> list[jax.Array]:
             (rows, others), weights = chunk
             w, found = weights[:, None, None], residuals(rows, batches)
             columns, xi = [w * found], self.factors(rows, shared)
@@ -338,8 +338,8 @@ def in_passes(
 
 
 def sum_over_rows(
-    function: Callable[[tuple[Rows, jax.Array]], Sums],
-    rows: Rows,
+    function: Callable[[tuple[RowsOfTree, jax.Array]], Sums],
+    rows: RowsOfTree,
     weights: jax.Array,
     per_row: int,
     axis: Axis = None,
@@ -356,7 +356,7 @@ def sum_over_rows(
     n_numbers = max(_NUMBERS, sum(x.size for x in sums) // _SUMS_OF_NUMBERS)
     chunks = in_chunks(rows, weights, max(sums[0].shape[0], n_numbers // per_row))
 
-    def step(totals: Sums, chunk: tuple[Rows, jax.Array]) -> tuple[Sums, None]:
+    def step(totals: Sums, chunk: tuple[RowsOfTree, jax.Array]) -> tuple[Sums, None]:
         return jax.tree.map(jnp.add, totals, function(chunk)), None
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

@@ -9,7 +9,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, index_on, rows_from_here
 from calibjax._base.struct import indexed, static, struct
-from calibjax._data.data import Data, clean, in_dtype
+from calibjax._data.data import Rows, clean, in_dtype
 from calibjax._numbers.arithmetic import pairs_weight
 from calibjax._pairwise.tiles import cut, in_chunks, most_tile_rows
 from calibjax.discrepancy import Sample, SumOfTerms, h_with_itself
@@ -96,7 +96,7 @@ class BlockH:
         return all_sum(jnp.sum(jnp.square(self.weights.reshape(-1)) * diagonal), self.axis)
 
 
-def block_h(kernel: SumOfTerms, data: Data, block_size: int, axis: Axis) -> BlockH:
+def block_h(kernel: SumOfTerms, data: Rows, block_size: int, axis: Axis) -> BlockH:
     """The blocks of H on checked data; the incomplete last block is dropped."""
     data = poisoned_unless_symmetric(kernel, clean(data, axis))
     data = whole_blocks(data, block_size, axis)
@@ -104,13 +104,13 @@ def block_h(kernel: SumOfTerms, data: Data, block_size: int, axis: Axis) -> Bloc
     return BlockH(kernel, data.samples, data.weights.reshape(-1, block_size), axis)
 
 
-def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:
+def whole_blocks(data: Rows, block_size: int, axis: Axis) -> Rows:
     """The rows of the blocks that begin on this device.
 
     Blocks are cut from the rows of all devices, and a block that begins on this device may end on a
     later one.  Each device has the same number of blocks; a block that does not exist has weight 0.
     """
-    rows = Data.unchecked(data.predictions, data.targets, weights=data.weights)
+    rows = Rows(data.predictions, data.targets, weights=data.weights)
     n, n_devices = data.n, axis_size(axis)
     if n_devices == 1 or n % block_size == 0:
         return indexed(rows, slice(n // block_size * block_size))
@@ -124,4 +124,4 @@ def whole_blocks(data: Data, block_size: int, axis: Axis) -> Data:
     begins = offset + jnp.arange(n_blocks, dtype=jnp.int32) * block_size
     complete = (begins < n) & (first + begins + block_size <= n * n_devices)
     weights = jnp.where(jnp.repeat(complete, block_size), rows.weights, 0.0)
-    return Data.unchecked(rows.predictions, rows.targets, weights=weights)
+    return Rows(rows.predictions, rows.targets, weights=weights)

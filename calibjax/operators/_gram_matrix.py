@@ -9,7 +9,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_of, all_sum, as_varying
 from calibjax._base.struct import PyTree, static, struct
-from calibjax._data.data import Data, in_dtype
+from calibjax._data.data import Rows, in_dtype
 from calibjax._numbers.arithmetic import compensated_add, dot, pairs_weight, x_where
 from calibjax._pairwise.gradients import tile_values
 from calibjax._pairwise.ring import Trees, ring, ring_sum
@@ -85,7 +85,7 @@ class DiscrepancyMatrix(ABC):
 
 
 #: Samples, or what `h_tile` takes of them, and their weights.
-Rows = tuple[PyTree, jax.Array]
+WeightedRows = tuple[PyTree, jax.Array]
 
 
 @struct
@@ -134,7 +134,7 @@ class TiledH(DiscrepancyMatrix):
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
         def visit(
-            left: Rows, right: Rows, same: jax.Array, factor: jax.Array
+            left: WeightedRows, right: WeightedRows, same: jax.Array, factor: jax.Array
         ) -> tuple[jax.Array, Trees]:
             (_, left_weights), (_, right_weights) = left, right
             values = factor * self.off_diagonal(left, right, same)
@@ -178,11 +178,11 @@ class TiledH(DiscrepancyMatrix):
         matrix = jnp.fill_diagonal(matrix, self.diagonal, inplace=False)
         return self.weights[:, None] * matrix * self.weights[None, :]
 
-    def deviations(self, locations: Data) -> jax.Array:
+    def deviations(self, locations: Rows) -> jax.Array:
         """The deviation of each sample at each location, ``[n, J]``."""
         return deviation_tile(self.kernel, self.samples, locations.samples)
 
-    def deviation_sums(self, locations: Data) -> jax.Array:
+    def deviation_sums(self, locations: Rows) -> jax.Array:
         """sum_i w_i deviation_ij, ``[J]``, in O(n + J) memory; so is its derivative, which computes
         each tile once more."""
 
@@ -209,12 +209,12 @@ class TiledH(DiscrepancyMatrix):
         sums = lax.map(chunk_sums, cut(columns, width))
         return all_sum(sums.reshape(-1)[: locations.n], self.axis)
 
-    def tiles(self) -> Rows:
+    def tiles(self) -> WeightedRows:
         """Samples, ready for `h_tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
         samples = prepared(self.kernel, self.samples, self.axis)
         return cut((samples, self.weights), self.tile_rows)
 
-    def off_diagonal(self, left: Rows, right: Rows, same: jax.Array) -> jax.Array:
+    def off_diagonal(self, left: WeightedRows, right: WeightedRows, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
         values = tile_values(h_tile, self.kernel, left[0], right[0])
         return x_where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
@@ -227,7 +227,7 @@ def in_tiles(kernel: SumOfTerms, samples: Sample, weights: jax.Array, axis: Axis
     return TiledH(kernel, samples, weights, tile_rows, axis)
 
 
-def poisoned_unless_symmetric(kernel: SumOfTerms, data: Data) -> Data:
+def poisoned_unless_symmetric(kernel: SumOfTerms, data: Rows) -> Rows:
     """The clean data, whose weights all become NaN if a user's kernel is not symmetric.
 
     h is evaluated in one order of each pair only, so that sums over an asymmetric kernel would be
@@ -240,7 +240,7 @@ def poisoned_unless_symmetric(kernel: SumOfTerms, data: Data) -> Data:
     return data
 
 
-def tiled_h(kernel: SumOfTerms, data: Data, axis: Axis = None) -> TiledH:
+def tiled_h(kernel: SumOfTerms, data: Rows, axis: Axis = None) -> TiledH:
     """H of a kernel on clean data."""
     data = poisoned_unless_symmetric(kernel, data)
     samples, weights = (data.predictions, data.targets), data.weights
@@ -251,7 +251,7 @@ def tiled_h(kernel: SumOfTerms, data: Data, axis: Axis = None) -> TiledH:
 _LESS_THAN_ONE = 0.999
 
 
-def related_sums(h: TiledH, data: Data) -> tuple[jax.Array, jax.Array]:
+def related_sums(h: TiledH, data: Rows) -> tuple[jax.Array, jax.Array]:
     """sum w_i w_j h_ij and sum w_i w_j over the pairs i != j of rows that may depend on each other.
 
     They are rows of one cluster, or whose times are less than 1 apart.  `data` are the rows of H in

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, indexed, static, struct
-from calibjax._data.data import Data
+from calibjax._data.data import Rows
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel
 from calibjax.discrepancy import Sample, SumOfTerms
 from calibjax.features.random_features import Features, draw_features
@@ -91,7 +91,7 @@ class LowRankH(DiscrepancyMatrix):
 
 
 def low_rank_h(
-    key: jax.Array, kernel: SumOfTerms, data: Data, n_features: int, axis: Axis
+    key: jax.Array, kernel: SumOfTerms, data: Rows, n_features: int, axis: Axis
 ) -> LowRankH:
     """H of `n_features` random features on clean data.
 

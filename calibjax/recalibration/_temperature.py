@@ -15,7 +15,7 @@ from calibjax._base.check import check_array
 from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.sharding import gathered
 from calibjax._base.struct import bind, is_array, is_traced, rows_of, widest_dtype
-from calibjax._data.data import Data, as_data, clean
+from calibjax._data.data import Data, Rows, as_data, clean
 from calibjax._data.distribution import Distribution, tempering_refused
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import filled, padded
@@ -177,7 +177,7 @@ def is_end_of_range(temperature: float) -> bool:
 
 
 @functools.partial(quick_jit, light=True)
-def _fit_temperature(data: Data, objective: Callable[..., jax.Array] | None) -> jax.Array:
+def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> jax.Array:
     is_weighted, data = data.weights is not None, clean(data)
     dtype = data.weights.dtype
     extra = {} if data.where is None else {"where": data.where}

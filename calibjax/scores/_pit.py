@@ -27,7 +27,7 @@ from calibjax._base.check import check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._base.struct import PyTree, as_pytree, rows_of, widest_dtype
-from calibjax._data.data import Data, clean, kept_first
+from calibjax._data.data import Data, Rows, clean, kept_first
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets, unit_interval
 from calibjax._data.padding import padded
@@ -42,13 +42,13 @@ from calibjax.scores._scores import numbers_as_data, score_rows, without_masked
 _LANDMARKS, _STEPS = 128, 50
 
 
-def pit_between_levels(key: jax.Array, data: Data) -> jax.Array:
+def pit_between_levels(key: jax.Array, data: Rows) -> jax.Array:
     """U of checked rows of predictions with a `pit_distribution`, ``[n]``; NaN for an invalid row.
 
     That of a row depends on (key, the number of the row among the kept rows) and on all rows.
     For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
     """
-    rows = Data.unchecked(data.predictions, where=data.where)
+    rows = Rows(data.predictions, where=data.where)
     base, *kernels = map(
         as_pytree, (default_kernel(rows).prediction_kernel, *default_prediction_kernels(rows))
     )
@@ -277,7 +277,7 @@ def pit(
     return without_masked(score_rows(None, (rows, _uniform(key, rows)), _pit), data)
 
 
-def drawn_pit_interval(key: jax.Array, data: Data) -> PITInterval:
+def drawn_pit_interval(key: jax.Array, data: Rows) -> PITInterval:
     """What `Between` leaves open of the PIT: `pit` is both ends of a row whose target is known.
 
     If the model is calibrated, the PIT of a target that is known and one drawn evenly from the

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
-from calibjax._data.data import Data, clean
+from calibjax._data.data import Rows, clean
 from calibjax._data.interval_censored import Between
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
@@ -88,7 +88,7 @@ class SegmentSums(NamedTuple):
 def segment_sums(
     axis: Axis,
     shared: tuple[jax.Array, SegmentTable, jax.Array],
-    rows: tuple[Data, jax.Array],
+    rows: tuple[Rows, jax.Array],
     n_resamples: int,
     sampler: NullSampler,
 ) -> tuple[SegmentSums, jax.Array]:
