@@ -17,6 +17,7 @@ from calibjax import nulls as nulls
 from calibjax import operators as operators
 from calibjax import plot as plot
 from calibjax import recalibration as recalibration
+from calibjax import residuals as residuals
 from calibjax import scores as scores
 from calibjax import segments as segments
 from calibjax import sklearn as sklearn

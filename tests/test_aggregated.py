@@ -17,7 +17,6 @@ from calibjax._base.struct import as_pytree
 from calibjax._data.data import as_data, clean
 from calibjax._data.distribution import Labels
 from calibjax.discrepancy import normal_form
-from calibjax.features.residuals import residual_feature
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.kernels import describe
 from calibjax.nulls import largest
@@ -190,7 +189,7 @@ def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
     draw_key, feature_key = jax.random.split(key)
     one = jax.tree.map(lambda x: x[0], data.samples)
     (feature_key,) = jax.random.split(feature_key, 1)
-    waves = residual_feature(feature_key, terms.sources[0], *one).feature
+    waves = terms.sources[0].finite(feature_key, *one).feature
     frequencies, amplitudes = np.asarray(waves.frequencies), np.asarray(waves.amplitudes)
     # Their squares sum to k(y, y).
     np.testing.assert_allclose(np.sum(amplitudes**2), 1.5)

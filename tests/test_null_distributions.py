@@ -17,8 +17,9 @@ import calibjax as cj
 from calibjax._base.struct import struct
 from calibjax._pairwise import tiles
 from calibjax._pairwise.tiles import tile_sizes
-from calibjax.discrepancy import TargetResidual, separate
+from calibjax.discrepancy import separate
 from calibjax.nulls import bootstrap
+from calibjax.residuals.base import TargetResidual
 
 REFERENCE = json.loads(recompute.REFERENCE.read_text())
 GOLDEN = REFERENCE["tests"]

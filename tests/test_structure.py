@@ -29,6 +29,7 @@ ROOMS = [
     "kernels",
     "expectations",
     "distributions",
+    "residuals",
     "discrepancy",
     "_pairwise",
     "features",

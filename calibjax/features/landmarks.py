@@ -19,8 +19,8 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, evenly_spaced, rows_at
 from calibjax._base.struct import PyTree, struct
-from calibjax.features.residuals import InCells
 from calibjax.features.sums_in_chunks import map_rows
+from calibjax.features.weighted_sums import InCells
 from calibjax.kernels import DistanceKernel, KernelLike, pairwise
 
 T = TypeVar("T")

@@ -24,29 +24,25 @@ from calibjax._base.struct import struct, type_name
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.fusion import wave
 from calibjax._numbers.arithmetic import dot
-from calibjax.discrepancy import (
-    EmbeddedTarget,
-    FeatureResidual,
-    JointResidual,
-    PITResidual,
-    Sample,
-    SumOfTerms,
-    TargetResidual,
-)
+from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations import all_labels, label_residual
 from calibjax.kernels import (
     DistanceKernel,
     DistanceLike,
-    Kernel,
     KernelLike,
+    Sample,
     UnitFeature,
-    describe,
     embedding,
-    judged,
     pairwise,
+    pooled,
     sum_of_products,
     times,
 )
+from calibjax.residuals.base import TargetResidual
+from calibjax.residuals.fourier import target_frequencies
+from calibjax.residuals.kernel import JointResidual, KernelResidual
+from calibjax.residuals.labels import FeatureResidual
+from calibjax.residuals.pit import PITResidual
 
 
 def prediction_frequencies(
@@ -59,18 +55,6 @@ def prediction_frequencies(
             f"and multiples of them, got {type_name(kernel)}."
         )
     return kernel.draw_frequencies(key, n, embedding(kernel.distance, p), dtype)
-
-
-def target_frequencies(
-    kernel: KernelLike, key: jax.Array, n: int, y: jax.Array, dtype: DTypeLike
-) -> jax.Array:
-    """n frequencies of a target kernel, in the shape of the target y."""
-    if not isinstance(kernel, Kernel):
-        raise TypeError(
-            "random features need a target kernel such as GaussianKernel, or WhiteKernel for "
-            f"counts, where targets are no labels, got {describe(kernel)}."
-        )
-    return kernel.draw_frequencies(key, n, y, dtype)
 
 
 #: A factor, None for 1, kernels on predictions, and kernels on targets or features of U = F(y).
@@ -113,7 +97,7 @@ class Features:
         """
         p, y = a
         if self.unit_feature is not None:
-            return wave(self._angles(judged(a)[0])), self.unit_feature(*a)
+            return wave(self._angles(pooled(a)[0])), self.unit_feature(*a)
         pairs = p.cross_fit_pairs()
         if self.target_frequencies is None:
             ((compared, subtracted),) = pairs
@@ -144,7 +128,7 @@ class Features:
             dot(embedding(distance, compared).astype(w.dtype), w.T)
             for w, distance in zip(self.frequencies, self.distances, strict=True)
         ]
-        return sum_arrays(angles)
+        return functools.reduce(jnp.add, angles)
 
 
 def draw_features(key: jax.Array, kernel: SumOfTerms, a: Sample, n_features: int) -> list[Features]:
@@ -195,7 +179,7 @@ def _draw_product_features(
         return Features(factor, distances, frequencies, None, metric, None, target_kernels)
     if not isinstance(p, Labels):
         # A frequency of a product of kernels is the sum of one frequency of each.
-        v = sum_arrays(draw_frequencies(target_frequencies, target_kernels, y))
+        v = functools.reduce(jnp.add, draw_frequencies(target_frequencies, target_kernels, y))
         pair_index = None
         if other_pairs:
             n_pairs = 1 + len(other_pairs)
@@ -211,11 +195,6 @@ def _keys(key: jax.Array, count: int) -> list[jax.Array]:
     return [key] if count == 1 else list(jax.random.split(key, count))
 
 
-def sum_arrays(arrays: list[jax.Array]) -> jax.Array:
-    """The sum of arrays of one shape."""
-    return functools.reduce(jnp.add, arrays)
-
-
 def _tensor_products(kernel: SumOfTerms, p: Distribution) -> Iterator[Product]:
     """A kernel as a sum of products: factor, prediction kernels, and target kernels of each.
 
@@ -228,7 +207,7 @@ def _tensor_products(kernel: SumOfTerms, p: Distribution) -> Iterator[Product]:
             for factor, kernels in sum_of_products(term.prediction_kernel):
                 yield times(term.factor, factor), kernels, term.residual.feature
             continue
-        if not isinstance(term.residual, EmbeddedTarget):
+        if not isinstance(term.residual, KernelResidual):
             raise TypeError(
                 "random features need a TensorProduct or PITKernel, or sums and multiples of them, "
                 f"got {_name(term.residual)}."

@@ -18,7 +18,6 @@ from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations import default_kernels_of, judging_kernels
-from calibjax.features.residuals import residual_feature, residual_sums
 from calibjax.hypothesis_tests._redrawn_skce import (
     column_kernels,
     redrawn_skce,
@@ -332,9 +331,8 @@ def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     """What the test evaluates of a kernel, for `check_formula`: the squares of one residual."""
     dtype = widest_dtype(*jax.tree.leaves(a[0]))
     (source, *_) = in_dtype(terms_of([kernel]).sources, dtype)
-    feature = residual_feature(jax.random.key(0), source, *a)
+    residual = source.finite(jax.random.key(0), *a)
     p, y = indexed(a, None)
     if isinstance(y, Between):
         y = known_point(p, y)
-    (sums,) = residual_sums(feature, [jnp.ones((1, 1))], p, y[:, None], y[:, None])
-    return sums.squares[0]
+    return jnp.sum(jnp.square(residual.values(p, y[:, None], y[:, None])))

@@ -35,18 +35,14 @@ from calibjax._data.data import Data, Rows, in_dtype, kept_first
 from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
 from calibjax._numbers.arithmetic import diagonal_of, dot
-from calibjax.discrepancy import JointResidual, SumOfTerms, TargetResidual
+from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations import prediction_coordinates
 from calibjax.features.cells import choose_cells
 from calibjax.features.columns import ColumnFeatures, ColumnKernels, column_features, ranked
 from calibjax.features.landmarks import Landmarks, choose_landmarks
-from calibjax.features.residuals import (
-    Arguments,
-    CentredFeature,
-    Feature,
+from calibjax.features.weighted_sums import (
     moments_of,
     numbers_of_row,
-    residual_feature,
     residual_sums,
     sums_of_residuals,
 )
@@ -64,6 +60,8 @@ from calibjax.nulls.sampler import (
     sum_over_rows,
     variance_deficit,
 )
+from calibjax.residuals.base import Arguments, FiniteResidual, TargetResidual
+from calibjax.residuals.kernel import JointResidual
 
 
 @struct
@@ -305,10 +303,9 @@ def redrawn_skce(
     sets = sampler.data_sets(draw_key, multiplier_key, data, numbers, axis, by_pit, in_cells)
     one = indexed(data.samples, 0)
     keys = jax.random.split(feature_key, len(terms.sources))
-    features = [residual_feature(k, x, *one) for k, x in zip(keys, terms.sources, strict=True)]
+    features = [x.finite(k, *one) for k, x in zip(keys, terms.sources, strict=True)]
     if in_cells:
-        of_pit = (x for x in features if isinstance(x, CentredFeature))
-        features = [x.of_cells(pieces, data.weights.dtype) for x in of_pit]
+        features = [x.in_cells(pieces, data.weights.dtype) for x in features]
     base_of = {group.kind: group.base for group in terms.groups}
     matrices = [_matrices(x, landmarks[base_of[k]]) for k, x in enumerate(terms.kinds)]
     sums = KernelSums(sets, terms, features, bases, matrices, [])
@@ -339,7 +336,7 @@ def _forms_of_cells(
 ) -> tuple[jax.Array, jax.Array]:
     """What `redrawn_skce` returns, of rows of two labels in cells, ``[n]``."""
     labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))
-    tables = [x.residuals(data.predictions, labels, labels) for x in sums.features]
+    tables = [x.values(data.predictions, labels, labels) for x in sums.features]
     probabilities = as_labels(data.predictions).label_probabilities()
     # With the mean 0, residuals of a label are multiples of y - q.
     q = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
@@ -393,7 +390,7 @@ class KernelSums:
 
     sets: DataSets
     terms: KernelTerms
-    features: list[Feature]
+    features: list[FiniteResidual]
     bases: list[Base]
     matrices: list[jax.Array]
     missing: list[jax.Array]
@@ -408,8 +405,8 @@ class KernelSums:
             rows, weights = chunk
             arguments, squares = self.arguments(rows, batch), jnp.square(weights)[:, None]
 
-            def variances_of(feature: Feature) -> jax.Array:
-                residuals = jnp.square(feature.residuals(*arguments))
+            def variances_of(feature: FiniteResidual) -> jax.Array:
+                residuals = jnp.square(feature.values(*arguments))
                 both = jnp.stack([residuals[:, 0], jnp.mean(residuals[:, 1:], axis=1)])
                 return jnp.sum(squares[None] * both, axis=1)
 
@@ -440,7 +437,7 @@ class KernelSums:
             if xi is None:
                 found = residual_sums(feature, [w[b] for b in bases], *arguments)
             else:
-                residuals = feature.residuals(*arguments)
+                residuals = feature.values(*arguments)
                 observed, drawn = residuals[:, :1], residuals[:, 1:]
                 sets = xi[..., None] * observed + self.missing[source][None, None] * drawn
                 residuals = jnp.concatenate([observed, sets], axis=1)

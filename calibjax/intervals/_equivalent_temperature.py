@@ -32,20 +32,12 @@ from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot, x_where
-from calibjax.discrepancy import (
-    EmbeddedTarget,
-    FeatureResidual,
-    PITResidual,
-    SumOfTerms,
-    Term,
-    check_kernel_of,
-)
+from calibjax.discrepancy import SumOfTerms, Term, check_kernel_of
 from calibjax.expectations import all_labels, inner_product
 from calibjax.intervals._skce_interval import ConfidenceInterval, skce_and_interval
 from calibjax.kernels import (
     KernelLike,
     UnitFeature,
-    VectorFeature,
     WhiteKernel,
     describe,
     pairwise,
@@ -53,6 +45,9 @@ from calibjax.kernels import (
     vmap_pairs,
 )
 from calibjax.nulls.ranks import checked_level, one_level
+from calibjax.residuals.kernel import KernelResidual
+from calibjax.residuals.labels import FeatureResidual, TargetFeature
+from calibjax.residuals.pit import PITResidual
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64
@@ -72,7 +67,7 @@ def tempered_sums(
             products = functools.partial(_products_of_features, residual.feature)
         elif isinstance(residual, PITResidual):
             products = functools.partial(_products_of_pit, residual.feature)
-        elif isinstance(residual, EmbeddedTarget):
+        elif isinstance(residual, KernelResidual):
             of_embeddings = _products_of_embeddings if are_labels else _products_of_numbers
             products = functools.partial(of_embeddings, residual.kernel)
         else:
@@ -102,7 +97,7 @@ def _products_of_embeddings(
 
 
 def _products_of_features(
-    feature: VectorFeature | UnitFeature, predictions: Distribution, temperature: jax.Array
+    feature: TargetFeature, predictions: Distribution, temperature: jax.Array
 ) -> jax.Array:
     """The same of a feature f(p, y), whose expectations are sums over labels."""
     labels = all_labels(as_labels(predictions))

@@ -5,6 +5,7 @@ from calibjax.kernels._base import (
     Kernel,
     KernelLike,
     Product,
+    Sample,
     Scaled,
     Sum,
     describe,
@@ -31,11 +32,10 @@ from calibjax.kernels._distances import (
     squared_wasserstein,
 )
 from calibjax.kernels._fisher_distances import FisherDistance, KernelizedFisherDistance
-from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, judged
+from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, pooled
 from calibjax.kernels._predictions import (
     DistanceKernel,
     FeatureKernel,
-    RowsWithNumbers,
     TensorProduct,
     VectorFeature,
     embedded_rows,

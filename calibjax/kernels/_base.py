@@ -25,7 +25,6 @@ from calibjax._base.struct import (
     struct,
     type_name,
 )
-from calibjax._data.distribution import Distribution
 from calibjax._numbers.validity import NONNEGATIVE, Constraint, valid_or_nan
 
 
@@ -150,7 +149,7 @@ class Kernel(ABC):
 
 
 #: A prediction and a target, the points of kernels on pairs.
-Sample = tuple[Distribution, jax.Array]
+Sample = tuple[PyTree, jax.Array]
 #: What a kernel may be: an object of ours, or any function of two points, which are numbers,
 #: arrays, one prediction of some family, or tuples of these.
 KernelLike = Kernel | Callable[[Any, Any], jax.Array]

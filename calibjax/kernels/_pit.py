@@ -172,7 +172,7 @@ class UnitFeature:
         return self.of_rows(*predictions.exchangeable_pool(targets))[0]
 
     def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
-        """The features of n rows, of which `exchangeable_pool` says what is judged, ``[n, K]``."""
+        """The features of n rows that are pooled already, ``[n, K]``."""
         if predictions.target_shape != "n":
             raise TypeError(
                 "PITKernel is defined for predictions of one number, got vectors "
@@ -349,7 +349,7 @@ class PITKernel(Kernel):
 
     def __call__(self, x: Sample, y: Sample) -> jax.Array:
         feature = self.unit_feature()
-        of_predictions = kernel_value(self.prediction_kernel, judged(x)[0], judged(y)[0])
+        of_predictions = kernel_value(self.prediction_kernel, pooled(x)[0], pooled(y)[0])
         return of_predictions * dot(feature(*x), feature(*y))
 
     def upper_bound(self) -> float | jax.Array:
@@ -372,8 +372,8 @@ class PITKernel(Kernel):
         return kind(weights, self.features, tuple(orders))
 
 
-def judged(sample: Sample) -> Sample:
-    """What is judged of one sample: draws with the target among them, and others as they are."""
+def pooled(sample: Sample) -> Sample:
+    """One sample as it is compared: draws with the target among them, and others as they are."""
     predictions, targets = batch_of_one(sample)
     return indexed(predictions.exchangeable_pool(targets), 0)
 

@@ -133,22 +133,6 @@ def _unit(scale: jax.Array, both: tuple[Coordinates, Coordinates]) -> jax.Array:
     return power_of_two(scale.astype(both[0][0].dtype))
 
 
-@struct
-class RowsWithNumbers:
-    """Rows of which the residuals need no more than some numbers.
-
-    Args:
-        predictions: what the prediction kernel compares.
-        numbers: those of each row, ``[n, …]``.
-    """
-
-    predictions: PyTree
-    numbers: jax.Array
-
-    def cross_fit_pairs(self) -> tuple[tuple[PyTree, "RowsWithNumbers"], ...]:
-        return ((self.predictions, self),)
-
-
 def embedded_rows(kernel: KernelLike, predictions: Distribution) -> PyTree:
     """What stands for a batch of predictions in the tiles of a prediction kernel."""
     if isinstance(kernel, DistanceKernel) and isinstance(kernel.distance, NormDistance):

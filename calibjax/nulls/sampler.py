@@ -38,9 +38,9 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax._pairwise.tiles import in_chunks
-from calibjax.features.residuals import DrawnPIT, Hidden
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets
 from calibjax.nulls.multipliers import Multipliers, TimeMultipliers, multipliers
+from calibjax.residuals.pit import DrawnPIT, Hidden
 from calibjax.scores import pit_between_levels
 
 RowsOfTree = TypeVar("RowsOfTree")

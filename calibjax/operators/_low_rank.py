@@ -11,10 +11,10 @@ from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, indexed, static, struct
 from calibjax._data.data import Rows
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel
-from calibjax.discrepancy import Sample, SumOfTerms
+from calibjax.discrepancy import SumOfTerms
 from calibjax.features.random_features import Features, draw_features
 from calibjax.features.sums_in_chunks import map_rows, sum_rows
-from calibjax.kernels import times
+from calibjax.kernels import Sample, times
 from calibjax.operators._gram_matrix import DiscrepancyMatrix
 
 

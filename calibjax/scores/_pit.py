@@ -34,7 +34,7 @@ from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.expectations import default_kernel, default_prediction_kernels
 from calibjax.features.landmarks import Landmarks, choose_landmarks
-from calibjax.features.residuals import InCells, weighted_sums
+from calibjax.features.weighted_sums import InCells, weighted_sums
 from calibjax.kernels import KernelLike
 from calibjax.scores._scores import numbers_as_data, score_rows, without_masked
 

@@ -41,8 +41,8 @@ from calibjax._base.sharding import Axis, all_sum
 from calibjax._base.struct import static, struct
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._numbers.unit_interval import UnitInterval
-from calibjax.features.residuals import DrawnPIT
 from calibjax.kernels import UnitFeature
+from calibjax.residuals.pit import DrawnPIT
 
 # Each class of more classes is not tested by itself.
 _MOST_CLASSES = 20

@@ -28,220 +28,52 @@ The matrix of h is a sum of two positive semidefinite ones, so that the mean ove
 not negative.  On its diagonal a half meets itself: for a calibrated model and k_P(p, p) = 1 the
 mean of |k_Y(y, .) - mu(B)|^2 is (1 + 1 / |B|) (E k_Y(Z, Z) - E k_Y(Z, Z')), where the law itself
 has the factor 1.
-
-A residual has the mean 0 for a target from the prediction.  Each class of residuals is one kind of
-feature f; inner products are known where f itself has infinitely many numbers.
 """
 
 import functools
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from calibjax._base.sharding import Axis
-from calibjax._base.struct import PyTree, static, struct, type_name
-from calibjax._data.distribution import Distribution, Labels
-from calibjax._numbers.arithmetic import dot
-from calibjax.expectations import (
-    all_labels,
-    label_residual,
-    mean_embedding,
-    prepare_rows,
-    residual_product,
-    residual_product_tile,
+from calibjax._base.sharding import Axis, on_one_device
+from calibjax._base.struct import (
+    PyTree,
+    as_pytree,
+    is_floating,
+    is_traced,
+    static,
+    struct,
+    type_name,
+    widest_dtype,
 )
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between
 from calibjax.kernels import (
     FeatureKernel,
     KernelLike,
     PITKernel,
     Product,
-    RowsWithNumbers,
+    Sample,
     SteinKernel,
     TensorProduct,
-    UnitFeature,
     VectorFeature,
-    embedded_rows,
-    judged,
+    check_formula,
+    check_kernel,
+    check_symmetric,
     kernel_value,
     pairwise,
-    stein,
-    stein_scores,
-    stein_tile,
     sum_of_products,
     times,
     vmap_pairs,
-    with_score,
 )
-
-#: A prediction or a batch of them, or what `TargetResidual.prepare` makes of a batch.
-Prepared = PyTree
-#: A prediction and a target, or a batch of both.
-Sample = tuple[Prepared, jax.Array]
-
-
-class TargetResidual(ABC):
-    """The residual of a target."""
-
-    #: As of a Kernel.
-    inner_functions: ClassVar[Mapping[str, str]] = {}
-
-    @property
-    def is_of_pit(self) -> bool:
-        """Whether all that it sees of a target is its PIT."""
-        return False
-
-    def judged(self, a: Sample) -> Sample:
-        """What is compared and judged of one sample, by default what it is."""
-        return a
-
-    @abstractmethod
-    def product(self, a: Sample, b: Sample) -> jax.Array:
-        """<r(p, y), r(q, z)> of one pair of samples, a scalar."""
-
-    def square(self, a: Sample) -> jax.Array:
-        """<r(p, y), r(p, y)> of one sample, a scalar."""
-        return self.product(a, a)
-
-    def tile(self, a: Sample, b: Sample) -> jax.Array:
-        """The products of all pairs of two batches of prepared samples, ``[S, T]``."""
-        return vmap_pairs(self.product)(a, b)
-
-    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        """The predictions with what `tile` needs of each row, computed once for all rows.
-
-        By default they are returned as they are.  Others have the `cross_fit_pairs` of
-        predictions: what the prediction kernel compares, and what `tile` takes.
-        """
-        return rows[0]
-
-    def deviation(self, a: Sample, location: Sample) -> jax.Array:
-        """<r(p, y), f(q, z)> of one sample and one location (q, z), a scalar; by default r is f."""
-        return self.product(a, location)
-
-
-@struct
-class EmbeddedTarget(TargetResidual):
-    """k(y, .) - mu(p), for a target kernel k with known mean embeddings mu(p) = E k(Z, .)."""
-
-    kernel: KernelLike
-
-    inner_functions = {"kernel": "targets"}
-
-    def product(self, a: Sample, b: Sample) -> jax.Array:
-        return residual_product(a[0], self.kernel, a[1], *b)
-
-    def tile(self, a: Sample, b: Sample) -> jax.Array:
-        return residual_product_tile(a[0], self.kernel, a[1], *b)
-
-    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        return prepare_rows(rows[0], self.kernel, rows[1], axis)
-
-    def deviation(self, a: Sample, location: Sample) -> jax.Array:
-        (p, y), (_, z) = a, location
-        value = jnp.asarray(self.kernel(y, z)).astype(jax.tree.leaves(p)[0].dtype)
-        return value - mean_embedding(p, self.kernel, z)
-
-
-@struct
-class FeatureResidual(TargetResidual):
-    """f(p, y) - E f(p, Z) for a vector f of labels, whose expectation is a finite sum."""
-
-    feature: VectorFeature
-
-    def product(self, a: Sample, b: Sample) -> jax.Array:
-        return dot(self._residual(*a), self._residual(*b))
-
-    def deviation(self, a: Sample, location: Sample) -> jax.Array:
-        return dot(self._residual(*a), self.feature(*location))
-
-    def _residual(self, p: Distribution, y: jax.Array) -> jax.Array:
-        labels, residual = _labels_and_residual("FeatureKernel", p, y)
-        return dot(residual, jax.vmap(lambda label: self.feature(p, label))(labels))
-
-
-@struct
-class SteinResidual(TargetResidual):
-    """(s_p(y) + grad_y) l(y, .) for the score s_p of p and a target kernel l: its mean is 0."""
-
-    kernel: KernelLike
-
-    inner_functions = {"kernel": "targets"}
-
-    def product(self, a: Sample, b: Sample) -> jax.Array:
-        return stein(self.kernel, with_score(a), with_score(b))
-
-    def tile(self, a: Sample, b: Sample) -> jax.Array:
-        return stein_tile(self.kernel, (a[1], a[0].numbers), (b[1], b[0].numbers))
-
-    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        predictions = embedded_rows(prediction_kernel, rows[0])
-        return RowsWithNumbers(predictions, stein_scores(*rows))
-
-
-@struct
-class PITResidual(TargetResidual):
-    """phibar(y | p), the means of functions of U = F_p(y): its mean is 0."""
-
-    feature: UnitFeature
-
-    @property
-    def is_of_pit(self) -> bool:
-        return self.feature.is_of_pit
-
-    def judged(self, a: Sample) -> Sample:
-        return judged(a)
-
-    def product(self, a: Sample, b: Sample) -> jax.Array:
-        return dot(self.feature(*a), self.feature(*b))
-
-    def square(self, a: Sample) -> jax.Array:
-        feature = self.feature(*a)
-        return dot(feature, feature)
-
-    def tile(self, a: Sample, b: Sample) -> jax.Array:
-        return dot(a[0].numbers, b[0].numbers.T)
-
-    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        predictions, targets = rows[0].exchangeable_pool(rows[1])
-        features = self.feature.of_rows(predictions, targets)
-        return RowsWithNumbers(embedded_rows(prediction_kernel, predictions), features)
-
-
-@struct
-class JointResidual(TargetResidual):
-    """k((p, y), .) - E k((p, Z), .) for any kernel k on pairs and labels, by finite sums."""
-
-    kernel: KernelLike
-
-    inner_functions = {"kernel": "pairs"}
-
-    def product(self, a: Sample, b: Sample) -> jax.Array:
-        (p, y), (q, z) = a, b
-        labels, ours = _labels_and_residual(type_name(self.kernel), p, y)
-        _, theirs = _labels_and_residual(type_name(self.kernel), q, z)
-        values = vmap_pairs(lambda y, z: self.kernel((p, y), (q, z)))(labels, labels)
-        return jnp.sum(ours[:, None] * values.astype(ours.dtype) * theirs[None, :])
-
-    def deviation(self, a: Sample, location: Sample) -> jax.Array:
-        p, y = a
-        labels, residual = _labels_and_residual(type_name(self.kernel), p, y)
-        values = jax.vmap(lambda y: self.kernel((p, y), location))(labels)
-        return jnp.sum(residual * values.astype(residual.dtype))
-
-
-def _labels_and_residual(kernel: str, p: Distribution, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """All labels, and e_y - p; `kernel` is the name of a type in an error."""
-    if not isinstance(p, Labels):
-        raise NotImplementedError(
-            f"h with a joint kernel of type {kernel} needs predictions over finitely many labels "
-            f"(Categorical, Bernoulli), got {type(p).__name__}; use a TensorProduct, or sums and "
-            "multiples of them."
-        )
-    return all_labels(p), label_residual(p, y)
+from calibjax.residuals.base import TargetResidual
+from calibjax.residuals.kernel import JointResidual, KernelResidual, SteinResidual
+from calibjax.residuals.labels import FeatureResidual
+from calibjax.residuals.pit import PITResidual
 
 
 @struct
@@ -262,7 +94,7 @@ class Term:
 
     def h(self, a: Sample, b: Sample) -> jax.Array:
         """h of one pair of samples."""
-        a, b = map(self.residual.judged, (a, b))
+        a, b = map(self.residual.pooled, (a, b))
         return self._mean(
             kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, a[1]), (s, b[1]))
             for (p, r), (q, s) in zip(_cross_fit(a[0]), _cross_fit(b[0]), strict=True)
@@ -270,7 +102,7 @@ class Term:
 
     def h_with_itself(self, a: Sample) -> jax.Array:
         """h of a sample and itself."""
-        a = self.residual.judged(a)
+        a = self.residual.pooled(a)
         return self._mean(
             kernel_value(self.prediction_kernel, p, p) * self.residual.square((r, a[1]))
             for p, r in _cross_fit(a[0])
@@ -286,7 +118,7 @@ class Term:
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         """The deviation of one sample at one location."""
-        a, location = map(self.residual.judged, (a, location))
+        a, location = map(self.residual.pooled, (a, location))
         return self._mean(
             kernel_value(self.prediction_kernel, p, location[0])
             * self.residual.deviation((r, a[1]), location)
@@ -346,7 +178,7 @@ def separate(kernel: KernelLike) -> tuple[KernelLike, TargetResidual]:
 
 @separate.register
 def _separate_product(kernel: TensorProduct) -> tuple[KernelLike, TargetResidual]:
-    return kernel.prediction_kernel, EmbeddedTarget(kernel.target_kernel)
+    return kernel.prediction_kernel, KernelResidual(kernel.target_kernel)
 
 
 @separate.register
@@ -415,3 +247,56 @@ def deviation(kernel: SumOfTerms, a: Sample, location: Sample) -> jax.Array:
 def deviation_tile(kernel: SumOfTerms, a: Sample, locations: Sample) -> jax.Array:
     """The deviations of a batch of samples at a batch of locations, ``[S, J]``."""
     return vmap_pairs(functools.partial(deviation, kernel))(a, locations)
+
+
+def check_kernel_of(
+    kernel: KernelLike, data: Data, *, formula: Callable[..., jax.Array] = h
+) -> SumOfTerms:
+    """The kernel in normal form, checked against data that are checked already.
+
+    `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
+    """
+    kernel = as_pytree(kernel)
+    users = check_kernel(kernel)
+    terms = normal_form(kernel)
+    if isinstance(data.targets, Between) and not terms.is_of_pit:
+        raise TypeError(
+            "kernel must be a PITKernel, or sums and multiples of them, for targets that are "
+            f"Between, got {type_name(kernel)}."
+        )
+    if users:
+        check_formula(kernel, terms, *_one_sample(data), formula)
+        if data.where is None:
+            # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
+            check_symmetric(kernel, *data.samples)
+    if any(term.residual.needs_stein_identity for term in terms.terms):
+        _check_stein_identity(data)
+    return terms
+
+
+def _one_sample(data: Data) -> tuple[Distribution, PyTree]:
+    """An abstract prediction and target, in the dtypes that `clean` will give them."""
+    dtype = widest_dtype(*jax.tree.leaves(data.samples))
+    is_real = data.predictions.target_kind == "real"
+
+    def abstract(x: jax.Array) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape[1:], dtype if is_real or is_floating(x) else jnp.int32)
+
+    prediction = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], dtype), data.predictions)
+    return prediction, jax.tree.map(abstract, data.targets)
+
+
+def _check_stein_identity(data: Data) -> None:
+    """A ValueError if the density of a kept row is not what a SteinKernel needs."""
+    if data.predictions.target_kind != "real" or is_traced((data.predictions, data.where)):
+        return
+    with jax.ensure_compile_time_eval():
+        words, valid = data.predictions.has_stein_identity()
+        valid, where = on_one_device((valid, data.where))
+        bad = ~np.asarray(valid)
+        if where is not None:
+            bad = bad & np.asarray(where)
+        if bad.any():
+            raise ValueError(
+                f"predictions must have {words}, for a SteinKernel; row {bad.argmax()} has not."
+            )

@@ -1,0 +1,139 @@
+"""Residuals of targets: what is left of a feature f of a target without its expectation.
+
+A kernel k_P(p, q) <f(p, y), f(q, z)> has h = k_P(p, q) <r, s> with the residuals
+
+    r(p, y) = f(p, y) - E f(p, Z), Z ~ p,    and s of the other sample:
+
+a residual has the mean 0 for a target from the prediction.  Each kind of residual is one class.
+Sums over pairs take inner products, which are known where f itself has infinitely many numbers.
+Sums over rows take the numbers of a `FiniteResidual`, which each class knows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+import jax
+from jax.typing import DTypeLike
+
+from calibjax._base.sharding import Axis
+from calibjax._base.struct import PyTree, struct, type_name
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
+from calibjax.kernels import KernelLike, Sample, embedded_rows, vmap_pairs
+
+#: A prediction or a batch of them, or what `TargetResidual.prepare` makes of a batch.
+Prepared = PyTree
+#: The arguments of `FiniteResidual.values`.
+Arguments = tuple[Distribution, PyTree, jax.Array]
+
+
+@struct
+class RowsWithNumbers:
+    """Rows of which the residuals need no more than some numbers.
+
+    Args:
+        predictions: what the prediction kernel compares.
+        numbers: those of each row, ``[n, …]``.
+    """
+
+    predictions: PyTree
+    numbers: jax.Array
+
+    def cross_fit_pairs(self) -> tuple[tuple[PyTree, "RowsWithNumbers"], ...]:
+        return ((self.predictions, self),)
+
+
+class TargetResidual(ABC):
+    """One kind of residual r of a target."""
+
+    #: As of a Kernel.
+    inner_functions: ClassVar[Mapping[str, str]] = {}
+    #: Whether its mean is 0 only if the density of the prediction has Stein's identity.
+    needs_stein_identity: ClassVar[bool] = False
+
+    @property
+    def is_of_pit(self) -> bool:
+        """Whether it depends on a target through its PIT alone."""
+        return False
+
+    def pooled(self, a: Sample) -> Sample:
+        """One sample as it is compared, by default what it is."""
+        return a
+
+    @abstractmethod
+    def product(self, a: Sample, b: Sample) -> jax.Array:
+        """<r(p, y), r(q, z)> of one pair of samples, a scalar."""
+
+    def square(self, a: Sample) -> jax.Array:
+        """<r(p, y), r(p, y)> of one sample, a scalar."""
+        return self.product(a, a)
+
+    def tile(self, a: Sample, b: Sample) -> jax.Array:
+        """The products of all pairs of two batches of prepared samples, ``[S, T]``."""
+        return vmap_pairs(self.product)(a, b)
+
+    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
+        """The predictions with what `tile` needs of each row, computed once for all rows.
+
+        By default they are returned as they are.  Others have the `cross_fit_pairs` of
+        predictions: what the prediction kernel compares, and what `tile` takes.
+        """
+        return rows[0]
+
+    def deviation(self, a: Sample, location: Sample) -> jax.Array:
+        """<r(p, y), f(q, z)> of one sample and one location (q, z), a scalar; by default r is f."""
+        return self.product(a, location)
+
+    def finite(self, key: jax.Array, p: Distribution, y: jax.Array) -> "FiniteResidual":
+        """The residual with finitely many numbers, ready for sums over rows.
+
+        `p` and `y` are one prediction and one target, which give shapes and dtypes.  TypeError if
+        the frequencies of a kernel of real targets or counts are not known.
+        """
+        raise TypeError(f"a joint kernel has no feature of targets, got {type_name(self)}.")
+
+
+class FiniteResidual(TargetResidual):
+    """A residual of M numbers."""
+
+    @abstractmethod
+    def of_one(self, a: Sample) -> jax.Array:
+        """The residual of one sample, ``[M]``."""
+
+    def values(
+        self, predictions: Distribution, targets: PyTree, others: PyTree = None
+    ) -> jax.Array:
+        """``[n, D, M]`` for targets ``[n, D, …]``; `others` ``[n, D', …]`` are drawn independently.
+
+        Only residuals whose expectation is not known take the mean over the other draws for it.
+        """
+        of_one = jax.vmap(lambda p, y: self.of_one((p, y)), (None, 0))
+        return jax.vmap(of_one)(predictions, targets)
+
+    def of_rows(self, rows: Sample) -> jax.Array:
+        """The residuals of a batch of samples, ``[n, M]``."""
+        return jax.vmap(lambda *a: self.of_one(a))(*rows)
+
+    def in_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> Self:
+        """The same of a function of the PIT, looked up in a table instead of made for each draw.
+
+        `ends` are those of the cells of the unit line, if a PIT is known no better.
+        """
+        return self
+
+    def product(self, a: Sample, b: Sample) -> jax.Array:
+        return dot(self.of_one(a), self.of_one(b))
+
+    def square(self, a: Sample) -> jax.Array:
+        value = self.of_one(a)
+        return dot(value, value)
+
+    def tile(self, a: Sample, b: Sample) -> jax.Array:
+        return dot(a[0].numbers, b[0].numbers.T)
+
+    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
+        return RowsWithNumbers(embedded_rows(prediction_kernel, rows[0]), self.of_rows(rows))
+
+    def finite(self, key: jax.Array, p: Distribution, y: jax.Array) -> "FiniteResidual":
+        return self

@@ -1,0 +1,128 @@
+"""Residuals of kernels: of targets, by Stein's identity, and of kernels that are no products.
+
+Their features have infinitely many numbers, and inner products in closed form.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from calibjax._base.sharding import Axis
+from calibjax._base.struct import batch_of_one, struct, type_name
+from calibjax._data.distribution import Distribution, Labels
+from calibjax.expectations import (
+    mean_embedding,
+    prepare_rows,
+    residual_product,
+    residual_product_tile,
+)
+from calibjax.kernels import (
+    KernelLike,
+    Sample,
+    WhiteKernel,
+    embedded_rows,
+    stein,
+    stein_scores,
+    stein_tile,
+    vmap_pairs,
+    with_score,
+)
+from calibjax.residuals.base import FiniteResidual, Prepared, RowsWithNumbers, TargetResidual
+from calibjax.residuals.fourier import FourierFeatures, draw_fourier_features
+from calibjax.residuals.labels import (
+    FeatureResidual,
+    Indicators,
+    RowOfTable,
+    labels_and_residual,
+    root_of_kernel,
+)
+
+
+@struct
+class KernelResidual(TargetResidual):
+    """k(y, .) - mu(p), for a target kernel k with known mean embeddings mu(p) = E k(Z, .)."""
+
+    kernel: KernelLike
+
+    inner_functions = {"kernel": "targets"}
+
+    def product(self, a: Sample, b: Sample) -> jax.Array:
+        return residual_product(a[0], self.kernel, a[1], *b)
+
+    def tile(self, a: Sample, b: Sample) -> jax.Array:
+        return residual_product_tile(a[0], self.kernel, a[1], *b)
+
+    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
+        return prepare_rows(rows[0], self.kernel, rows[1], axis)
+
+    def deviation(self, a: Sample, location: Sample) -> jax.Array:
+        (p, y), (_, z) = a, location
+        value = jnp.asarray(self.kernel(y, z)).astype(jax.tree.leaves(p)[0].dtype)
+        return value - mean_embedding(p, self.kernel, z)
+
+    def finite(self, key: jax.Array, p: Distribution, y: jax.Array) -> FiniteResidual:
+        if not isinstance(p, Labels):
+            dtype = jax.tree.leaves(p)[0].dtype
+            return FeatureResidual(draw_fourier_features(key, self.kernel, y, dtype))
+        if isinstance(self.kernel, WhiteKernel) and p.label_probabilities().size > 2:
+            return Indicators()
+        return FeatureResidual(RowOfTable(root_of_kernel(self.kernel, p)))
+
+
+@struct
+class JointResidual(TargetResidual):
+    """k((p, y), .) - E k((p, Z), .) for any kernel k on pairs and labels, by finite sums."""
+
+    kernel: KernelLike
+
+    inner_functions = {"kernel": "pairs"}
+
+    def product(self, a: Sample, b: Sample) -> jax.Array:
+        (p, y), (q, z) = a, b
+        labels, ours = labels_and_residual(type_name(self.kernel), p, y)
+        _, theirs = labels_and_residual(type_name(self.kernel), q, z)
+        values = vmap_pairs(lambda y, z: self.kernel((p, y), (q, z)))(labels, labels)
+        return jnp.sum(ours[:, None] * values.astype(ours.dtype) * theirs[None, :])
+
+    def deviation(self, a: Sample, location: Sample) -> jax.Array:
+        p, y = a
+        labels, residual = labels_and_residual(type_name(self.kernel), p, y)
+        values = jax.vmap(lambda y: self.kernel((p, y), location))(labels)
+        return jnp.sum(residual * values.astype(residual.dtype))
+
+
+@struct
+class SteinResidual(TargetResidual):
+    """(s_p(y) + grad_y) l(y, .) for the score s_p of p and a target kernel l: its mean is 0."""
+
+    kernel: KernelLike
+
+    inner_functions = {"kernel": "targets"}
+    needs_stein_identity = True
+
+    def product(self, a: Sample, b: Sample) -> jax.Array:
+        return stein(self.kernel, with_score(a), with_score(b))
+
+    def tile(self, a: Sample, b: Sample) -> jax.Array:
+        return stein_tile(self.kernel, (a[1], a[0].numbers), (b[1], b[0].numbers))
+
+    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
+        predictions = embedded_rows(prediction_kernel, rows[0])
+        return RowsWithNumbers(predictions, stein_scores(*rows))
+
+    def finite(self, key: jax.Array, p: Distribution, y: jax.Array) -> FiniteResidual:
+        dtype = jax.tree.leaves(p)[0].dtype
+        return SteinFeatures(draw_fourier_features(key, self.kernel, y, dtype))
+
+
+@struct
+class SteinFeatures(FiniteResidual):
+    """(s_p(y) + grad_y) f(y) for Fourier features f of a target kernel: its mean is 0."""
+
+    fourier: FourierFeatures
+
+    def of_one(self, a: Sample) -> jax.Array:
+        p, y = batch_of_one(a)
+        (score,) = stein_scores(p, y)
+        (y,) = y.astype(score.dtype)
+        values, slopes = self.fourier(p, y), jax.jacfwd(lambda y: self.fourier(p, y))(y)
+        return jnp.ravel(values[:, None] * jnp.ravel(score)[None] + slopes.reshape(values.size, -1))

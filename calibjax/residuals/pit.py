@@ -1,0 +1,112 @@
+"""Residuals that are functions of mean 0 of the PIT of a target, and draws of PITs."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import DTypeLike
+
+from calibjax._base.sharding import Axis
+from calibjax._base.struct import PyTree, rows_of, static, struct
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line
+from calibjax.kernels import KernelLike, Sample, UnitFeature, pooled
+from calibjax.residuals.base import FiniteResidual, Prepared
+
+
+class Hidden(NamedTuple):
+    """What would be known of a draw that is hidden as its row is.
+
+    Args:
+        interval: where U lies if the draw is hidden, ``[n]``.
+        contains: which draws are hidden, ``[n, D]``; U of the others is known.
+    """
+
+    interval: UnitInterval
+    contains: jax.Array
+
+
+class DrawnPIT(NamedTuple):
+    """Where U = F(y) lies for the observed targets, and for draws of them under H0.
+
+    Args:
+        observed: the intervals of the observed targets, ``[n]``.
+        drawn: U and 1 - U of the draws, both ``[n, D]``, or their intervals.
+        hidden: which draws are hidden; None if none is.
+    """
+
+    observed: UnitInterval
+    drawn: tuple[jax.Array, jax.Array] | UnitInterval
+    hidden: Hidden | None = None
+
+    def values(
+        self,
+        of_intervals: Callable[[UnitInterval], jax.Array],
+        of_points: Callable[[jax.Array, jax.Array], jax.Array],
+    ) -> jax.Array:
+        """Functions of the unit line for the observed targets and all draws, ``[n, 1 + D, M]``."""
+        observed = of_intervals(self.observed)[:, None]
+        if isinstance(self.drawn, UnitInterval):
+            drawn = of_intervals(self.drawn)
+        else:
+            drawn = of_points(*self.drawn)
+        if self.hidden is not None:
+            of_hidden = of_intervals(self.hidden.interval)[:, None]
+            drawn = x_where(self.hidden.contains[..., None], of_hidden, drawn)
+        return jnp.concatenate([observed, drawn], axis=1)
+
+
+@struct
+class PITResidual(FiniteResidual):
+    """phibar(y | p), the means of functions of U = F_p(y): its mean is 0.
+
+    Args:
+        feature: phibar.
+        table: its means over the cells of the line, which stand for it, ``[cells, M]``; or None.
+        ends: those of these cells, if they are not those of `cells_of_line`.
+    """
+
+    feature: UnitFeature
+    table: jax.Array | None = None
+    ends: tuple[float, ...] = static(default=())
+
+    @property
+    def is_of_pit(self) -> bool:
+        return self.feature.is_of_pit
+
+    def pooled(self, a: Sample) -> Sample:
+        return pooled(a)
+
+    def of_one(self, a: Sample) -> jax.Array:
+        return self.feature(*a)
+
+    def of_rows(self, rows: Sample) -> jax.Array:
+        return self.feature.of_rows(*rows)
+
+    def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
+        return super().prepare(prediction_kernel, rows[0].exchangeable_pool(rows[1]), axis)
+
+    def in_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> "PITResidual":
+        # XLA would compute a table of constants while it compiles, in seconds.
+        cells = lax.optimization_barrier(cells_of_line(dtype, ends))
+        return PITResidual(self.feature, self.feature.of_intervals(cells), ends)
+
+    def values(
+        self,
+        predictions: Distribution,
+        targets: jax.Array | UnitInterval | DrawnPIT,
+        others: PyTree = None,
+    ) -> jax.Array:
+        """``[n, D, M]`` for targets ``[n, D, …]``, intervals, or the PIT of targets and draws."""
+        if isinstance(targets, UnitInterval):
+            return self.feature.of_intervals(targets)
+        if not isinstance(targets, DrawnPIT):
+            return super().values(predictions, targets)
+        if self.table is None:
+            return targets.values(self.feature.of_intervals, self.feature.of_points)
+        both = zip(targets.observed.middle(), targets.drawn, strict=False)
+        u, above = (jnp.concatenate([x[:, None], drawn], axis=1) for x, drawn in both)
+        return rows_of(self.table, cell_of_line(u, above, self.ends))
