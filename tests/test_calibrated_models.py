@@ -8,7 +8,7 @@ import scipy.stats
 from instances import CALIBRATED, N_CALIBRATED
 
 import calibjax as cj
-from calibjax.evaluation._evaluation import keys_of
+from calibjax.evaluation._section import keys_of
 
 N_STREAMS, N_BATCHES, N_SETS = 200, 20, 400
 models = pytest.mark.parametrize("data", CALIBRATED.values(), ids=CALIBRATED)

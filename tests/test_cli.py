@@ -207,7 +207,7 @@ def brier_comparison(key, kernel, data, others, **options):
 
 def test_compare(monkeypatch, tmp_path):
     monkeypatch.setattr("calibjax.intervals.compare_calibration", brier_comparison)
-    monkeypatch.setattr("calibjax.evaluation.remarks_on_independence", lambda *_: [])
+    monkeypatch.setattr("calibjax.evaluation.notes_on_independence", lambda *_: [])
     good = binary_file(tmp_path / "good.csv", 1.0, 0)
     bad = binary_file(tmp_path / "bad.csv", 8.0, 0)
     # Classes have one order in all files.

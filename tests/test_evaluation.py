@@ -27,17 +27,17 @@ from calibjax._data.data import Data, as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
-from calibjax.evaluation._effect import Effect, effect_of
-from calibjax.evaluation._measures import (
-    Impossible,
-    Measure,
-    impossible_rows,
-    measures,
-    ratios_to_variance,
+from calibjax.evaluation._effect import BestTemperature, Effect, effect_of, interval_of_temperature
+from calibjax.evaluation._influential_rows import (
+    ZERO_PROBABILITY,
+    ZeroProbability,
+    zero_probability_rows,
 )
+from calibjax.evaluation._measures import Measure, measures, ratios_to_variance
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
-from calibjax.evaluation._sentences import impossible_in_words, remarks, skce_in_words, verdict
-from calibjax.evaluation._summary import value_text
+from calibjax.evaluation._rows import notes_on_rows
+from calibjax.evaluation._table import value_text
+from calibjax.evaluation._verdict import skce_in_words, verdict
 from calibjax.evaluation._wording import interval_text, number, shown_names
 from calibjax.frames import read_arrays
 from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
@@ -242,21 +242,21 @@ def test_impossible_targets_are_named():
     probabilities, labels = too_sure(factor=1.0)
     probabilities[7], labels[7] = [0.0, 1.0, 0.0], 2
     found = cj.evaluate(probabilities, labels)
-    assert found.pvalue <= 0.05 < found.impossible.pvalue_without
+    assert found.pvalue <= 0.05 < found.zero_probability.pvalue_without
     assert found.verdict == (
         f"Not calibrated (p = {found.pvalue:.3g}, 120 rows).\n"
         "1 target came to which the model gave the probability 0 (row 7); without it "
-        f"p = {found.impossible.pvalue_without:.3g}."
+        f"p = {found.zero_probability.pvalue_without:.3g}."
     )
     assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
     saved = found.to_dict()
     assert saved["impossible_rows"] == [7]
-    assert saved["pvalue_without_impossible_rows"] == found.impossible.pvalue_without
+    assert saved["pvalue_without_impossible_rows"] == found.zero_probability.pvalue_without
 
 
 def test_which_targets_are_impossible():
     def impossible(predictions, targets):
-        return impossible_rows(as_data(predictions, targets)).tolist()
+        return zero_probability_rows(as_data(predictions, targets)).tolist()
 
     x = jnp.array([0.0, 0.5, 1.0, 1e-30])
     assert impossible(cj.Bernoulli(x), jnp.array([1, 1, 0, 1])) == [0, 2]
@@ -275,8 +275,9 @@ def test_which_targets_are_impossible():
     # Before a curve falls, and after it has reached 0.
     curves = cj.SurvivalCurve(jnp.array([1.0, 2.0, 3.0]), jnp.array([[1.0, 0.5, 0.0]] * 3))
     assert impossible(curves, jnp.array([0.5, 1.5, 4.0])) == [0, 2]
-    found = SimpleNamespace(impossible=Impossible(np.array([0])), predictions=curves)
-    words = impossible_in_words(found)
+    found = ZeroProbability(np.array([0]))
+    case = SimpleNamespace(zero_probability=found, data=SimpleNamespace(predictions=curves))
+    words = ZERO_PROBABILITY.clause(case)
     assert "the probability 0, before the curve falls or after it has reached 0 (row 0)" in words
     known = cj.Between.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
     data = padded(as_data(curves, known, intervals=True))
@@ -297,29 +298,26 @@ def said(
     temperature=2.0,
     found=(),
     worst=None,
-    impossible=((), None),
+    zero=((), None),
     high=200.0,
     n=12,
 ):
     """The verdict on predictions of events."""
     interval = ConfidenceInterval(jnp.array(1.5), jnp.array(high))
     equivalent = cj.EquivalentTemperature(jnp.array(temperature), interval)
-    effect = Effect(Measure(0.1), equivalent, best)
-    rows = Impossible(np.array(impossible[0], int), impossible[1])
+    rows = ZeroProbability(np.array(zero[0], int), zero[1])
     return verdict(
         SimpleNamespace(
             pvalue=pvalue,
             level=0.05,
             rejected=pvalue <= 0.05,
-            predictions=cj.Bernoulli(jnp.full(n, 0.5)),
-            targets=np.zeros(n, int),
             n=n,
             data=Data(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
-            units=None,
-            effect=effect,
+            effect=Effect(Measure(0.1), equivalent),
+            best_temperature=BestTemperature(best, None),
             directions=found,
             worst=worst,
-            impossible=rows,
+            zero_probability=rows,
             segments=None,
             recalibration=None,
         )
@@ -330,12 +328,12 @@ SHIFT = direction("too low", 0.9)
 # What a verdict says, and what it does not say.
 VERDICTS = {
     "impossible targets, and the others are wrong too": (
-        {"impossible": (range(8), 0.002), "worst": "worst where"},
+        {"zero": (range(8), 0.002), "worst": "worst where"},
         "worst where; 8 targets came|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002",
         "as if its",
     ),
     "one impossible target": (
-        {"pvalue": 0.3, "impossible": ([4], None)},
+        {"pvalue": 0.3, "zero": ([4], None)},
         "1 target came to|\nNo other sign of miscalibration (p = 0.3, 12 rows)",
         "",
     ),
@@ -413,11 +411,11 @@ def test_the_interval_of_the_best_temperature():
     """Of normal predictions T is the mean of z^2, of which SciPy has the interval."""
     z = 1.4 * np.random.default_rng(3).normal(size=400).astype(np.float32)
     data = padded(as_data(cj.Normal(jnp.zeros(400), jnp.ones(400)), jnp.asarray(z)))
-    found = effect_of(jax.random.key(0), data, 0.95, 99)
-    square = np.square(z)
-    assert found.best_temperature == pytest.approx(square.mean(), rel=2e-3)
+    square, best = np.square(z), float(cj.fit_temperature(data))
+    assert best == pytest.approx(square.mean(), rel=2e-3)
     drawn = stats.bootstrap((square,), np.mean, n_resamples=4000, rng=0).confidence_interval
-    np.testing.assert_allclose(found.of_temperature, drawn, rtol=0.03)
+    found = interval_of_temperature(data, best, 0.95)
+    np.testing.assert_allclose(found, drawn, rtol=0.03)
 
 
 @pytest.mark.slow
@@ -458,14 +456,14 @@ def test_the_size_of_an_error_in_a_sentence():
 def test_the_sentence_of_a_paper(evaluation):
     low, high = evaluation.effect.skce.interval
     ends = evaluation.effect.equivalent.confidence_interval
-    assert evaluation.sentence == (
+    assert evaluation.citation == (
         "The squared kernel calibration error (SKCE) with the default kernel was "
         f"{evaluation.effect.skce.value:.3f} (95 % CI {low:.3f} to {high:.3f}), as large as if "
         f"logits were {float(evaluation.effect.equivalent.temperature):.3g} times too large "
         f"({float(ends.low):.3g} to {float(ends.high):.3g}); calibration was rejected (exact "
         "aggregated kernel test, 999 redraws, p = 0.001, n = 120)."
     )
-    assert evaluation.to_dict()["sentence"] == evaluation.sentence
+    assert evaluation.to_dict()["sentence"] == evaluation.citation
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
@@ -502,13 +500,13 @@ def test_intervals_of_skewed_scores_miss_less_often():
 def test_few_rows_and_few_events_are_said():
     probs = np.full(60, 0.01)
     often, rarely = np.arange(60) % 2, np.arange(60) // 55
-    (remark,) = remarks(cj.Data(cj.Bernoulli(probs), rarely))
+    (remark,) = notes_on_rows(cj.Data(cj.Bernoulli(probs), rarely))
     assert remark.startswith("Few events: 5 targets differ from the most common one, and 0.6 are")
-    assert len(remarks(cj.Data(cj.Bernoulli(probs + 0.4), rarely))) == 1
-    assert remarks(cj.Data(cj.Bernoulli(probs + 0.4), often)) == []
-    assert remarks(cj.Data(cj.Normal(probs, np.ones(60)), probs)) == []
-    assert len(remarks(cj.Data(cj.Normal(probs, np.ones(60))[:5], probs[:5]))) == 1
-    (remark,) = remarks(cj.Data(cj.Normal(probs, np.ones(60))[:49], probs[:49]))
+    assert len(notes_on_rows(cj.Data(cj.Bernoulli(probs + 0.4), rarely))) == 1
+    assert notes_on_rows(cj.Data(cj.Bernoulli(probs + 0.4), often)) == []
+    assert notes_on_rows(cj.Data(cj.Normal(probs, np.ones(60)), probs)) == []
+    assert len(notes_on_rows(cj.Data(cj.Normal(probs, np.ones(60))[:5], probs[:5]))) == 1
+    (remark,) = notes_on_rows(cj.Data(cj.Normal(probs, np.ones(60))[:49], probs[:49]))
     assert remark.startswith("Few rows: with fewer than 50")
 
 
@@ -657,7 +655,7 @@ def test_families(family):
     assert found.to_html().count("<svg") >= 1
     assert found.effect.skce.interval[0] <= found.effect.skce.interval[1]
     # Of these two it is "auto" alone.
-    has_maps = found.effect.best_temperature is not None or family in ("Empirical", "Quantiles")
+    has_maps = found.best_temperature is not None or family in ("Empirical", "Quantiles")
     assert ("What would a recalibration gain?" in found.to_html()) == has_maps
     if family == "Normal":
         crps = np.asarray(cj.crps(predictions, targets)).mean()

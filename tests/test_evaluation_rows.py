@@ -16,12 +16,12 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
-from calibjax.evaluation._dependence import remarks_on_few_units
-from calibjax.evaluation._evaluation import keys_of
-from calibjax.evaluation._expected_events import remark_on_censoring, shares_by_times
+from calibjax.evaluation._directions import shift_in_words, time_in_words
+from calibjax.evaluation._expected_events import shares_by_times
 from calibjax.evaluation._label_statistics import label_statistics
 from calibjax.evaluation._measures import Measure, measures
-from calibjax.evaluation._sentences import shift_in_words, time_in_words
+from calibjax.evaluation._rows import note_on_censoring, notes_on_few_units
+from calibjax.evaluation._section import keys_of
 from calibjax.evaluation._wording import target_in_words
 from calibjax.frames import read_arrays, row_options_of_arrays
 from calibjax.intervals import Sampling, mean_interval, wilson_interval
@@ -147,7 +147,7 @@ def test_rows_that_are_censored_between_few_times_of_curves_are_said():
     observed = np.arange(40) == 3
 
     def share_of(predictions, *ends):
-        said = remark_on_censoring(
+        said = note_on_censoring(
             cj.Data(predictions, cj.Between.right_censored(seen, observed, *ends))
         )
         return [x for x in said.split() if x.endswith("%") and "may be too small" in said]
@@ -217,7 +217,7 @@ def test_coarse_curves_expect_as_many_events_as_their_distribution(shape, times)
 def test_few_units_are_said():
     def said(*dependence):
         known = dict(zip(("clusters", "times", "horizon"), dependence, strict=False))
-        return "".join(remarks_on_few_units(cj.Data(cj.Normal(np.zeros(40), 1.0), rows, **known)))
+        return "".join(notes_on_few_units(cj.Data(cj.Normal(np.zeros(40), 1.0), rows, **known)))
 
     rows = np.arange(40)
     assert "fewer than 8, tests find only large errors" in said(rows % 7)

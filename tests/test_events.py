@@ -87,7 +87,7 @@ def test_maps_keep_them():
 def test_an_evaluation_keeps_them():
     p, y = np.tile(P, 4), np.tile(Y, 4)
     found = cj.evaluate(p, y)
-    assert len(found.impossible.rows) == 0 and "the event" in found.verdict
+    assert len(found.zero_probability.rows) == 0 and "the event" in found.verdict
     exact = -np.log(np.where(y == 1, p, 1 - p)).mean()
     assert found.measures["log loss"].value == pytest.approx(exact, rel=1e-6)
 

@@ -17,7 +17,7 @@ from calibjax._data.padding import padded
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
 from calibjax.evaluation._other_columns import columns_of_rows
-from calibjax.evaluation._serial_dependence import neighbours_in_columns, remarks_on_order
+from calibjax.evaluation._serial_dependence import neighbours_in_columns, notes_on_order
 from calibjax.frames import read_arrays, row_options
 
 # A file, options, and what is told; the first option in that is then given.
@@ -116,7 +116,7 @@ def test_rows_of_one_outcome_are_no_cluster(tmp_path):
         found = columns_of_rows(model, None)
         assert [column.name for column in found] == expected
     data = padded(as_data(model.predictions, model.targets))
-    (hint,) = remarks_on_order(None, neighbours_in_columns(jax.random.key(0), data, found))
+    (hint,) = notes_on_order(None, neighbours_in_columns(jax.random.key(0), data, found))
     name = re.search(r"pass '(\w+)' as clusters", hint)[1]
     assert len(np.unique(row_options(model.table, clusters=name)["clusters"]))
     assert evaluate(path, [*P, "--cluster", name]).exit_code == 0

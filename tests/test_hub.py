@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import calibjax as cj
 from calibjax import evaluation
 from calibjax.cli import app
-from calibjax.evaluation._evaluation import keys_of
+from calibjax.evaluation._section import keys_of
 from calibjax.hub import HubTable, hub_table, read_hub
 from calibjax.hub._hub_table import mean_scores
 from calibjax.hub._read_hub import with_days

@@ -19,7 +19,7 @@ from calibjax.evaluation._serial_dependence import (
     _products,
     neighbour_dependence_test,
     neighbours_in_columns,
-    remarks_on_order,
+    notes_on_order,
 )
 from calibjax.frames import Model, PredictionColumns, read_table
 
@@ -137,9 +137,9 @@ def test_other_columns_say_which_rows_depend():
     columns = [Column("day", True, days.astype(float)), Column("ward", False, wards)]
     of_days, of_wards = neighbours_in_columns(jax.random.key(0), data, columns)
     assert of_days.pvalue == pytest.approx(1 / 300) and of_wards.pvalue > 0.01
-    (of_both,) = remarks_on_order(None, [of_wards, of_days])
+    (of_both,) = notes_on_order(None, [of_wards, of_days])
     assert "in day depend" in of_both and "pass 'day' as times, and a horizon" in of_both
-    assert remarks_on_order(None, [of_wards]) == []
+    assert notes_on_order(None, [of_wards]) == []
 
 
 def test_columns_of_dates_and_of_names():
@@ -198,12 +198,12 @@ def test_days_that_forecasts_are_about_and_their_leads():
 
 def test_what_tells_the_test_is_said():
     day, ward = Neighbours("day", True, 0.003, 21.0), Neighbours("my ward", False, 0.003)
-    (both,) = remarks_on_order(None, [ward, day])
+    (both,) = notes_on_order(None, [ward, day])
     of_day, of_ward = "pass 'day' as times with the horizon 21", "'my ward' as clusters"
     assert f"{of_day} if errors" in both and f"or {of_ward} if" in both and "not both." in both
-    assert remarks_on_order(0.5, [ward._replace(pvalue=0.5), day])[0].endswith(f"{of_day}.")
-    assert remarks_on_order(0.003, [ward])[0].endswith(f"pass {of_ward}.")
-    assert remarks_on_order(0.003, [])[0].endswith("pass times and a horizon, or clusters.")
+    assert notes_on_order(0.5, [ward._replace(pvalue=0.5), day])[0].endswith(f"{of_day}.")
+    assert notes_on_order(0.003, [ward])[0].endswith(f"pass {of_ward}.")
+    assert notes_on_order(0.003, [])[0].endswith("pass times and a horizon, or clusters.")
 
 
 @pytest.mark.slow
@@ -216,4 +216,4 @@ def test_evaluate_warns():
     told = cj.evaluate(predictions, targets, times=np.arange(N), horizon=4)
     assert told.pvalue_of_neighbours is None and "next to each other" not in repr(told)
     assert told.pvalue > found.pvalue and "160 times, horizon 4" in repr(told)
-    assert remarks_on_order(0.011, []) == []
+    assert notes_on_order(0.011, []) == []

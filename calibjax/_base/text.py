@@ -1,5 +1,6 @@
 """Names and shares of events in a sentence, tables of text, and what JSON can hold."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -67,12 +68,19 @@ def text_table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
 
 
 def plain(value: Any, says_infinity: bool = False) -> Any:
-    """What JSON has: arrays as lists, None for NaN, and for infinity None or its name."""
+    """What JSON has: arrays as lists, fields by their names, and infinity as None or its name.
+
+    NaN is None.
+    """
     if hasattr(value, "dtype"):
         array = np.asarray(value)
         if array.dtype == np.float32:  # 0.001, and not 0.0010000000474974513
             array = array.astype(str).astype(float)
         value = array.tolist()
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {x.name: getattr(value, x.name) for x in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {str(name): plain(item, says_infinity) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

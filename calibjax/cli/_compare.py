@@ -36,7 +36,7 @@ def compare(
     import jax
 
     from calibjax.cli._columns import with_same_targets
-    from calibjax.evaluation import columns_of_rows, keys_of, remarks_on_independence
+    from calibjax.evaluation import columns_of_rows, keys_of, notes_on_independence
     from calibjax.frames import data_of
     from calibjax.intervals import compare_calibration
 
@@ -50,7 +50,7 @@ def compare(
             jax.random.key(seed), None, data, [other.predictions for other in others]
         )
         beside = columns_of_rows(first, columns.event)
-        remarks = remarks_on_independence(keys_of(seed).neighbours, data, beside)
+        remarks = notes_on_independence(keys_of(seed).neighbours, data, beside)
         interval = result.confidence_interval(1 - level)
     names, estimates = list(map(str, files)), np.asarray(result.estimates).tolist()
     models = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]

@@ -1,5 +1,6 @@
 """The curves and maps of an evaluation, and where they show an error, in words."""
 
+import dataclasses
 from statistics import NormalDist
 from typing import Any
 
@@ -11,38 +12,18 @@ from calibjax._base.struct import with_fields
 from calibjax._base.text import class_name, format_distinct, shares_in_words
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
+from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
+from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._label_statistics import judged
 from calibjax.evaluation._measures import shares_of_levels
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
 
 # Bins hold equally many rows if more than this share has a probability closer to 0 or 1.
 _MOST, _RARE = 0.75, 0.1
-
-
-def curves_of(
-    key: jax.Array, data: Data, confidence_level: float, n_resamples: int
-) -> dict[str, Any]:
-    """What the pictures show of predictions of this family but the maps, by name."""
-    options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
-    keys = jax.random.split(key)
-    found: dict[str, Any] = {}
-    if isinstance(data.predictions, Labels):
-        binary = judged(data)
-        of_bins = options | {"n_bins": 15, "strategy": strategy_of(binary)}
-        found["reliability"] = curves.reliability_curve(keys[0], binary, **of_bins)
-        of_corp = binary.replace(clusters=None, times=None)
-        found["corp"] = curves.corp_curve(of_corp, key=keys[1], **options)
-        if data.predictions.is_ordered:
-            of_pit = jax.random.fold_in(key, len(keys))
-            found["pit"] = curves.pit_curve(of_pit, data, n_bins=20, **options)
-    elif data.predictions.target_shape == "n":
-        found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)
-        found["coverage"] = curves.coverage_curve(keys[1], data, n_levels=19, **options)
-        if data.predictions.is_exchangeable:
-            of_spread = jax.random.fold_in(key, len(keys))
-            found["spread_skill"] = curves.spread_skill_curve(of_spread, data, **options)
-    return found
+# Maximum number of points of a curve in a file.
+_MAX_POINTS = 1000
 
 
 def strategy_of(data: Data) -> str:
@@ -50,20 +31,6 @@ def strategy_of(data: Data) -> str:
     probs = np.asarray(as_binary(data.predictions).binary_probability())[: data.n_kept()]
     is_rare = np.mean(np.minimum(probs, 1 - probs) < _RARE) > _MOST
     return "quantile" if is_rare else "uniform"
-
-
-def map_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> dict[str, Any]:
-    """The map that shows where predictions of this family are wrong, by its name; or none."""
-    options: dict[str, Any] = {"confidence_level": confidence_level, "n_resamples": n_resamples}
-    where = data.counted_rows()
-    data = with_fields(data, weights=None, clusters=None, times=None, covariates=None, where=where)
-    if isinstance(data.predictions, Labels):
-        strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
-        options |= {"n_bins": 10, "strategy": strategy}
-        return {"witness": curves.witness_map(key, data, **options)}
-    if data.predictions.target_shape != "n":
-        return {}
-    return {"residuals": curves.residual_map(key, data, n_bins=5, **options)}
 
 
 def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
@@ -143,3 +110,91 @@ def _residual_in_words(residuals: Any, cell: tuple[int, int, int], _: Any) -> st
         found = f"errors are {size} times as large as predicted"
     n = int(np.asarray(residuals.count)[tuple(indices)])
     return f"means are {means} and deviations {deviations}: {found} ({n} rows)"
+
+
+def _options(case: Case, n_resamples: int) -> dict[str, Any]:
+    return {"confidence_level": 1 - case.level, "n_resamples": n_resamples}
+
+
+class _Maps(Section[dict[str, Any]]):
+    """The map that shows where predictions are wrong, by its name; or none."""
+
+    is_printed = is_saved = False
+
+    def compute(self, case: Case) -> dict[str, Any]:
+        key, data, options = case.random_keys.curves, case.padded, _options(case, case.n_draws)
+        others = dict.fromkeys(("weights", "clusters", "times", "covariates"))
+        data = with_fields(data, where=data.counted_rows(), **others)
+        if isinstance(data.predictions, Labels):
+            strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
+            options |= {"n_bins": 10, "strategy": strategy}
+            return {"witness": curves.witness_map(key, data, **options)}
+        if data.predictions.target_shape != "n":
+            return {}
+        return {"residuals": curves.residual_map(key, data, n_bins=5, **options)}
+
+
+class _Worst(Section[str | None]):
+    """Where the model is wrong most of all, in words; None if that is not known."""
+
+    is_saved = False
+
+    def compute(self, case: Case) -> str | None:
+        if not ZERO_PROBABILITY.leaves_error(case):
+            return None
+        of_levels = worst_level(case.data, 1 - case.level)
+        return worst_cell(MAPS.of(case), case.data.classes) if of_levels is None else of_levels
+
+    def clause(self, case: Case) -> str | None:
+        return self.of(case)
+
+
+class _Curves(Section[dict[str, Any]]):
+    """What the pictures show, by name, each with arrays as fields.
+
+    The names are "reliability", "corp" and "witness" for labels, with "pit" for Ordinal ones, and
+    "pit", "coverage" and "residuals" for numbers, with "spread_skill" for members of ensembles;
+    they are the functions of calibjax that made them.  There are none of targets that are not known
+    exactly.
+    """
+
+    is_printed = False
+
+    def compute(self, case: Case) -> dict[str, Any]:
+        key, data, options = case.random_keys.curves, case.padded, _options(case, N_RESAMPLES)
+        if isinstance(data.targets, Between):
+            return {}
+        keys = *jax.random.split(key), jax.random.fold_in(key, 2)
+        found: dict[str, Any] = {}
+        if isinstance(data.predictions, Labels):
+            binary = judged(data)
+            of_bins = options | {"n_bins": 15, "strategy": strategy_of(binary)}
+            found["reliability"] = curves.reliability_curve(keys[0], binary, **of_bins)
+            of_corp = binary.replace(clusters=None, times=None)
+            found["corp"] = curves.corp_curve(of_corp, key=keys[1], **options)
+            if data.predictions.is_ordered:
+                found["pit"] = curves.pit_curve(keys[2], data, n_bins=20, **options)
+        elif data.predictions.target_shape == "n":
+            found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)
+            found["coverage"] = curves.coverage_curve(keys[1], data, n_levels=19, **options)
+            if data.predictions.is_exchangeable:
+                found["spread_skill"] = curves.spread_skill_curve(keys[2], data, **options)
+        return found | MAPS.of(case)
+
+    def to_dict(self, case: Case) -> dict[str, Any]:
+        return {
+            "curves": {
+                name: {f.name: _thinned(getattr(curve, f.name)) for f in dataclasses.fields(curve)}
+                for name, curve in self.of(case).items()
+            }
+        }
+
+
+MAPS, WORST, CURVES = _Maps(), _Worst(), _Curves()
+
+
+def _thinned(value: Any) -> Any:
+    """An array, or evenly spaced entries of one that is long."""
+    if np.ndim(value) != 1 or len(value) <= _MAX_POINTS:
+        return value
+    return np.asarray(value)[np.linspace(0, len(value) - 1, _MAX_POINTS).round().astype(int)]

@@ -32,9 +32,14 @@ from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
-from calibjax.evaluation._measures import impossible_rows, moments
-from calibjax.evaluation._wording import event_name
+from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT, over_confident, under_confident
+from calibjax.evaluation._influential_rows import ZERO_PROBABILITY, zero_probability_rows
+from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure, moments
+from calibjax.evaluation._section import Case, Section
+from calibjax.evaluation._table import MEASURES
+from calibjax.evaluation._wording import event_name, temperature_text
 from calibjax.intervals import Sampling
+from calibjax.recalibration import is_end_of_range
 from calibjax.scores import pit
 
 # A direction is the error, and not beside it, if without it so much of the SKCE is gone.
@@ -106,7 +111,7 @@ def directions_of(
     is_vector = not isinstance(predictions, Labels) and predictions.target_shape != "n"
     if isinstance(data.targets, Between) or (is_vector and predictions.score_only):
         return ()
-    counts, sampling = ~np.isin(np.arange(n), impossible_rows(data)), Sampling.of_data(data)
+    counts, sampling = ~np.isin(np.arange(n), zero_probability_rows(data)), Sampling.of_data(data)
 
     def counted(*columns: Any) -> list[np.ndarray]:
         return [np.asarray(x, np.float64)[:n][counts] for x in columns]
@@ -460,3 +465,85 @@ def directions_in_words(directions: Sequence[Direction]) -> str:
         return said
     each = "which is" if len(directions) == 1 else "each of which is"
     return f"{said}, {each} less than half of the error"
+
+
+def clear_directions_of(case: Case, data: Data, temperature: float | None) -> tuple[Direction, ...]:
+    """The clear directions of other predictions, or of some rows, of a case."""
+    found = directions_of(case.random_keys.measures, data, temperature, case.data.classes)
+    return clear_directions(found, case.level)
+
+
+class _Directions(Section[tuple[Direction, ...]]):
+    """Which way the whole model is wrong, "too low" or "over-confident", the main one first.
+
+    They are clear beyond chance; none if the model is not rejected.
+    """
+
+    def compute(self, case: Case) -> tuple[Direction, ...]:
+        if not ZERO_PROBABILITY.leaves_error(case):
+            return ()
+        return clear_directions_of(case, case.padded, BEST_TEMPERATURE.value(case))
+
+    def clause(self, case: Case) -> str | None:
+        if not case.rejected or ZERO_PROBABILITY.is_all(case):
+            return None
+        if not isinstance(case.data.targets, Between):
+            return self._how_far_off(case)
+        measures = MEASURES.of(case)
+        said = time_in_words(measures), shift_in_words(measures[MEAN_PIT], measures.get(EVENTS))
+        return "; ".join(filter(None, said)) or self._how_far_off(case)
+
+    def _how_far_off(self, case: Case) -> str:
+        """The direction and the size of an error.
+
+        A temperature says the size where it is the main error: one that leaves most of the error
+        says nothing about how large that is.
+        """
+        predictions, equivalent = case.data.predictions, EFFECT.of(case).equivalent
+        directions, best = self.of(case), BEST_TEMPERATURE.value(case)
+        said = directions_in_words(directions)
+        is_confidence = directions and directions[0].is_main and directions[0].is_confidence
+        if best is not None and is_confidence and best < 1:
+            return f"{said}, {under_confident(predictions, best)}"
+        if best is not None and is_confidence and is_end_of_range(best):
+            said += f", its best temperature is {temperature_text(best)}"
+        if equivalent is None:
+            return said
+        temperature = float(equivalent.temperature)
+        if temperature == math.inf:
+            return f"{said}, farther off than any temperature shows"
+        is_known = is_confidence and math.isfinite(float(equivalent.confidence_interval.high))
+        size = over_confident(predictions, temperature) if is_known else None
+        return f"{said}, about as far off as if {size}" if size else said
+
+
+DIRECTIONS = _Directions()
+
+
+def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | None:
+    """Whether targets are higher or lower than predicted, by their mean PIT; None if not clear.
+
+    Of events it is said whether they come later or earlier, and how many of them.
+    """
+    interval, said = mean_pit.interval, f"mean PIT {mean_pit.value:.3g}, 0.5 if calibrated"
+    if interval is None or interval[0] <= 0.5 <= interval[1]:
+        return None
+    is_high = mean_pit.value > 0.5
+    if events is None or events.if_calibrated is None:
+        return f"targets are {'higher' if is_high else 'lower'} than predicted ({said})"
+    expected = " to ".join(f"{end:.0f}" for end in sorted({*events.if_calibrated}))
+    said = f"{events.value:.0f} events where {expected} were expected; {said}"
+    return f"events come {'later' if is_high else 'earlier'} than predicted ({said})"
+
+
+def time_in_words(measures: dict[str, Measure]) -> str | None:
+    """The time by which events differ most clearly from predicted ones; None if by none."""
+    clearest, found = 1.0, None
+    for name, x in measures.items():
+        if not name.startswith(f"{EVENTS} by ") or x.interval is None or x.if_calibrated is None:
+            continue
+        low, high, predicted = *x.interval, x.if_calibrated[0]
+        score = abs(2 * predicted - low - high) / (high - low) if high > low else 0.0
+        if score > clearest:
+            clearest, found = score, f"{name}: {shares_in_words(predicted, x.value)} (Kaplan-Meier)"
+    return found

@@ -1,54 +1,143 @@
-"""How large an error is: the SKCE, and the temperature that mends it or shows as large a one."""
+"""How large an error is: the SKCE, and the temperature that corrects it or shows as large a one."""
 
 import dataclasses
 import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calibjax import intervals
-from calibjax._base.struct import with_fields
-from calibjax._data.data import Data
+from calibjax._base.struct import widest_dtype, with_fields
+from calibjax._base.text import format_distinct
+from calibjax._data.data import Data, Rows
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
+from calibjax._data.padding import padded
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation._measures import Measure, few_draws
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import Interval, Sampling, mean_interval
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.scores import log_score
 
-# The interval from all pairs of rows takes a second for so many; cells serve for more, and for
-# rows that have weights or depend on each other, with nearly the same interval.
+# The interval from all pairs of rows takes a second for this many rows; cells serve for more, and
+# for rows that have weights or depend on each other, with nearly the same interval.
 _MAX_ALL_PAIRS = 2**13
 # With as many cells it is within 1 % of that from all pairs.
 _CELLS = 2**10
+# The largest equivalent temperature that is an informative bound on an error.
+_TIGHT_BOUND = 1.5
+BEST_TEMPERATURE_NAME = "best temperature"
 
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """The size of an error, and its direction.
+    """The size of an error.
 
     Args:
         skce: the unbiased SKCE with the default kernel, and its confidence interval.
         equivalent: the temperature that shows as large an error; None for a family that has no
             temperature, or for which it takes minutes, for weighted rows, and for targets that are
             not known exactly.
-        best_temperature: what `fit_temperature` finds: above 1 the model is over-confident; or
-            None.
-        of_temperature: a confidence interval for it; None at the ends of the range.
     """
 
     skce: Measure
     equivalent: intervals.EquivalentTemperature | None
-    best_temperature: float | None
-    of_temperature: Interval | None = None
+
+
+class _Effect(Section[Effect]):
+    """The SKCE with its interval, and the temperature that shows as large an error."""
+
+    def compute(self, case: Case) -> Effect:
+        return effect_of(case.random_keys.effect, case.padded, 1 - case.level, N_RESAMPLES)
+
+    def clause(self, case: Case) -> str | None:
+        """A bound on the error of a model that is not rejected; None without a tight one."""
+        equivalent = self.of(case).equivalent
+        if equivalent is None:
+            return None
+        bound = float(equivalent.confidence_interval.high)
+        upper = over_confident(case.data.predictions, bound) if bound <= _TIGHT_BOUND else None
+        confidence = f"{100 * (1 - case.level):.3g} % confidence"
+        return upper and f"at most as far off as if {upper}, with {confidence}"
+
+    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+        effect = self.of(case)
+        yield "SKCE", effect.skce
+        if effect.equivalent is not None:
+            ends = effect.equivalent.confidence_interval
+            interval = float(ends.low), float(ends.high)
+            yield "equivalent temperature", Measure(float(effect.equivalent.temperature), interval)
+
+    def to_dict(self, case: Case) -> dict[str, Any]:
+        effect, equivalent = self.of(case), None
+        if effect.equivalent is not None:
+            value, ends = effect.equivalent.temperature, effect.equivalent.confidence_interval
+            equivalent = {"value": value, "interval": ends}
+        return {
+            "skce": dataclasses.asdict(effect.skce),
+            "equivalent_temperature": equivalent,
+            "deviation_ratio": effect.equivalent and effect.equivalent.deviation_ratio,
+        }
+
+
+EFFECT = _Effect()
+
+
+class BestTemperature(NamedTuple):
+    """The temperature that `fit_temperature` finds: above 1 the model is over-confident.
+
+    Args:
+        value: the temperature.
+        interval: a confidence interval for it; None at the ends of the range.
+    """
+
+    value: float
+    interval: Interval | None
+
+
+class _BestTemperature(Section[BestTemperature | None]):
+    """The temperature that suits the rows best.
+
+    None for weighted rows, for targets that are not known exactly, and for families without one.
+    """
+
+    def compute(self, case: Case) -> BestTemperature | None:
+        if not _has_temperature(case.padded):
+            return None
+        best = float(fit_temperature(case.padded))
+        return BestTemperature(best, interval_of_temperature(case.padded, best, 1 - case.level))
+
+    def value(self, case: Case) -> float | None:
+        """The temperature alone."""
+        best = self.of(case)
+        return None if best is None else best.value
+
+    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+        best = self.of(case)
+        return () if best is None else ((BEST_TEMPERATURE_NAME, Measure(*best)),)
+
+    def to_dict(self, case: Case) -> dict[str, Any]:
+        value, interval = self.of(case) or (None, None)
+        return {
+            "best_temperature": value,
+            "best_temperature_interval": interval,
+            "best_temperature_is_end_of_range": None if value is None else is_end_of_range(value),
+        }
+
+
+BEST_TEMPERATURE = _BestTemperature()
 
 
 def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:
     """The SKCE of the default kernel, and what it is as a temperature."""
-    predictions, kernel = data.predictions, default_kernel(data)
+    kernel = default_kernel(data)
     terms = normal_form(kernel)
     if Sampling.of_data(data).is_plain and data.n_kept() <= _MAX_ALL_PAIRS:
         estimate, interval = intervals.skce_and_interval(
@@ -60,18 +149,17 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
         interval = intervals.landmark_interval((terms, estimate, test.interval, level), data)
     found = Measure(float(estimate), (float(interval.low), float(interval.high)))
+    if isinstance(data.predictions, Univariate) or not _has_temperature(data):
+        return Effect(found, None)
+    return Effect(found, intervals.temperature_of_errors((terms, estimate, interval), data))
+
+
+def _has_temperature(data: Data) -> bool:
     is_adapted = data.weights is None and not isinstance(data.targets, Between)
-    if not is_adapted or not intervals.has_temperature(predictions):
-        return Effect(found, None, None)
-    best = float(fit_temperature(data))
-    of_best = _interval_of_temperature(data, best, confidence_level)
-    if isinstance(predictions, Univariate):
-        return Effect(found, None, best, of_best)
-    equivalent = intervals.temperature_of_errors((terms, estimate, interval), data)
-    return Effect(found, equivalent, best, of_best)
+    return is_adapted and intervals.has_temperature(data.predictions)
 
 
-def _interval_of_temperature(data: Data, best: float, confidence_level: float) -> Interval | None:
+def interval_of_temperature(data: Data, best: float, confidence_level: float) -> Interval | None:
     """An interval for the temperature whose log scores s_i have the least mean, at u = log T.
 
     The mean of s_i' is 0 there, and has an interval; a step of Newton takes its ends to those of u
@@ -92,3 +180,32 @@ def _interval_of_temperature(data: Data, best: float, confidence_level: float) -
         return None
     low, high = ends
     return best * math.exp(-high / curvature), best * math.exp(-low / curvature)
+
+
+def over_confident(predictions: Distribution, temperature: float) -> str | None:
+    """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
+    if not 1 < temperature < math.inf:
+        return None
+    if isinstance(predictions, Labels):
+        return f"its logits were {format_distinct(temperature, 1.0)[0]} times too large"
+    ratio, _ = format_distinct(deviation_ratio(predictions, temperature), 1.0, 2)
+    return f"its standard deviations were {ratio} of the right ones"
+
+
+def under_confident(predictions: Distribution, temperature: float) -> str:
+    """What is wrong with a model whose best temperature is below 1."""
+    least = "at least " if is_end_of_range(temperature) else ""
+    if isinstance(predictions, Labels):
+        factor, _ = format_distinct(1 / temperature, 1.0)
+        return f"its logits should be {least}{factor} times as large"
+    ratio, _ = format_distinct(deviation_ratio(predictions, temperature), 1.0)
+    return f"its standard deviations are {least}{ratio} times too large"
+
+
+def deviation_ratio(predictions: Distribution, temperature: float) -> float:
+    """The standard deviation of a prediction over the one at a temperature; the median of rows."""
+    if not math.isfinite(temperature):
+        return 0.0
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    rows = padded(Rows(predictions))
+    return float(intervals.deviation_ratio(rows, jnp.asarray(temperature, dtype)))

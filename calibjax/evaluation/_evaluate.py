@@ -12,8 +12,9 @@ from calibjax._base.struct import is_traced
 from calibjax._data.data import Data, as_data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
-from calibjax.evaluation._evaluation import N_RESAMPLES, Evaluation, keys_of
+from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._other_columns import columns_of_rows
+from calibjax.evaluation._section import N_RESAMPLES, keys_of
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import ColumnOptions, given_columns, read_arrays, read_model, read_table
 from calibjax.hypothesis_tests import calibration_test

@@ -19,7 +19,6 @@ section VII.2 for both.
 import functools
 import math
 import warnings
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +30,6 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, known_point
 from calibjax.distributions import SurvivalCurve
 
-# The p-value may be too small if a larger share of rows is censored between two times of a curve
-# that falls by more than this between them.
-_MOST_INSIDE, _LARGE_CELL = 0.05, 0.1
 # Tables have so many times of a curve.
 _MOST_TIMES = 5
 
@@ -120,7 +116,7 @@ def _expected(
     survival = np.minimum.accumulate(np.clip(probs.astype(np.float64), 0.0, 1.0), axis=1)
     ends = -np.log(np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0))
     gains = np.diff(ends, axis=1)
-    cells, expected = _cells(predictions, times), 0.0
+    cells, expected = cells_of(predictions, times), 0.0
     for k in range(grid.shape[1]):
         inside = np.flatnonzero(cells == k)
         inside = inside[np.argsort(-times[inside])]
@@ -137,46 +133,6 @@ def _expected(
     return float(expected)
 
 
-def _cells(curves: SurvivalCurve, times: np.ndarray) -> np.ndarray:
+def cells_of(curves: SurvivalCurve, times: np.ndarray) -> np.ndarray:
     """How many times of its curve are before each time, ``[n]``."""
     return np.sum(np.asarray(curves.times) < times[:, None], axis=1)
-
-
-def _share_in_large_cells(data: Data) -> float:
-    """The share of rows that are censored between two times of a curve that falls much there."""
-    curves, targets = data.samples
-    if not isinstance(curves, SurvivalCurve):
-        return 0.0
-    above, at, rows = np.asarray(curves.probs), np.asarray(targets.low), np.arange(data.n)
-    falls = -np.diff(above, axis=1, prepend=1.0, append=above[:, -1:])
-    ends = np.pad(np.asarray(curves.times), ((0, 0), (0, 1)), constant_values=np.inf)
-    cells = _cells(curves, at)
-    is_inside = np.isposinf(targets.high) & (at > 0) & (at < ends[rows, cells])
-    return float(np.mean(is_inside & (falls[rows, cells] > _LARGE_CELL)))
-
-
-def n_unknown(targets: Any) -> int:
-    """How many targets are not known exactly."""
-    if not isinstance(targets, Between):
-        return 0
-    return int(np.sum(np.asarray(targets.low) != np.asarray(targets.high)))
-
-
-def remark_on_censoring(data: Data) -> str:
-    """What an evaluation lacks because only intervals of targets are known."""
-    targets, share = data.targets, _share_in_large_cells(data)
-    if targets.censored_at is not None:
-        said = "The p-value draws targets and censors them as their rows would be censored."
-    elif share <= _MOST_INSIDE:
-        said = "The p-value needs no law of the censoring, and is right for many rows."
-    else:
-        said = (
-            f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
-            f"a curve with a probability above {_LARGE_CELL:g} between them, where S is taken to "
-            "be linear. Give curves at more times, or censored_at of all rows."
-        )
-    return (
-        f"Censored targets: of {n_unknown(targets)} of {len(targets.low)} an interval is known. "
-        f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
-        "targets and are left out."
-    )

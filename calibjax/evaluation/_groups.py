@@ -5,7 +5,7 @@ groups differ, or that a model is fair to them, is another question, and no word
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -15,10 +15,15 @@ from calibjax._base.compile import bucket
 from calibjax._base.struct import on_host
 from calibjax._base.text import plain, text_table
 from calibjax._data.data import Data
-from calibjax.evaluation._directions import Direction
+from calibjax._data.interval_censored import Between
+from calibjax.evaluation._directions import Direction, clear_directions_of
+from calibjax.evaluation._effect import BEST_TEMPERATURE
+from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.nulls.ranks import as_multiple, holm
+from calibjax.recalibration import fit_temperature
 from calibjax.segments import (
     Groups,
     ReadSegments,
@@ -26,11 +31,12 @@ from calibjax.segments import (
     SegmentTestResult,
     first_of,
     read_columns,
+    segments_tested,
 )
 
-# Fewer rows show nothing.
+# Minimum number of rows of a group that is tested.
 _LEAST_ROWS = 8
-# So many groups that are too small are named.
+# Maximum number of small groups listed.
 _SHOWN = 10
 
 
@@ -104,44 +110,40 @@ class GroupVerdicts:
         )
 
 
-def verdicts_of_groups(
-    key: jax.Array,
-    data: Data,
-    groups: Groups,
-    level: float,
-    n_resamples: int,
-    directions: Callable[[Data], tuple[Direction, ...]],
-) -> GroupVerdicts:
+def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdicts:
     """The test of each combination of levels of the columns of groups.
 
     All groups have the number of rows of the largest one, the others masked, so that they share
     what is compiled.  P-values are adjusted by Holm's procedure, whatever depends on what.
 
     Args:
-        key: a key of `jax.random`.
-        data: n checked rows, none of them masked.
-        groups: columns by their names.
-        level: for all groups together.
-        n_resamples: as in `calibration_test`.
-        directions: which way the model is wrong for the rows of a group.
+        case: what is evaluated.
+        groups: columns by their names, or the names of columns that have segments.
     """
-    members = dict(_rows_of_groups(groups, data.n))
+    columns = _columns_of_segments(case.groups, groups) if isinstance(groups, Sequence) else groups
+    members = dict(_rows_of_groups(columns, case.n))
     tested = {name: rows for name, rows in members.items() if rows.size >= _LEAST_ROWS}
     if not tested:
         raise ValueError(f"groups must hold {_LEAST_ROWS} rows of a group, got none with so many.")
     size = bucket(max(rows.size for rows in tested.values()))
-    on_host_rows = jax.tree.map(on_host, data)
+    on_host_rows = jax.tree.map(on_host, case.data)
     chosen = {name: _chosen(on_host_rows, rows, size) for name, rows in tested.items()}
-    tests = {name: calibration_test(key, x, n_resamples=n_resamples) for name, x in chosen.items()}
-    pvalues = np.array([as_multiple(x.pvalue, n_resamples) for x in tests.values()])
+    key = case.random_keys.test
+    tests = {name: calibration_test(key, x, n_resamples=N_RESAMPLES) for name, x in chosen.items()}
+    pvalues = np.array([as_multiple(x.pvalue, N_RESAMPLES) for x in tests.values()])
     adjusted = holm(pvalues)
     found = []
     for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True):
         n, estimate, adjusted_pvalue = tested[name].size, float(test.estimate), round(float(a), 6)
-        clear = directions(chosen[name]) if a <= level + 1e-6 else ()
+        clear = _directions_of_group(case, chosen[name]) if a <= case.level + 1e-6 else ()
         found.append(GroupVerdict(name, n, estimate, float(p), adjusted_pvalue, clear))
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
-    return GroupVerdicts(tuple(found), level, tuple(x for x in members if x not in tested))
+    return GroupVerdicts(tuple(found), case.level, tuple(x for x in members if x not in tested))
+
+
+def _directions_of_group(case: Case, data: Data) -> tuple[Direction, ...]:
+    is_tempered = BEST_TEMPERATURE.of(case) is not None
+    return clear_directions_of(case, data, float(fit_temperature(data)) if is_tempered else None)
 
 
 def _rows_of_groups(groups: Groups, n: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -160,7 +162,7 @@ def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
     return found.replace(where=np.arange(size) < rows.size)
 
 
-def columns_of_segments(read: ReadSegments | None, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _columns_of_segments(read: ReadSegments | None, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The levels of columns of groups, in words ``[n]``; None for rows that do not count.
 
     Raises:
@@ -198,3 +200,28 @@ def segments_in_words(result: SegmentTestResult | None, level: float) -> str | N
     if result is None or segment is None:
         return None
     return f"wrong most clearly for {segment}, after {result.n_segments} segments"
+
+
+class _Segments(Section[SegmentTestResult | None]):
+    """The result of `segment_test` of the groups; None without groups."""
+
+    def compute(self, case: Case) -> SegmentTestResult | None:
+        return None if case.groups is None else self.of_data(case, case.data)
+
+    def of_data(self, case: Case, data: Data) -> SegmentTestResult:
+        """The result for other predictions of the same rows."""
+        assert case.groups is not None
+        return segments_tested(case.random_keys.segments, data, case.groups, N_RESAMPLES)
+
+    def clause(self, case: Case) -> str | None:
+        if case.rejected and ZERO_PROBABILITY.is_all(case):
+            return None
+        return segments_in_words(self.of(case), case.level)
+
+    def advice(self, case: Case) -> str | None:
+        if isinstance(case.data.targets, Between) or self.clause(case) is None:
+            return None
+        return "segments are recalibrated by fit_recalibrator(groups=...)"
+
+
+SEGMENTS = _Segments()

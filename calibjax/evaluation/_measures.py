@@ -311,38 +311,3 @@ def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, 
 @functools.partial(quick_jit, light=True)
 def _smooth_ece(data: Data) -> jax.Array:
     return smooth_ece(judged(data).replace(weights=data.weights))
-
-
-@dataclasses.dataclass(frozen=True)
-class Impossible:
-    """The rows whose targets the model called impossible; one of them may decide a test.
-
-    Args:
-        rows: what they are called: their numbers in what was given, from 0, or in a file.
-        pvalue_without: the p-value of `calibration_test` without them; None if all rows were not
-            rejected, or too few are left.
-    """
-
-    rows: np.ndarray
-    pvalue_without: float | None = None
-
-    def is_all(self, level: float) -> bool:
-        """Whether nothing else is wrong: a model is rejected with these rows and not without."""
-        return self.pvalue_without is not None and self.pvalue_without > level
-
-
-def impossible_rows(data: Data) -> np.ndarray:
-    """The kept rows with an infinite log score: of probability 0, or of less than can be held.
-
-    Quantiles say nothing about densities beyond the last of them.  An estimated survival curve
-    falls at the times of its own data: a target between two of them does not refute it, but one
-    does that comes before the curve falls at all, or after it has reached 0.
-    """
-    scores = None if data.predictions.pit_distribution() is not None else log_scores(data)
-    if scores is None:
-        return np.empty(0, int)
-    is_impossible = np.isposinf(scores)
-    if isinstance(data.predictions, SurvivalCurve):
-        low, high = (np.asarray(x)[: data.n_kept()] for x in pit_interval(data))
-        is_impossible &= (high <= 0) | (low >= 1)
-    return np.flatnonzero(is_impossible)

@@ -1,6 +1,7 @@
 """Whether recalibration helps a model: scores and a test of rows that did not fit the maps."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax
@@ -12,6 +13,10 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.distributions import Empirical, Normal, Quantiles
+from calibjax.evaluation._directions import clear_directions_of, directions_in_words
+from calibjax.evaluation._groups import SEGMENTS, segments_in_words
+from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import has_temperature
@@ -166,3 +171,60 @@ def _size(data: Data) -> int:
     if labels is not None:
         return data.n * labels
     return sum(x.size for x in jax.tree.leaves(data.predictions))
+
+
+class _Recalibration(Section[RecalibrationCheck | None]):
+    """What a map does to rows that did not fit it.
+
+    It has ``method``, the log loss of labels or the CRPS of numbers, ``before`` and ``after``, and
+    the ``pvalue`` and what is ``left`` after it, segments included; None unless labels, quantiles,
+    samples or normal predictions are rejected, for fewer than 200 rows or 10^5 and more, and for
+    rows that have weights or depend on each other.
+    """
+
+    def compute(self, case: Case) -> RecalibrationCheck | None:
+        if not (ZERO_PROBABILITY.leaves_error(case) and case.data.is_plain):
+            return None
+        judge = functools.partial(_left, case)
+        return recalibration_check(case.random_keys.test, case.data, N_RESAMPLES, judge)
+
+    def advice(self, case: Case) -> str | None:
+        if not case.rejected or ZERO_PROBABILITY.is_all(case):
+            return None
+        check = self.of(case)
+        if check is not None:
+            return check.in_words(case.level)
+        method = best_method(case.data)
+        call = f"fit_recalibrator(method={method!r})"
+        return method and f"recalibrate it with {call}; cross_fit shows the gain"
+
+
+class _Recalibrations(Section[list[RecalibrationCheck]]):
+    """What recalibrations do to rows that did not fit them, with their numbers.
+
+    They are a temperature and the method that is best on average, for families that have these.
+    There are none for few rows, for targets that are not known exactly, and for rows that have
+    weights or depend on each other.
+    """
+
+    is_printed = is_saved = False
+
+    def compute(self, case: Case) -> list[RecalibrationCheck]:
+        if isinstance(case.data.targets, Between) or not case.data.is_plain:
+            return []
+        best = RECALIBRATION.of(case)
+        return recalibration_checks(case.random_keys.test, case.data, N_RESAMPLES, best)
+
+
+RECALIBRATION, RECALIBRATIONS = _Recalibration(), _Recalibrations()
+
+
+def _left(case: Case, data: Data, pvalue: float) -> str:
+    """What is wrong with these predictions of the rows of a case, in words."""
+    if case.groups is not None:
+        found = segments_in_words(SEGMENTS.of_data(case, data), case.level)
+        if found is not None:
+            return f"{found} (fit_recalibrator(groups=...) recalibrates segments, too)"
+    if pvalue > case.level:
+        return ""
+    return directions_in_words(clear_directions_of(case, padded(data), None))

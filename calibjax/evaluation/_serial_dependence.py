@@ -89,7 +89,7 @@ class Neighbours(NamedTuple):
         return f"{self.name!r} as times with the horizon {self.horizon:g}"
 
 
-def remarks_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
+def notes_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
     """A warning that the p-value of an evaluation assumes too much, and what to pass.
 
     It is of columns, else of the order of the rows; none if nothing is seen.

@@ -17,9 +17,11 @@ from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_cell
+from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._groups import worst_segment
+from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._label_statistics import judged
-from calibjax.evaluation._sentences import impossible_in_words
+from calibjax.evaluation._section import N_RESAMPLES
 from calibjax.evaluation._wording import shown_names
 from calibjax.plot import NotebookFigure, SettledLayout
 from calibjax.segments import Segment, SegmentTestResult
@@ -61,13 +63,13 @@ class Picture(NamedTuple):
         return svg_of(figure, self.name)
 
 
-def known_curves(evaluation: Any) -> dict[str, Any]:
+def known_curves(evaluation: Evaluation) -> dict[str, Any]:
     """The curves; one is NaN if a row has no cdf, which the table of numbers says."""
     found = evaluation.curves.items()
     return {name: curve for name, curve in found if not np.isnan(curve.confidence_level)}
 
 
-def pictures_of(evaluation: Any) -> list[Picture]:
+def pictures_of(evaluation: Evaluation) -> list[Picture]:
     """A picture of each curve that the evaluation has, of segments, and of the test."""
     known, segments, found = known_curves(evaluation), evaluation.segments, []
     for name, of_curve, function, field, prefix in _CURVES:
@@ -83,7 +85,7 @@ def pictures_of(evaluation: Any) -> list[Picture]:
     return [*found, Picture("null", draw)]
 
 
-def pictures_of_groups(evaluation: Any) -> list[Picture]:
+def pictures_of_groups(evaluation: Evaluation) -> list[Picture]:
     """A picture of each level of the column of the worst segment, or of the first column.
 
     They run the programs of the pictures of all rows.  Bands hold for all of them at once, by
@@ -104,7 +106,7 @@ def pictures_of_groups(evaluation: Any) -> list[Picture]:
     ]
 
 
-def overview(evaluation: Any) -> Figure:
+def overview(evaluation: Evaluation) -> Figure:
     """All pictures of an evaluation in one figure, two in a row."""
     pictures = pictures_of(evaluation)
     n_rows = (len(pictures) + 1) // 2
@@ -114,12 +116,12 @@ def overview(evaluation: Any) -> Figure:
     return figure
 
 
-def where_seen(evaluation: Any) -> str:
+def where_seen(evaluation: Evaluation) -> str:
     """Where the maps show an error, and rows that no cell shows; the verdict says the same."""
-    impossible = impossible_in_words(evaluation)
+    zero = ZERO_PROBABILITY.clause(evaluation)
     worst = worst_cell(known_curves(evaluation), evaluation.classes)
-    said = [] if impossible is None else [f"{impossible}."]
-    if worst is not None and not evaluation.impossible.is_all(evaluation.level):
+    said = [] if zero is None else [f"{zero}."]
+    if worst is not None and not ZERO_PROBABILITY.is_all(evaluation):
         said.append(f"{worst[0].upper()}{worst[1:]}.")
     return " ".join(said) or "Nothing differs by more than chance."
 
@@ -179,12 +181,11 @@ def _groups_of_a_column(result: SegmentTestResult, level: float) -> list[Segment
     return list(levels.values())[:_MOST]
 
 
-def _drawn(evaluation: Any, data: Data, rows: np.ndarray, n_groups: int) -> Axes:
+def _drawn(evaluation: Evaluation, data: Data, rows: np.ndarray, n_groups: int) -> Axes:
     is_member = np.zeros(data.n, bool)
     is_member[rows] = True
-    n_resamples = len(evaluation.test.null_distribution)
-    level = min(1 - evaluation.level / n_groups, n_resamples / (n_resamples + 1))
-    options: dict[str, Any] = {"confidence_level": level, "n_resamples": n_resamples}
+    level = min(1 - evaluation.level / n_groups, N_RESAMPLES / (N_RESAMPLES + 1))
+    options: dict[str, Any] = {"confidence_level": level, "n_resamples": N_RESAMPLES}
     key = evaluation.random_keys.curves
     if isinstance(data.predictions, Labels):
         of_group = judged(data).replace(where=is_member)

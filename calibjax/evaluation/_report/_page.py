@@ -13,9 +13,10 @@ from calibjax._base.text import class_name
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation import _wording as wording
-from calibjax.evaluation._groups import GroupVerdicts, segments_in_words
+from calibjax.evaluation._evaluation import Evaluation
+from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
-from calibjax.evaluation._summary import rows_of_summary, value_text
+from calibjax.evaluation._table import value_text
 from calibjax.hypothesis_tests import CalibrationTestResult
 
 # So many lines of rows, of which some stand for several equal ones, but not for more than these.
@@ -32,7 +33,7 @@ _FEATURES = {
 _PLACES = {(1.0, 0.0): "of similar location", (0.0, 1.0): "of similar spread"}
 
 
-def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
+def page(evaluation: Evaluation, by: GroupVerdicts | None = None) -> str:
     """An `Evaluation` as the text of one HTML file.
 
     The same evaluation gives the same text: it says no date.
@@ -55,7 +56,7 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
     if evaluation.predictions.n_labels == 2:
         event = wording.event_name(evaluation.classes)
     badge = "NOT CALIBRATED" if evaluation.rejected else "NOT REJECTED"
-    if not evaluation.rejected and segments_in_words(evaluation.segments, evaluation.level):
+    if not evaluation.rejected and SEGMENTS.clause(evaluation):
         badge = "WRONG FOR SOME"
     return environment.get_template("page.html.j2").render(
         evaluation=evaluation,
@@ -65,9 +66,12 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
         classes=wording.shown_names(evaluation.classes),
         interval_text=wording.interval_text,
         value_text=value_text,
-        numbers=list(rows_of_summary(evaluation)),
+        numbers=evaluation.rows(),
         figures=pictures_of(evaluation),
         event=event,
+        data_sets="targets drawn from the predictions"
+        if evaluation.test.is_exact
+        else "the observed errors with random signs and sizes",
         seen=where_seen(evaluation),
         kernels=lines_of_kernels(evaluation.test, evaluation.level),
         recalibrations=evaluation.recalibrations,
@@ -80,7 +84,7 @@ def page(evaluation: Any, by: GroupVerdicts | None = None) -> str:
     )
 
 
-def fingerprint(evaluation: Any) -> str:
+def fingerprint(evaluation: Evaluation) -> str:
     """The first 16 digits of SHA-256 of the predictions and the targets."""
     digest = hashlib.sha256(evaluation.family.encode())
     for array in jax.tree.leaves((evaluation.predictions, evaluation.targets)):
@@ -90,7 +94,7 @@ def fingerprint(evaluation: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
+def rows_of_page(evaluation: Evaluation) -> list[dict[str, str]]:
     """The rows that contribute most, with what was predicted and what came.
 
     Rows that are equal in all of it are one line.
@@ -112,7 +116,7 @@ def rows_of_page(evaluation: Any) -> list[dict[str, str]]:
     ]
 
 
-def _line(evaluation: Any, row: int) -> tuple[str, str, str]:
+def _line(evaluation: Evaluation, row: int) -> tuple[str, str, str]:
     """What was predicted, what came, and the contribution of a row."""
     # With NumPy: a row of jax would be compiled for each number of rows.
     prediction = jax.tree.map(np.asarray, evaluation.predictions)[row : row + 1]

@@ -1,0 +1,161 @@
+"""What an evaluation is made of: a case, which is what is evaluated, and sections, which say it."""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+from calibjax._base.compile import quick_jit
+from calibjax._data.data import Data
+from calibjax._data.interval_censored import Between
+from calibjax._data.padding import padded
+from calibjax.evaluation._measures import Measure, draws_for_intervals
+from calibjax.evaluation._serial_dependence import Column
+from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.nulls.ranks import as_multiple
+from calibjax.segments import ReadSegments
+
+N_RESAMPLES = 999
+
+
+class Keys(NamedTuple):
+    """A key for each part that draws; the unused one keeps the others what they were."""
+
+    test: jax.Array
+    effect: jax.Array
+    measures: jax.Array
+    curves: jax.Array
+    unused: jax.Array
+    neighbours: jax.Array
+    segments: jax.Array
+
+
+def keys_of(seed: int) -> Keys:
+    """The keys; each part draws the same numbers, whichever other parts are computed."""
+    return Keys(*_split(jax.random.key(seed)))
+
+
+@functools.partial(quick_jit, light=True)
+def _split(key: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(jax.random.split(key, len(Keys._fields)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Case:
+    """What is evaluated, from which sections compute what they say.
+
+    Args:
+        data: the predictions, as a distribution, the observed targets, labels as ``0 … m-1``, how
+            rows count, and what classes and rows are called.
+        test: the result of `calibration_test`, with what each kernel says.
+        level: the level; intervals hold with the confidence 1 - level.
+        seed: what all random numbers come from.
+        columns: other columns of a file, which may say which rows depend on each other.
+        groups: the segments that are tested; None without groups.
+        is_x64: whether numbers have 64 bits: people may set this for `evaluate` alone.
+    """
+
+    data: Data
+    test: CalibrationTestResult
+    level: float
+    seed: int
+    columns: Sequence[Column] = ()
+    groups: ReadSegments | None = None
+    is_x64: bool = False
+
+    @functools.cached_property
+    def pvalue(self) -> float:
+        """The p-value of `calibration_test`, a multiple of 1/1000."""
+        return as_multiple(self.test.pvalue, N_RESAMPLES)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the p-value is at most the level: the model is not calibrated."""
+        return self.pvalue <= self.level
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return self.data.n
+
+    @functools.cached_property
+    def row_names(self) -> np.ndarray:
+        """What each row is called, ``[n]``: its number among the rows that were given, from 0.
+
+        Of a text file it is the line, and of several files both number and file.
+        """
+        return self.data.names_of_rows()
+
+    @functools.cached_property
+    def targets(self) -> np.ndarray | Between:
+        """The observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``, or `Between`."""
+        return jax.tree.map(np.asarray, self.data.targets)
+
+    @functools.cached_property
+    def random_keys(self) -> Keys:
+        """The keys of the parts that draw."""
+        return keys_of(self.seed)
+
+    @functools.cached_property
+    def padded(self) -> Data:
+        """The data with as many rows as a bucket has, behind which others are masked."""
+        return padded(self.data)
+
+    @property
+    def n_draws(self) -> int:
+        """How many data sets under H0 say where measures and maps of a calibrated model lie."""
+        return draws_for_intervals(self.data, 1 - self.level, N_RESAMPLES)
+
+
+_T = TypeVar("_T")
+
+
+class Section(functools.cached_property[_T], abc.ABC):
+    """A part of an evaluation: what it computes, and what the evaluation prints and saves of it.
+
+    An instance is an attribute of `Evaluation`.  It is computed when it is first asked for or
+    printed, in the precision of `evaluate`, and kept.
+    """
+
+    #: Whether it is computed when an evaluation is printed, and whether files have it.
+    is_printed = is_saved = True
+
+    def __init__(self) -> None:
+        super().__init__(self._in_precision)
+        self.__doc__ = type(self).__doc__
+
+    def _in_precision(self, case: Case) -> _T:
+        with jax.enable_x64(case.is_x64):
+            return self.compute(case)
+
+    @abc.abstractmethod
+    def compute(self, case: Case) -> _T:
+        """What it finds; other sections are asked for by `of`."""
+
+    def of(self, case: Case) -> _T:
+        """What it has found of a case."""
+        return self.__get__(case)
+
+    def clause(self, case: Case) -> str | None:
+        """What the verdict says of it."""
+        return None
+
+    def advice(self, case: Case) -> str | None:
+        """What the verdict recommends."""
+        return None
+
+    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+        """Lines of the table of numbers."""
+        return ()
+
+    def notes(self, case: Case) -> list[str]:
+        """Sentences below the table: what is left out, or may be too narrow."""
+        return []
+
+    def to_dict(self, case: Case) -> dict[Any, Any]:
+        """What files have of it, if they do."""
+        return {self.attrname: self.of(case)}
