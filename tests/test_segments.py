@@ -17,11 +17,11 @@ from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.nulls.draws import draw_pits, draw_targets
 from calibjax.nulls.multipliers import multipliers
 from calibjax.nulls.ranks import normal_scores
+from calibjax.residuals.readable import Coverage, LocationAndSpread, NumberStatistics
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._effects import effects_of, in_units_of_forecast
 from calibjax.segments._effects import in_words as effect_in_words
 from calibjax.segments._segment_sums import SegmentSums, sums_at
-from calibjax.segments._statistics import NumberStatistics
 
 N, R = 120, 99
 RNG = np.random.default_rng
@@ -564,8 +564,8 @@ def test_residuals_at_the_ends_of_the_unit_line():
     """Targets of probability 0 count as those of 1e-5; others near the ends as what they are."""
     u = np.array([0.0, 1e-30, 1e-5, 0.5, 1.0], np.float32)
     above = np.array([1.0, 1.0, 1.0, 0.5, 0.0], np.float32)
-    statistics = NumberStatistics(knows_moments=False)
-    found = jax.jit(statistics.residuals)(cj.Normal(LOC, LOC), UnitInterval(u, u, above, above))
+    statistics = NumberStatistics(False, [LocationAndSpread(), Coverage()])
+    found = jax.jit(statistics.values)(cj.Normal(LOC, LOC), UnitInterval(u, u, above, above))
     z = scipy.stats.norm.ppf([1e-5, 1e-30, 1e-5, 0.5, 1 - 1e-5])
     expected = normal_residuals(z)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)

@@ -45,8 +45,8 @@ from calibjax.nulls.sampler import (
     sum_over_rows,
     variance_deficit,
 )
+from calibjax.residuals.readable import bounded, statistics_of
 from calibjax.segments._segments import SegmentTable
-from calibjax.segments._statistics import bounded, statistics_of
 
 # The batches of draws whose moments are taken for the model's, where these are not known.
 _MOMENT_BATCHES = 2**31 - 2 - np.arange(4, dtype=np.int32)
@@ -102,18 +102,18 @@ def segment_sums(
     data = clean(data, axis)
     weights, numbers = data.weights, row_numbers(data.weights, axis)
     is_exact, by_pit = not isinstance(data.targets, Between), data.predictions.is_ordered
-    statistics = statistics_of(data.predictions, weights, is_exact, axis)
+    statistics = statistics_of(data.predictions, is_exact).fitted(data.predictions, weights, axis)
     multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
     sets = sampler.data_sets(key, multiplier_key, data, numbers, axis, by_pit)
 
     def residuals(rows: SampledRows, batches: jax.Array) -> jax.Array:
-        return statistics.residuals(rows.predictions, sets.targets(rows, batches))
+        return statistics.values(rows.predictions, sets.targets(rows, batches))
 
     def moments(chunk: tuple[tuple[SampledRows, jax.Array], jax.Array]) -> list[jax.Array]:
         """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
         (rows, codes), weights = chunk
         if statistics.knows_moments:
-            observed = statistics.residuals(rows.predictions, rows.targets[:, None])
+            observed = statistics.values(rows.predictions, rows.targets[:, None])
         else:
             observed = residuals(rows, jnp.asarray(_MOMENT_BATCHES))
         found, w = statistics.moments(rows.predictions, observed), weights[:, None]
@@ -125,19 +125,19 @@ def segment_sums(
 
     found = sum_over_rows(moments, (sets.rows, codes), weights, _PER_ROW, axis)
     second, third, squares, information, predicted, total, square = found
-    centres = statistics.centres(second)
-    variance = statistics.squares(second, centres)
-    information = statistics.squares(information, centres)
+    variance, information, observed = (
+        statistics.squares(x, second) for x in (second, information, squares)
+    )
     can_vary = variance > 0
     deviation = jnp.sqrt(jnp.where(can_vary, variance, 1.0))
     measured = jnp.square(information) / jnp.where(can_vary, variance, 1.0)
     events = measured[:, jnp.array(statistics.measured_by)] * statistics.unit_of_variance
     is_tested = can_vary & (events >= least.astype(events.dtype)) & table.is_segment[:, None]
-    skewness = statistics.cubes(third, centres) / deviation**3
+    skewness = statistics.cubes(third, second) / deviation**3
     if not sampler.redraws:
         # Random signs make sums symmetric, and a skew scale would stretch one of their sides.
         skewness = jnp.zeros_like(skewness)
-    missing = variance_deficit(statistics.squares(squares, centres), variance)
+    missing = variance_deficit(observed, variance)
 
     def scores(sums: jax.Array) -> jax.Array:
         """Of sums ``[S, D, J]`` around the means; 0 where nothing is tested."""
@@ -157,14 +157,14 @@ def segment_sums(
             lambda x: bounded(x, statistics.most_multiplied),
             axis,
         )
-        of_sets = of_sets.transformed(lambda x: statistics.centred(x, centres))
+        of_sets = of_sets.transformed(lambda x: statistics.centred(x, second))
         under_h0 = of_sets.under_h0(missing[:, None], total)
         observed, sums = (
             statistics.around_mean(x, variance, information) for x in (of_sets.observed, under_h0)
         )
         return jnp.max(jnp.abs(scores(sums)), axis=(0, 2)), observed[:, 0]
 
-    numbers_of_batch = DRAWS_PER_BATCH * statistics.n_residuals * (1 if sampler.redraws else 2)
+    numbers_of_batch = DRAWS_PER_BATCH * len(statistics.names) * (1 if sampler.redraws else 2)
     together = _SUMS // (table.size * numbers_of_batch)
     maxima, sums = in_passes(of_batches, n_resamples, together)
     # All weights are NaN if a row is invalid.

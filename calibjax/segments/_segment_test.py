@@ -14,6 +14,7 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
+from calibjax.residuals.readable import statistics_of
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums
 from calibjax.segments._segments import (
@@ -26,7 +27,6 @@ from calibjax.segments._segments import (
     segments_of,
     table_of,
 )
-from calibjax.segments._statistics import names_of_statistics
 
 
 def segment_test(
@@ -161,7 +161,7 @@ def segments_tested(
     names = Names(
         segments=tuple(", ".join(c.phrases[k] for c, k in x) or ALL_ROWS for x in pairs),
         conditions=tuple(tuple((c.name, c.levels[k]) for c, k in x) for x in pairs),
-        statistics=names_of_statistics(forecasts),
+        statistics=statistics_of(forecasts).names,
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
         pieces=forecasts.pieces_of_pit,
