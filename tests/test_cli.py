@@ -1,6 +1,5 @@
 """The command line: files in, a verdict and an exit status out."""
 
-import dataclasses
 import importlib.metadata
 import json
 import os
@@ -18,8 +17,6 @@ from typer.testing import CliRunner
 import calibjax as cj
 from calibjax.__main__ import main
 from calibjax.cli import app
-from calibjax.cli._columns import Columns
-from calibjax.cli._options import COLUMNS, FLAGS
 
 
 def run(*arguments):
@@ -146,12 +143,6 @@ def test_output_of_evaluate(calls, tmp_path):
     assert (tmp_path / "report.html").read_text() == "<p>the verdict</p>"
     assert calls[1].level == 0.1
     assert run(*arguments, "--seed", 1).exit_code == 1
-
-
-def test_options_of_columns_are_those_of_the_reader():
-    """They are written twice: what reads columns imports jax, which `--help` must not."""
-    defaults = {x.name: x.default for x in dataclasses.fields(Columns) if x.name in COLUMNS}
-    assert defaults == {name: False if name in FLAGS else None for name in COLUMNS}
 
 
 def test_errors_in_options(tmp_path):

@@ -32,14 +32,14 @@ def in_python(predictions):
 
 
 def in_frame(frame, **names):
-    return lambda _: FrameColumns("y", **names).of(read_table(frame(FRAME), "y")).predictions
+    return lambda _: FrameColumns(target="y", **names).of(read_table(frame(FRAME), "y")).predictions
 
 
 def in_file(ending):
     def read(folder):
         path = folder / f"x.{ending}"
         FORMATS[ending](pl.DataFrame(FRAME), path)
-        model = Columns("y", prob="p").read(path)
+        model = Columns(target="y", prob="p").read(path)
         assert impossible_row(model, np.arange(Y.size)) is None
         return model.predictions
 

@@ -111,7 +111,7 @@ def test_rows_of_one_outcome_are_no_cluster(tmp_path):
     ):
         path = tmp_path / "x.csv"
         pl.DataFrame({name: rows[name] for name in ("p", "y", *names)}).write_csv(path)
-        columns = Columns("y", prob="p")
+        columns = Columns(target="y", prob="p")
         model = columns.read(path)
         found = columns_of_rows(model, None)
         assert [column.name for column in found] == expected
@@ -145,7 +145,7 @@ def test_numbers_that_rise_with_the_target_are_no_cluster(tmp_path):
     }
     path = tmp_path / "x.csv"
     pl.DataFrame({"mu": mu, "sd": np.ones(90), "y": y} | names).write_csv(path)
-    columns = Columns("y", mean="mu", sd="sd")
+    columns = Columns(target="y", mean="mu", sd="sd")
     found = columns_of_rows(columns.read(path), None)
     assert [column.name for column in found] == ["shop"]
     assert isinstance(columns.read(path).predictions, cj.Normal)

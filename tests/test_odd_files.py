@@ -711,10 +711,10 @@ def test_rows_of_several_files(tmp_path):
     (tmp_path / "b.csv").write_text("label,p_b,p_a\nb,0.1,0.9\na,?,1\n")
     (tmp_path / "c.csv").write_text("label,p_a\na,1\n")
     a, b, c = (tmp_path / f"{x}.csv" for x in "abc")
-    model = Columns("label", probs="p_*").read(a, a)
+    model = Columns(target="label", probs="p_*").read(a, a)
     assert model.targets.tolist() == [0, 1, 0, 1]
     assert model.table.row_names.tolist() == [f"{row} of {a}" for row in (2, 3, 2, 3)]
     with pytest.raises(ValueError, match=r"b.csv, column p_b, row 3: .*got \?"):
-        Columns("label", probs="p_*").read(a, b)
+        Columns(target="label", probs="p_*").read(a, b)
     with pytest.raises(ValueError, match="c.csv: expected the columns of .*a.csv, .* called p_b"):
-        Columns("label", probs="p_*").read(a, c)
+        Columns(target="label", probs="p_*").read(a, c)

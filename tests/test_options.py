@@ -27,7 +27,7 @@ def columns(order):
 def in_file(name, write):
     def read(folder, order):
         write(folder / name, columns(order))
-        return Columns("y", probs="p.*" if "keys" in name else "p_*").read(folder / name)
+        return Columns(target="y", probs="p.*" if "keys" in name else "p_*").read(folder / name)
 
     return read
 
@@ -46,10 +46,10 @@ DOORS = {
     "csv of R": in_file("x.csv", lambda path, x: pd.DataFrame(x).to_csv(path, na_rep="NA")),
     "keys": in_file("keys.jsonl", write_keys),
     "parquet": in_file("x.parquet", lambda path, x: pl.DataFrame(x).write_parquet(path)),
-    "pandas": lambda _, order: FrameColumns("y", probs="p_*").of(
+    "pandas": lambda _, order: FrameColumns(target="y", probs="p_*").of(
         read_table(pd.DataFrame(columns(order)), "y")
     ),
-    "polars": lambda _, order: FrameColumns("y", probs="p_*").of(
+    "polars": lambda _, order: FrameColumns(target="y", probs="p_*").of(
         read_table(pl.DataFrame(columns(order), nan_to_null=True), "y")
     ),
     "array": lambda _, order: read_arrays(PROBS[:, order], np.argsort(order)[LABELS]),
@@ -73,11 +73,11 @@ def test_lists_end_where_options_end(tmp_path):
     lists = [[0.75, 0.25, 0.0], [0.5, None, 0.5], [1.0], [0.25, 0.25, 0.5]]
     path = tmp_path / "x.jsonl"
     path.write_text("\n".join(json.dumps({"p": p, "y": 0}) for p in lists))
-    model = Columns("y", probs="p").read(path)
+    model = Columns(target="y", probs="p").read(path)
     exists = np.asarray(model.predictions.probs) > 0
     assert exists.tolist() == [[True] * 3, [True, False, True], [True, False, False], [True] * 3]
     path.write_text("\n".join(json.dumps({"p": [0.5, 0.5, 0.0], "y": 0}) for p in lists))
-    assert not Columns("y", probs="p").read(path).predictions.ragged
+    assert not Columns(target="y", probs="p").read(path).predictions.ragged
 
 
 def test_rounded_probabilities_of_a_rare_class(tmp_path):
@@ -96,7 +96,7 @@ def test_rounded_probabilities_of_a_rare_class(tmp_path):
         for name, rows in (("fit", slice(450)), ("new", slice(450, 900))):
             path = tmp_path / f"{name}.csv"
             table.assign(y=np.array([*"abc"])[labels])[rows].to_csv(path, index=False)
-            parts.append(Columns("y", probs="p_*", normalize=True).read(path))
+            parts.append(Columns(target="y", probs="p_*", normalize=True).read(path))
         fit, new = parts
         recalibrated = cj.fit_recalibrator(fit.predictions, fit.targets, "temperature")(
             new.predictions

@@ -316,7 +316,7 @@ def as_data(
     """
     for name in rows.keys() - RowOptions.__annotations__.keys():
         raise TypeError(
-            f"{name} is no argument; rows have {', '.join(RowOptions.__annotations__)}."
+            f"unknown argument {name}; rows have {', '.join(RowOptions.__annotations__)}."
         )
     if isinstance(predictions, Data):
         data = predictions

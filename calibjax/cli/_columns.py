@@ -3,19 +3,20 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
 from calibjax import frames
 from calibjax._base.text import listed
+from calibjax._data.column_options import ColumnOptions
 from calibjax._data.distribution import as_labels
 from calibjax.distributions import Categorical
 from calibjax.frames import Model, Table
 from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, read_files, rows_where
 
 
-@dataclasses.dataclass(frozen=True)
 class Columns(frames.Columns):
     """`frames.Columns` with the options of the command line, and how files are read.
 
@@ -23,26 +24,28 @@ class Columns(frames.Columns):
         separator: what is between columns of text, a character or "tab"; None if the file says it.
         decimal: what is before decimals, "." or ","; None if the file says it.
         where: a condition of SQL that the rows fulfil.
+        options: those of `ColumnOptions`.
     """
 
-    separator: str | None = None
-    decimal: str | None = None
-    where: str | None = None
+    def __init__(
+        self,
+        separator: str | None = None,
+        decimal: str | None = None,
+        where: str | None = None,
+        **options: Unpack[ColumnOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.separator, self.decimal, self.where = separator, decimal, where
 
     def read(self, *paths: Path, at_least: int = 2, others: Sequence[str | None] = ()) -> Model:
-        """The predictions and the targets of files.
-
-        Args:
-            paths: the files, whose rows are joined.
-            at_least: how many rows there must be.
-            others: columns of which `drop_missing` leaves out missing values, too.
-        """
-        table, names = self.table(*paths), self
+        """The predictions and the targets of files, whose rows are joined, as `of` reads them."""
+        table, columns = self.table(*paths), frames.Columns(**self.given)
         if self.where is not None:
             table = rows_where(table, self.where)
-        if PROBS in table.columns and (not self.are_said or self.probs == PROBS_PER_LETTER):
-            probs, target = self.probs or PROBS, self.target or TARGET
-            names = dataclasses.replace(self, probs=probs, target=target)
+        probs = self.given.get("probs")
+        if PROBS in table.columns and (not self.are_said or probs == PROBS_PER_LETTER):
+            said = {"probs": probs or PROBS, "target": self.target or TARGET}
+            columns = frames.Columns(**self.given | said)
             if not self.drop_missing:
                 words = f"a finite log-likelihood in {ANSWERS} (--drop-missing leaves out others)"
                 table.check_present(PROBS, words)
@@ -52,7 +55,7 @@ class Columns(frames.Columns):
                 f"log-likelihood of each option in {ANSWERS}, got none; of other logs --prob or "
                 "--probs and --target name columns."
             )
-        return names.of(table, at_least, others)
+        return columns.of(table, at_least, others)
 
     def table(self, *paths: Path) -> Table:
         """The columns of files, whose rows are joined."""

@@ -11,13 +11,10 @@ from calibjax.cli._options import AsJson, Columns, Level, Seed, with_options
 from calibjax.cli._terminal import as_text, echo
 
 
-@with_options()
+@with_options("clusters", "times", "horizon")
 def compare(
     files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
     columns: Columns,
-    cluster: str | None = None,
-    time: str | None = None,
-    horizon: float | None = None,
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
@@ -37,14 +34,13 @@ def compare(
 
     from calibjax.cli._columns import with_same_targets
     from calibjax.evaluation import columns_of_rows, keys_of, notes_on_independence
-    from calibjax.frames import data_of
     from calibjax.intervals import compare_calibration
 
     if len(files) < 2:
         raise ValueError(f"{files[0]}: expected at least one more file to compare it with.")
-    first, *others = (columns.read(file, others=(cluster, time)) for file in files)
+    first, *others = (columns.read(file) for file in files)
     others = [with_same_targets(first, other) for other in others]
-    data = data_of(first, clusters=cluster, times=time, horizon=horizon)
+    data = columns.data(first)
     with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
         result = compare_calibration(
             jax.random.key(seed), None, data, [other.predictions for other in others]

@@ -1,6 +1,5 @@
 """The command `calibjax evaluate`."""
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +10,20 @@ from calibjax.cli._options import AsJson, Columns, Files, Level, Seed, names_of_
 from calibjax.cli._terminal import as_text, echo
 
 
-@with_options()
+@with_options(
+    "survival",
+    "censored",
+    "weights",
+    "clusters",
+    "times",
+    "horizon",
+    "groups",
+    by="Columns such as region,lead: a table of the test of each group alone, with p-values "
+    "adjusted for all groups.",
+)
 def evaluate(
     files: Files,
     columns: Columns,
-    survival: str | None = None,
-    censored: str | None = None,
-    weight: str | None = None,
-    cluster: str | None = None,
-    time: str | None = None,
-    horizon: float | None = None,
-    segments: str | None = None,
     by: str | None = None,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
     as_json: AsJson = False,
@@ -45,13 +47,11 @@ def evaluate(
       calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'law'"
     """
     from calibjax.evaluation import columns_of_rows, evaluate_data
-    from calibjax.frames import data_of, groups_of
+    from calibjax.frames import groups_of
 
-    columns = dataclasses.replace(columns, survival=survival)
-    of_rows = {"censored": censored, "weights": weight, "clusters": cluster, "times": time}
-    model = columns.read(*files, others=list(of_rows.values()))
+    model = columns.read(*files)
     with working(f"Testing {len(model.table)} rows"):
-        data = data_of(model, groups=names_of_list(segments), horizon=horizon, **of_rows)
+        data = columns.data(model)
         others = columns_of_rows(model, columns.event)
         found = evaluate_data(data, seed=seed, level=level, columns=others)
         table = None if by is None else found.by(groups_of(model.table, names_of_list(by)))

@@ -279,7 +279,7 @@ def checked(
 
 def options_of(model: Model, columns: Columns) -> dict[str, Any]:
     """What columns and options mean, which all calls agree in."""
-    options, levels = dataclasses.asdict(columns), model.columns.levels
+    options, levels = columns.given, model.columns.levels
     given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
     return {
         "columns": " ".join(given),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
+from calibjax._data.column_options import FLAGS, OPTIONS, command_help, option_name
 from calibjax.cli._terminal import check_options, one_line_errors
 
 if TYPE_CHECKING:
@@ -25,50 +26,15 @@ Files = Annotated[
 Level = Annotated[float, typer.Option(help="How often chance alone may give the exit status 1.")]
 Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
-# What --help says of which columns hold what, and how they are read.
-COLUMNS = {
-    "target": "The column of what was observed: the names of classes; if no class has such a name, "
-    "numbers from 0 in the order of the columns; for other predictions real numbers.",
-    "probs": "The columns of class probabilities, such as 'p_*': the * stands for the names of the "
-    "classes. In an npz file also one array [n, m].",
-    "prob": "The column of the probability of an event, whose label is 1, true, yes, on or "
-    "positive; --event says another one.",
-    "event": "The label of the event of --prob, such as rain of labels rain and dry; with "
-    "--survival the column that says whether there was an event.",
-    "mean": "The column of means of normal predictions.",
-    "sd": "The column of their standard deviations.",
-    "quantiles": "The columns of predicted quantiles, such as 'q*': the * stands for the level, as "
-    "in q0.1 or q10.",
-    "levels": "The levels of the quantiles, such as 0.1,0.5,0.9, if the columns do not name them.",
-    "sort_quantiles": "Sort the quantiles of each row, if they cross.",
-    "draws": "The columns of draws from each prediction, such as 'draw_*'.",
-    "normalize": "Divide class probabilities by their sum.",
-    "drop_missing": "Leave out rows that miss a value of a column that is used.",
+# Options of all commands that read columns, beside those that say how files are read.
+_OF_COLUMNS = OPTIONS[: OPTIONS.index("survival")]
+_OF_FILES = {
     "separator": "What is between columns of text, such as ';' or tab, if it is not seen.",
     "decimal": "What is before decimals, a point or a comma, if it is not seen.",
     "where": "Only some rows, such as \"lead == 3 and region = 'north'\", in SQL.",
 }
-#: Those that have no value; all others are texts.
-FLAGS = "sort_quantiles", "normalize", "drop_missing"
-# What it says of other options, unless a command says something else.
-HELP = COLUMNS | {
-    "survival": "The columns of survival curves, such as 'S_*': the * stands for the time. "
-    "--target is then the time of an event or of censoring, and --event the column that says "
-    "which.",
-    "by": "Columns such as region,lead: a table of the test of each group alone, with p-values "
-    "adjusted for all groups.",
-    "segments": "Columns such as region,lead,age: for whom is the model wrong? All segments of one "
-    "or two of them are tested at once.",
-    "weight": "A column of how much each row counts.",
-    "cluster": "A column of names: rows of one cluster, such as a hospital, may depend on each "
-    "other.",
-    "time": "A column of numbers or dates: rows of one time may depend on each other, or with "
-    "--horizon rows that are closer.",
-    "horizon": "Rows that are closer may depend on each other: in units of --time, of dates in "
-    "days.",
-    "censored": "A column of truth values, for --mean: true if the target is only known to be "
-    "larger.",
-}
+# What is no text among options of columns.
+_KINDS = dict.fromkeys(FLAGS, bool) | {"horizon": float | None}
 
 
 def names_of_list(given: str | None) -> list[str]:
@@ -80,35 +46,39 @@ def names_of_list(given: str | None) -> list[str]:
 Command = Callable[..., bool | None]
 
 
-def with_options(**help: str) -> Callable[[Command], Callable[..., None]]:
+def with_options(*columns: str, **help: str) -> Callable[[Command], Callable[..., None]]:
     """Decorator: arguments of a command are options, and `columns` is one for each of its fields.
 
-    The classes are no option, because names of columns are theirs.  Errors end it in one line.
+    The classes are not an option: names of columns say them.  Errors end the command in one line.
 
     Args:
-        help: what --help says of options, by their names; of others it says what `HELP` does.
+        columns: options of `ColumnOptions` that not all commands have.
+        help: what --help says of options, by their names, if not what `ColumnOptions` says.
     """
 
     def decorate(command: Command) -> Callable[..., None]:
         parameters: list[inspect.Parameter] = []
-        for name, argument in inspect.signature(command).parameters.items():
-            if name == "columns":
-                for field in COLUMNS:
-                    kind, default = (bool, False) if field in FLAGS else (str | None, None)
-                    option = argument.replace(name=field, default=default, annotation=kind)
-                    parameters.append(_option(option, COLUMNS))
-            else:
-                parameters.append(_option(argument, HELP | help))
-
-        takes_columns = "columns" in inspect.signature(command).parameters
+        arguments, texts = inspect.signature(command).parameters, command_help() | _OF_FILES | help
+        names = [*_OF_COLUMNS, *_OF_FILES, *columns] if "columns" in arguments else []
+        for argument in arguments.values():
+            if argument.name != "columns":
+                parameters.append(_option(argument, texts))
+                continue
+            for name in names:
+                kind, default = _KINDS.get(name, str | None), False if name in FLAGS else None
+                option = argument.replace(name=name, default=default, annotation=kind)
+                parameters.append(_option(option, texts))
 
         def run(**given: Any) -> None:
             with one_line_errors():
                 check_options(given)
-                if takes_columns:
+                if names:
                     from calibjax.cli._columns import Columns
 
-                    given["columns"] = Columns(**{name: given.pop(name) for name in COLUMNS})
+                    of_columns = {name: given.pop(name) for name in names}
+                    if "groups" in columns:
+                        of_columns["groups"] = names_of_list(of_columns["groups"]) or None
+                    given["columns"] = Columns(**of_columns)
                 is_found = command(**given)
             raise typer.Exit(int(bool(is_found)))
 
@@ -127,6 +97,4 @@ def _option(argument: inspect.Parameter, help: Mapping[str, str]) -> inspect.Par
     if get_origin(argument.annotation) is Annotated:
         return argument
     default = ... if argument.default is argument.empty else argument.default
-    return argument.replace(
-        default=typer.Option(default, f"--{name.replace('_', '-')}", help=help[name])
-    )
+    return argument.replace(default=typer.Option(default, option_name(name), help=help.get(name)))

@@ -8,17 +8,25 @@ import numpy as np
 import typer
 
 from calibjax._base.progress import working
+from calibjax._data.column_options import option_name
 from calibjax._data.distribution import Labels
 from calibjax.cli._options import AsJson, Columns, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo
 
+# Options that say what fits a new map.
+_OF_FITS = "target", "event", "clusters", "times", "groups", "horizon"
+
 
 @with_options(
+    "clusters",
+    "times",
+    "horizon",
+    "groups",
     method="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
     "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
-    time="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
+    times="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
     "other, and are held out together.",
-    segments="Columns such as region,age: the map of all rows, and what else corrects segments of "
+    groups="Columns such as region,age: the map of all rows, and what else corrects segments of "
     "one or two of them. --apply needs these columns, too.",
     covariates="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
     "them, too, if that helps. --apply needs these columns, too.",
@@ -35,10 +43,6 @@ def recalibrate(
         Path | None, typer.Argument(help="Rows with known targets, which did not train the model.")
     ] = None,
     method: str | None = None,
-    cluster: str | None = None,
-    time: str | None = None,
-    horizon: float | None = None,
-    segments: str | None = None,
     covariates: str | None = None,
     lower: float | None = None,
     apply: Path | None = None,
@@ -72,26 +76,25 @@ def recalibrate(
     from calibjax.cli._held_out import below_zero, held_out, in_words
     from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, method_of, read_map
     from calibjax.cli._write_table import with_columns_of
-    from calibjax.frames import data_of
     from calibjax.recalibration import as_normal, fit_recalibrator
 
     _check_files(file, apply, out, save, load)
-    of_fits: dict[str, object] = {"target": columns.target, "event": columns.event}
-    of_fits |= {"method": method, "cluster": cluster, "time": time, "segments": segments}
-    of_fits |= {"covariates": covariates, "horizon": horizon, "lower": lower, "save": save}
-    for option, value in of_fits.items():
-        if load is not None and value is not None:
-            raise ValueError(f"--{option} cannot be used together with --load.")
+    if load is not None:
+        of_fits = {name: columns.given.get(name) for name in _OF_FITS}
+        of_fits |= {"method": method, "covariates": covariates, "lower": lower, "save": save}
+        for name, value in of_fits.items():
+            if value is not None:
+                raise ValueError(f"{option_name(name)} cannot be used together with --load.")
     if load is None:
         assert file is not None
-        names = names_of_list(segments), names_of_list(covariates)
-        model, said = columns.read(file, others=(cluster, time, *names[1])), None
+        names = columns.groups, names_of_list(covariates)
+        model, said = columns.read(file, others=names[1]), None
         if names[1] and isinstance(model.predictions, Labels):
             raise ValueError("--covariates is for forecasts of numbers, got classes.")
         fitted = Fitted(file, model.columns, model.target)
         method_of_fit = method_of(model.columns, method, any(names))
         beside = columns_beside(model.table, *names, is_fit=True)
-        data = data_of(model, clusters=cluster, times=time, horizon=horizon)
+        data = columns.data(model)
     else:
         recalibrator, fitted = read_map(load)
         names, said = (recalibrator.names_of_groups, [*recalibrator.fit.covariates]), columns

@@ -9,6 +9,7 @@ import numpy as np
 from calibjax._base.check import check_integer
 from calibjax._base.progress import working
 from calibjax._base.struct import is_traced
+from calibjax._data.column_options import ColumnOptions
 from calibjax._data.data import Data, as_data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
@@ -16,7 +17,7 @@ from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._section import N_RESAMPLES, keys_of
 from calibjax.evaluation._serial_dependence import Column
-from calibjax.frames import ColumnOptions, given_columns, read_arrays, read_model, read_table
+from calibjax.frames import given_columns, read_arrays, read_model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.segments import read_segments
 
@@ -122,7 +123,7 @@ def evaluate(
             )
         data = predictions
     elif _name_columns(targets, given):
-        model, data = read_model(read_table(predictions, given.get("target")), given)
+        model, data = read_model(predictions, columns)
         others = columns_of_rows(model, given.get("event"))
     else:
         data = read_arrays(predictions, targets, **given)

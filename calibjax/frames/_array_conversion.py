@@ -58,6 +58,20 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+def cells_of(name: str, values: Any) -> np.ndarray:
+    """An array whose texts are objects, and whose missing values are None, NaN or NaT."""
+    try:
+        array = read_array(values)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise ValueError(f"data, column {name}: NumPy cannot read it: {reason}.") from error
+    if array.ndim == 0:
+        raise ValueError(f"data, column {name}: expected one value for each row, got {values!r}.")
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    return array.astype(object) if array.dtype.kind in "UT" else array
+
+
 def kinds_of(cells: np.ndarray) -> set[type]:
     """The types of all objects; none of an array of numbers, truth values or dates."""
     return set(map(type, cells.ravel().tolist())) if cells.dtype == object else set()

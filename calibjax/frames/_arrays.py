@@ -16,8 +16,8 @@ from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns
 from calibjax.frames._labels import read_labels
 from calibjax.frames._lifetimes import IN_ORDER, read_intervals, read_lifetimes
-from calibjax.frames._read_table import table_of_arrays
 from calibjax.frames._row_columns import row_options_of_arrays
+from calibjax.frames._table import table_of_arrays
 
 
 def read_arrays(
@@ -87,12 +87,14 @@ def _read_probabilities(
     _check_shapes(array, targets)
     table = table_of_arrays(predictions=array, targets=targets)
     if array.ndim == 1:
-        columns = Columns("targets", prob="predictions", classes=classes)
+        columns = Columns(target="targets", prob="predictions", classes=classes)
     else:
         names = getattr(predictions, "columns", None)
         if names is not None and len(names) == array.shape[1]:
             table = dataclasses.replace(table, within={"predictions": list(names)})
-        columns = Columns("targets", probs="predictions", classes=classes, normalize=normalize)
+        columns = Columns(
+            target="targets", probs="predictions", classes=classes, normalize=normalize
+        )
     model = columns.of(table)
     return model.predictions, model.targets, model.classes
 

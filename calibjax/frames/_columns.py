@@ -4,21 +4,28 @@ import dataclasses
 import re
 import string
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
+from calibjax._base.check import check_flag
 from calibjax._base.text import listed
+from calibjax._data.column_options import FLAGS, OPTIONS, ColumnOptions
+from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import Between, Targets
+from calibjax.distributions import Normal
 from calibjax.frames._labels import read_labels
 from calibjax.frames._prediction_columns import PredictionColumns
+from calibjax.frames._row_columns import groups_of, row_options
 from calibjax.frames._table import Table, has_lists
 
 # A level in the name of a column, such as q0.1, q10 and 10%.
 _NUMBER = r"\d+\.?\d*|\.\d+"
 # The options that name columns of predictions.
 _KINDS = "probs", "prob", "mean", "quantiles", "draws", "survival"
+# The options that name columns of what is known of rows.
+_OF_ROWS = "censored", "weights", "clusters", "times"
 # What can be used only together with another option.
 _TOGETHER = {"sd": "mean", "levels": "quantiles", "sort_quantiles": "quantiles"}
 
@@ -45,27 +52,40 @@ class Model:
     classes: list[Any] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+def given_columns(columns: ColumnOptions) -> dict[str, Any]:
+    """The options that are not left at their defaults; a TypeError for others."""
+    for name in columns.keys() - ColumnOptions.__annotations__.keys():
+        raise TypeError(f"unknown argument {name}; there are {listed(OPTIONS)}.")
+    return {x: y for x, y in columns.items() if not (y is None or y is False)}
+
+
 class Columns:
-    """Which columns hold what, as `read_data` documents it.
+    """Which columns of a table hold what, by the options of `ColumnOptions`.
 
     A pattern has one ``*``, and a list names each of several columns.
     """
 
-    target: str | None = None
-    probs: str | Sequence[str] | None = None
-    prob: str | None = None
-    event: str | None = None
-    mean: str | None = None
-    sd: str | None = None
-    quantiles: str | Sequence[str] | None = None
-    levels: str | Sequence[float] | None = None
-    sort_quantiles: bool = False
-    draws: str | Sequence[str] | None = None
-    survival: str | Sequence[str] | None = None
-    normalize: bool = False
-    drop_missing: bool = False
-    classes: Sequence[Any] | None = None
+    def __init__(self, **options: Unpack[ColumnOptions]) -> None:
+        given = given_columns(options)
+        for name in _OF_ROWS:
+            if not isinstance(given.get(name, ""), str):
+                raise TypeError(
+                    f"{name} must be the name of a column of data, got "
+                    f"{type(given[name]).__name__}."
+                )
+        for flag in FLAGS:
+            check_flag(flag, given.get(flag, False))
+        groups = given.get("groups", [])
+        groups = [groups] if isinstance(groups, str) else groups
+        if not isinstance(groups, Sequence) or not all(isinstance(x, str) for x in groups):
+            raise TypeError(
+                "groups must be a list of names of columns of data, such as ['region'], got "
+                f"{type(groups).__name__}."
+            )
+        self.groups, self.given = groups, given
+        self.target: str | None = given.get("target")
+        self.event: str | None = given.get("event")
+        self.drop_missing: bool = given.get("drop_missing", False)
 
     def of(self, table: Table, at_least: int = 2, others: Sequence[str | None] = ()) -> Model:
         """The predictions and the targets of a table.
@@ -73,7 +93,8 @@ class Columns:
         Args:
             table: the columns.
             at_least: how many rows there must be.
-            others: columns of which `drop_missing` leaves out missing values, too.
+            others: columns of which `drop_missing` leaves out missing values, beside those that
+                options name.
         """
         target = self.target
         if target is None:
@@ -83,16 +104,16 @@ class Columns:
         columns = self.prediction_columns(table)
         if target in columns.names:
             table.refuse(target, "it cannot hold predictions and the targets")
-        events = self.event if self.survival is not None else None
+        events = self.event if columns.kind == "survival" else None
         if self.drop_missing:
-            used = [*columns.names, target, *others, events]
+            used = [*columns.names, target, *map(self.given.get, _OF_ROWS), *others, events]
             names = dict.fromkeys(name for name in used if name is not None)
             absent = columns.absent_by_column(table)
             table = table.without_missing(names, columns.classes or [], absent)
         predictions, classes = columns.read(table), None
-        targets: Any = None
+        targets: Targets
         if isinstance(predictions, Labels):
-            said = self.classes
+            said = self.given.get("classes")
             if said is None and columns.classes is None:
                 said = _letters_of_options(table, columns, target)
             targets, classes = read_labels(
@@ -111,40 +132,54 @@ class Columns:
             )
         return Model(table, columns, target, predictions, targets, classes)
 
+    def data(self, model: Model) -> Data:
+        """The data set of a model, with what columns of its table say of the rows."""
+        table, targets = model.table, model.targets
+        censored = self.given.get("censored")
+        if censored is not None:
+            if not isinstance(model.predictions, Normal):
+                option, mean = table.option("censored"), table.option("mean")
+                raise ValueError(f"{option} can be used only together with {mean}.")
+            targets = Between(targets, np.where(table.truths(censored), np.inf, targets))
+        of_rows = {name: self.given.get(name) for name in (*_OF_ROWS[1:], "horizon")}
+        groups = groups_of(table, self.groups) or None
+        return Data(model.predictions, targets, **row_options(table, **of_rows)).replace(
+            groups=groups, classes=model.classes, row_names=table.row_names
+        )
+
     def _kinds(self) -> dict[str, Any]:
         """What says which columns hold the predictions, by the kind of these."""
-        return {kind: getattr(self, kind) for kind in _KINDS if getattr(self, kind) is not None}
+        return {kind: self.given[kind] for kind in _KINDS if kind in self.given}
 
     @property
     def are_said(self) -> bool:
         """Whether anything says which columns hold the predictions."""
-        return bool(self._kinds()) or self.sd is not None
+        return bool(self._kinds()) or "sd" in self.given
 
     def prediction_columns(self, table: Table) -> PredictionColumns:
         """Which columns of a table hold the predictions."""
-        given, option = self._kinds(), table.option
-        if len(given) != 1:
+        kinds, option = self._kinds(), table.option
+        if len(kinds) != 1:
             # Only some commands take survival curves.
             options = ", ".join(option(kind) for kind in _KINDS if kind != "survival")
             raise ValueError(
                 f"One of the options {options} must say which columns hold the predictions, got "
-                f"{len(given)} of them."
+                f"{len(kinds)} of them."
             )
-        ((kind, pattern),) = given.items()
+        ((kind, pattern),) = kinds.items()
         together = _TOGETHER | {"normalize": "probs", "classes": "probs", "event": "prob"}
         if kind in ("prob", "survival"):
             together |= {"event": kind, "classes": "prob"}
         for name, needed in together.items():
-            is_given = getattr(self, name) is not None and getattr(self, name) is not False
-            if is_given and needed != kind:
+            if name in self.given and needed != kind:
                 raise ValueError(f"{option(name)} can be used only together with {option(needed)}.")
         if kind in ("prob", "mean"):
             if not isinstance(pattern, str):
                 raise ValueError(f"{option(kind)} must be the name of a column.")
-            if kind == "mean" and self.sd is None:
+            beside = [self.given["sd"]] if "sd" in self.given else []
+            if kind == "mean" and not beside:
                 words = "the column of the standard deviations"
                 raise ValueError(f"{option('mean')} needs {option('sd')}, {words}.")
-            beside = [] if self.sd is None else [self.sd]
             return PredictionColumns(kind, [pattern, *beside], pattern)
         columns, names = self._several(table, kind, pattern)
         if kind == "survival":
@@ -153,10 +188,11 @@ class Columns:
                 raise ValueError(f"{option(kind)} needs {option('event')}, {words}.")
             return dataclasses.replace(columns, times=_times(names or []))
         if kind == "probs":
-            return dataclasses.replace(columns, classes=names, normalize=self.normalize)
+            normalize = self.given.get("normalize", False)
+            return dataclasses.replace(columns, classes=names, normalize=normalize)
         if kind == "quantiles":
-            levels = self._levels(table, names)
-            return dataclasses.replace(columns, levels=levels, sort=self.sort_quantiles)
+            levels, sort = self._levels(table, names), self.given.get("sort_quantiles", False)
+            return dataclasses.replace(columns, levels=levels, sort=sort)
         return columns
 
     def _several(
@@ -181,8 +217,8 @@ class Columns:
     def _levels(self, table: Table, names: Sequence[str] | None) -> list[float]:
         """The levels of all columns, as given, or as their names say them; some are percentages."""
         option = table.option
-        if self.levels is not None:
-            given = self.levels
+        given = self.given.get("levels")
+        if given is not None:
             texts = given.split(",") if isinstance(given, str) else list(map(str, given))
         elif names is not None:
             texts = [_number_in(name) or str(name) for name in names]

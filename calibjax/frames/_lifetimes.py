@@ -11,7 +11,7 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
-from calibjax.frames._read_table import table_of_arrays
+from calibjax.frames._table import table_of_arrays
 
 #: What an error says of arguments that seem to be in the other order.
 IN_ORDER = "predictions come first, evaluate(predictions, targets)."

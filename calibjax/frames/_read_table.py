@@ -8,7 +8,8 @@ import numpy as np
 
 from calibjax._base.text import listed
 from calibjax._data.named_columns import named_columns
-from calibjax._data.typed_column import read_array, text_of
+from calibjax._data.typed_column import text_of
+from calibjax.frames._array_conversion import cells_of
 from calibjax.frames._table import Table
 
 
@@ -61,27 +62,6 @@ def read_table(source: Any, target: str | None = None) -> Table:
         lengths = ", ".join(f"{len(values)} of {name}" for name, values in columns.items())
         raise ValueError(f"data must have columns of the same length, got {lengths}.")
     return Table(columns, np.arange(max(sizes, default=0)))
-
-
-def cells_of(name: str, values: Any) -> np.ndarray:
-    """An array whose texts are objects, and whose missing values are None, NaN or NaT."""
-    try:
-        array = read_array(values)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(f"data, column {name}: NumPy cannot read it: {reason}.") from error
-    if array.ndim == 0:
-        raise ValueError(f"data, column {name}: expected one value for each row, got {values!r}.")
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
-    return array.astype(object) if array.dtype.kind in "UT" else array
-
-
-def table_of_arrays(**arrays: Any) -> Table:
-    """Arguments ``[n]``, ``[n, 1]`` or ``[n, m]`` as columns; errors call them by their names."""
-    columns = {name: cells_of(name, x) for name, x in arrays.items()}
-    columns = {name: x[:, 0] if x.shape[1:] == (1,) else x for name, x in columns.items()}
-    return Table(columns, np.arange(min(map(len, columns.values()))), source="")
 
 
 def _columns_of_frame(frame: Any) -> dict[str, Any]:

@@ -7,36 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._data.data import Data, RowOptions
-from calibjax._data.interval_censored import Between
+from calibjax._data.data import RowOptions
 from calibjax._data.typed_column import TypedColumn, numbered
-from calibjax.distributions import Normal
 from calibjax.frames._array_conversion import as_floats
-from calibjax.frames._columns import Model
-from calibjax.frames._read_table import table_of_arrays
-from calibjax.frames._table import Table, as_numbers
+from calibjax.frames._table import Table, as_numbers, table_of_arrays
 
 _DAY = datetime.timedelta(days=1)
 _EPOCH = datetime.datetime(1970, 1, 1)
-
-
-def data_of(
-    model: Model, *, censored: str | None = None, groups: Sequence[str] = (), **rows: Any
-) -> Data:
-    """The data set of predictions and targets of a table, and of other columns of it.
-
-    Beside censored targets and groups they are those of `row_options`.
-    """
-    table, targets = model.table, model.targets
-    if censored is not None:
-        if not isinstance(model.predictions, Normal):
-            raise ValueError(
-                f"{table.option('censored')} can be used only together with {table.option('mean')}."
-            )
-        targets = Between(targets, np.where(table.truths(censored), np.inf, targets))
-    return Data(model.predictions, targets, **row_options(table, **rows)).replace(
-        groups=groups_of(table, groups) or None, classes=model.classes, row_names=table.row_names
-    )
 
 
 def row_options(

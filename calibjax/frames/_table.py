@@ -11,13 +11,12 @@ import numpy as np
 
 from calibjax._base.struct import on_host
 from calibjax._base.text import listed
+from calibjax._data.column_options import option_name
 from calibjax._data.typed_column import NO_VALUE, TypedColumn, text_of, typed_column
 from calibjax._data.typed_column import is_missing as is_missing_item
-from calibjax.frames._array_conversion import as_floats, is_missing, kinds_of
+from calibjax.frames._array_conversion import as_floats, cells_of, is_missing, kinds_of
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
-# What Python calls by a word for many rows has the word for one column on the command line.
-_OPTIONS = {"weights": "weight", "clusters": "cluster", "times": "time", "groups": "segments"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Table:
         """How users write an argument, such as ``level=0.1`` or ``--level 0.1``."""
         if not self.on_command_line:
             return name if value is None else f"{name}={value!r}"
-        option = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+        option = option_name(name)
         return option if value is None or value is True else f"{option} {value!r}"
 
     def say(self, message: str) -> None:
@@ -291,6 +290,13 @@ class Table:
     def called(self, name: str) -> str:
         """What errors call a column."""
         return f"{self.source}, column {name}" if self.source else name
+
+
+def table_of_arrays(**arrays: Any) -> Table:
+    """Arguments ``[n]``, ``[n, 1]`` or ``[n, m]`` as columns; errors call them by their names."""
+    columns = {name: cells_of(name, x) for name, x in arrays.items()}
+    columns = {name: x[:, 0] if x.shape[1:] == (1,) else x for name, x in columns.items()}
+    return Table(columns, np.arange(min(map(len, columns.values()))), source="")
 
 
 def _are_finite(values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from calibjax._base.text import listed
-from calibjax.frames._read_table import cells_of
+from calibjax.frames._array_conversion import cells_of
 from calibjax.frames._table import Table, as_numbers
 from calibjax.frames.files._delimited import read_delimited
 from calibjax.frames.files._json import read_json

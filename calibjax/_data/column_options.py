@@ -1,0 +1,110 @@
+"""The options that name columns of a frame or a file, in Python and on the command line."""
+
+import inspect
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypedDict
+
+import numpy as np
+
+#: The name of a column.
+Name = str | None
+#: A pattern with one ``*``, or the name of each column.
+Names = str | Sequence[str] | None
+# What Python calls by a word for many rows has the word for one column on the command line.
+_ON_COMMAND_LINE = {
+    "weights": "weight",
+    "clusters": "cluster",
+    "times": "time",
+    "groups": "segments",
+}
+
+
+class ColumnOptions(TypedDict, total=False):
+    """Which columns hold what, and how they are read.
+
+    target: the column of what was observed: the names of classes; if no class has such a name,
+        numbers from 0 in the order of the columns; for other predictions real numbers.
+    probs: the columns of class probabilities, such as 'p_*', where * stands for the names of the
+        classes; or one array ``[n, m]``.  In Python also a list of columns.
+    prob: the column of the probability of an event, whose label is 1, true, yes, on or positive;
+        `event` names another one.
+    event: the label of the event of `prob`, such as rain of labels rain and dry; with `survival`
+        the column that says whether there was an event.
+    mean: the column of means of normal predictions.
+    sd: the column of their standard deviations.
+    quantiles: the columns of predicted quantiles, such as 'q*', where * stands for the level, as in
+        q0.1 or q10.  In Python also a list of columns.
+    levels: the levels of the quantiles, such as 0.1,0.5,0.9, if the columns do not name them.  In
+        Python also a list.
+    sort_quantiles: sort the quantiles of each row, if they cross.
+    draws: the columns of draws from each prediction, such as 'draw_*'; or one array ``[n, S]``.  In
+        Python also a list of columns.
+    normalize: divide class probabilities by their sum.
+    drop_missing: leave out rows that miss a value of a column that is used.  In Python a warning
+        says how many are left.
+    survival: the columns of survival curves, such as 'S_*', where * stands for the time, as in
+        S_365.  `target` is then the time of an event or of censoring, and `event` the column that
+        says which.  In Python also a list of columns.
+    censored: a column of truth values, for `mean`: true if the target is only known to be larger.
+    weights: a column of how much each row counts, numbers that are known before the targets.
+    clusters: a column of names, numbers or dates: rows of one cluster, such as a hospital or a
+        topic, may depend on each other in any way.
+    times: a column of numbers or dates: rows of one time may depend on each other, or with
+        `horizon` rows that are closer.  It cannot be used together with `clusters`.
+    horizon: rows whose times differ by less may depend on each other, such as forecasts for h steps
+        ahead that are issued at every step: in units of `times`, of dates in days.  In Python also
+        a timedelta.
+    groups: columns, such as region,lead,age: for whom is the model wrong?  All segments of one or
+        two of them are tested at once.  In Python a list of names, for `segment_test`.
+    classes: the names of the classes in the order of the columns of `probs`, if these do not say
+        them.
+    """
+
+    target: Name
+    probs: Names
+    prob: Name
+    event: Name
+    mean: Name
+    sd: Name
+    quantiles: Names
+    levels: str | Sequence[float] | None
+    sort_quantiles: bool
+    draws: Names
+    normalize: bool
+    drop_missing: bool
+    survival: Names
+    censored: Name
+    weights: object
+    clusters: object
+    times: object
+    horizon: float | timedelta | np.timedelta64 | None
+    groups: object
+    classes: Sequence[object] | None
+
+
+#: The names of all options, and of those that are true or false.
+OPTIONS = [*ColumnOptions.__annotations__]
+FLAGS = [name for name, kind in ColumnOptions.__annotations__.items() if kind is bool]
+
+
+def option_name(name: str) -> str:
+    """What the command line calls an argument."""
+    return f"--{_ON_COMMAND_LINE.get(name, name).replace('_', '-')}"
+
+
+def documented(indent: str) -> str:
+    """What is said of all options, each in lines of a docstring that begin with an indent."""
+    lines = (inspect.getdoc(ColumnOptions) or "").splitlines()[2:]
+    return "\n".join(indent + line for line in lines).lstrip()
+
+
+def command_help() -> dict[str, str]:
+    """What --help says of each option: names of others are options, and Python is left out."""
+    found = {}
+    for name, text in re.findall(r"^(\w+): (.+(?:\n .+)*)", documented(""), re.M):
+        said = " ".join(text.split()).partition(" In Python")[0].replace("``", "")
+        said = re.sub("`(.+?)`", lambda option: option_name(option[1]), said)
+        found[name] = said[0].upper() + said[1:]
+    return found
