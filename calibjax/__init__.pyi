@@ -12,6 +12,7 @@ from calibjax import hub as hub
 from calibjax import hypothesis_tests as hypothesis_tests
 from calibjax import intervals as intervals
 from calibjax import kernels as kernels
+from calibjax import measures as measures
 from calibjax import monitoring as monitoring
 from calibjax import nulls as nulls
 from calibjax import operators as operators
@@ -33,6 +34,7 @@ from calibjax.frames import *
 from calibjax.hypothesis_tests import *
 from calibjax.intervals import *
 from calibjax.kernels import *
+from calibjax.measures import *
 from calibjax.monitoring import *
 from calibjax.recalibration import *
 from calibjax.scores import *

@@ -33,14 +33,22 @@ from calibjax.evaluation._influential_rows import (
     ZeroProbability,
     zero_probability_rows,
 )
-from calibjax.evaluation._measures import Measure, measures, ratios_to_variance
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
 from calibjax.evaluation._rows import notes_on_rows
 from calibjax.evaluation._table import value_text
 from calibjax.evaluation._verdict import skce_in_words, verdict
 from calibjax.evaluation._wording import interval_text, number, shown_names
 from calibjax.frames import read_arrays
-from calibjax.intervals import ConfidenceInterval, Sampling, mean_interval, wilson_interval
+from calibjax.intervals import ConfidenceInterval
+from calibjax.measures import (
+    MeasureResult,
+    Sampling,
+    Subset,
+    mean_interval,
+    measures,
+    wilson_interval,
+)
+from calibjax.measures._measures import _error_over_variance
 
 NAMES = ["cat", "dog", "fox"]
 
@@ -204,7 +212,8 @@ def test_measures_are_those_of_scikit_learn(evaluation):
 
 
 def measures_of(predictions, targets):
-    return measures(jax.random.key(0), padded(as_data(predictions, targets)), 0.95, 9)
+    (found,) = measures(jax.random.key(0), padded(as_data(predictions, targets)), 0.95, 9)
+    return found
 
 
 def test_the_brier_score_of_events_is_that_of_scikit_learn():
@@ -281,7 +290,8 @@ def test_which_targets_are_impossible():
     assert "the probability 0, before the curve falls or after it has reached 0 (row 0)" in words
     known = cj.Between.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
     data = padded(as_data(curves, known, intervals=True))
-    score = measures(jax.random.key(0), data, 0.95, 9)["log score"]
+    (found,) = measures(jax.random.key(0), data, 0.95, 9)
+    score = found["log score"]
     assert (score.value, score.note) == (np.inf, "2 events where curves are flat: rows 0, 2")
 
 
@@ -313,7 +323,7 @@ def said(
             rejected=pvalue <= 0.05,
             n=n,
             data=Data(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
-            effect=Effect(Measure(0.1), equivalent),
+            effect=Effect(MeasureResult(0.1), equivalent),
             best_temperature=BestTemperature(best, None),
             directions=found,
             worst=worst,
@@ -439,7 +449,7 @@ def test_the_interval_of_many_rows_is_that_of_few(n_classes, factor, monkeypatch
 def test_bounds_are_said():
     values = {100.0: "≥ 100", 0.01: "≤ 0.01", 99.0: "99"}
     for value, text in values.items():
-        assert value_text("best temperature", Measure(value)) == text
+        assert value_text("best temperature", MeasureResult(value)) == text
 
 
 def test_the_size_of_an_error_in_a_sentence():
@@ -511,7 +521,7 @@ def test_few_rows_and_few_events_are_said():
 
 
 def test_columns_of_long_intervals_do_not_touch(evaluation):
-    long = Measure(8.3e47, (-1.96e47, 5.95e48), (1.0, 1.0))
+    long = MeasureResult(8.3e47, (-1.96e47, 5.95e48), (1.0, 1.0))
     shown = repr(with_found(evaluation, measures={"squares": long}))
     assert "-1.96e+47 … 5.95e+48 1\n" in shown
 
@@ -745,27 +755,28 @@ def test_the_squared_error_of_an_ensemble():
     deviations = rng.gamma(4.0, 1.0, 20_000)
     draws = deviations[:, None] * rng.normal(size=(20_000, 5))
     squares = (deviations * rng.normal(size=20_000) - draws.mean(axis=1)) ** 2
-    variances, sampling = draws.var(axis=1), Sampling(20_000)
-    found = ratios_to_variance(cj.Empirical(draws), squares, variances, sampling)
+    variances, every_row = draws.var(axis=1), np.arange(20_000)
+    rows = Subset(every_row, Sampling(20_000), 0.95, every_row)
+    found = _error_over_variance(cj.Empirical(draws), squares, variances)(rows)
     by_hand = squares.mean() / (draws.var(axis=1, ddof=1) * (1 + 1 / 5)).mean()
-    assert np.mean(found) == pytest.approx(by_hand)
-    assert np.mean(found) == pytest.approx(1, abs=0.03) and np.mean(squares / variances) > 2.5
-    # The standard error is that of the ratio, as resamples show it.
-    rows = rng.integers(20_000, size=(100, 20_000))
+    assert found.value == pytest.approx(by_hand)
+    assert found.value == pytest.approx(1, abs=0.03) and np.mean(squares / variances) > 2.5
+    # The interval is that of the ratio, as resamples show it.
+    samples = rng.integers(20_000, size=(100, 20_000))
     expected = 1.5 * variances
-    ratios = squares[rows].mean(axis=1) / expected[rows].mean(axis=1)
-    assert np.std(found) / 20_000**0.5 == pytest.approx(np.std(ratios), rel=0.3)
+    ratios = squares[samples].mean(axis=1) / expected[samples].mean(axis=1)
+    half = (found.interval[1] - found.interval[0]) / 2
+    assert half / 1.96 == pytest.approx(np.std(ratios), rel=0.3)
     # Half of the rows have three of them.
     where = np.arange(5)[None] < np.where(np.arange(20_000) % 2, 3, 5)[:, None]
     squares = (deviations * rng.normal(size=20_000) - draws.mean(axis=1, where=where)) ** 2
     some = draws.var(axis=1, where=where)
-    found = ratios_to_variance(cj.Empirical(draws, where=where), squares, some, sampling)
-    assert np.mean(found) == pytest.approx(1, abs=0.03)
-    # Draws with weights are the law itself.
-    law = cj.Empirical(draws, np.full((20_000, 5), 0.2))
-    np.testing.assert_allclose(
-        ratios_to_variance(law, squares, variances, sampling), squares / variances
-    )
+    found = _error_over_variance(cj.Empirical(draws, where=where), squares, some)(rows)
+    assert found.value == pytest.approx(1, abs=0.03)
+    # Draws with weights are the distribution itself.
+    with_weights = cj.Empirical(draws, np.full((20_000, 5), 0.2))
+    ratios = _error_over_variance(with_weights, squares, variances).columns
+    np.testing.assert_allclose(ratios, squares / variances)
 
 
 def test_a_p_value_that_is_no_number(monkeypatch):

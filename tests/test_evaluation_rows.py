@@ -17,14 +17,20 @@ import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation._directions import shift_in_words, time_in_words
-from calibjax.evaluation._expected_events import shares_by_times
-from calibjax.evaluation._label_statistics import label_statistics
-from calibjax.evaluation._measures import Measure, measures
 from calibjax.evaluation._rows import note_on_censoring, notes_on_few_units
 from calibjax.evaluation._section import keys_of
 from calibjax.evaluation._wording import target_in_words
 from calibjax.frames import read_arrays, row_options_of_arrays
-from calibjax.intervals import Sampling, mean_interval, wilson_interval
+from calibjax.measures import (
+    MeasureResult,
+    Sampling,
+    Subset,
+    mean_interval,
+    measures,
+    wilson_interval,
+)
+from calibjax.measures._survival import _shares_by_times
+from calibjax.measures.labels import label_measures
 
 N = 160
 
@@ -60,15 +66,22 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     assert "CRPS" not in of_hidden.measures and of_hidden.effect.equivalent is None
 
 
+def shares_by_times(predictions, targets):
+    data = as_data(predictions, targets, intervals=True)
+    (rows,) = Subset.of(data, 0.95)
+    return {name: x(rows) for name, x in _shares_by_times(data).items()}
+
+
 def test_shares_of_events_by_the_times_of_a_curve():
     """By hand: 1 - (1 - 1/6)(1 - 1/4) after events at 1 and 3, with 6 and 4 rows at risk."""
     times, seen = jnp.array([2.0, 4.0]), jnp.array([1.0, 1.5, 3.0, 5.0, 5.0, 6.0])
     curves = cj.SurvivalCurve(times, jnp.tile(jnp.array([0.9, 0.4]), (6, 1)))
     observed = jnp.array([True, False, True, False, True, False])
     targets = cj.Between.right_censored(seen, observed)
-    found = shares_by_times(as_data(curves, targets, intervals=True), 0.95)
-    assert list(found) == [2.0, 4.0]
-    predicted, shares, ends = map(np.array, zip(*found.values(), strict=True))
+    found = shares_by_times(curves, targets)
+    assert list(found) == ["events by 2", "events by 4"]
+    columns = [(x.if_calibrated[0], x.value, x.interval) for x in found.values()]
+    predicted, shares, ends = map(np.array, zip(*columns, strict=True))
     np.testing.assert_allclose(predicted, [0.1, 0.6], rtol=1e-6)
     np.testing.assert_allclose(shares, [1 / 6, 1 - 5 / 6 * 3 / 4], rtol=1e-12)
     # Greenwood: log(-log S) +- z sqrt(sum d / (n (n - d))) / |log S|.
@@ -79,13 +92,13 @@ def test_shares_of_events_by_the_times_of_a_curve():
     )
     # Rows were seen until 6: of later times nothing is known, but if nobody is left there.
     later = dataclasses.replace(curves, times=jnp.tile(jnp.array([6.0, 7.0]), (6, 1)))
-    assert list(shares_by_times(as_data(later, targets, intervals=True), 0.95)) == [6.0]
+    assert list(shares_by_times(later, targets)) == ["events by 6"]
     seen_at_last = cj.Between.right_censored(seen, observed | (seen == 6))
-    found = shares_by_times(as_data(later, seen_at_last, intervals=True), 0.95)
-    assert [share for _, share, _ in found.values()] == [1, 1]
+    found = shares_by_times(later, seen_at_last).values()
+    assert [(x.value, x.interval) for x in found] == [(1, None), (1, None)]
     after = dataclasses.replace(curves, times=later.times + 1)
-    assert not shares_by_times(as_data(after, targets, intervals=True), 0.95)
-    measure = Measure(0.375, (0.1, 0.5), (0.6, 0.6))
+    assert not shares_by_times(after, targets)
+    measure = MeasureResult(0.375, (0.1, 0.5), (0.6, 0.6))
     assert time_in_words({"events by 4": measure}) == (
         "events by 4: predicted 60.0% on average, observed 37.5% (Kaplan-Meier)"
     )
@@ -163,7 +176,8 @@ def test_rows_that_are_censored_between_few_times_of_curves_are_said():
 
 def _events(curves, low, high):
     data = padded(as_data(curves, cj.Between(low, high), intervals=True))
-    return measures(jax.random.key(0), data, 0.95, 9).get("events")
+    (found,) = measures(jax.random.key(0), data, 0.95, 9)
+    return found.get("events")
 
 
 def test_of_which_targets_events_are_counted():
@@ -229,10 +243,10 @@ def test_few_units_are_said():
 def test_words_for_hidden_targets():
     words = [target_in_words(*ends) for ends in [(2, np.inf), (-np.inf, 2), (1, 2), (2, 2)]]
     assert words == ["> 2", "≤ 2", "1 … 2", "2"]
-    assert shift_in_words(Measure(0.4, (0.35, 0.45))).startswith("targets are lower")
-    assert shift_in_words(Measure(0.4, (0.3, 0.51))) is None
-    assert shift_in_words(Measure(np.nan)) is None
-    early = shift_in_words(Measure(0.6, (0.55, 0.65)), Measure(8.0, None, (20.0, 20.0)))
+    assert shift_in_words(MeasureResult(0.4, (0.35, 0.45))).startswith("targets are lower")
+    assert shift_in_words(MeasureResult(0.4, (0.3, 0.51))) is None
+    assert shift_in_words(MeasureResult(np.nan)) is None
+    early = shift_in_words(MeasureResult(0.6, (0.55, 0.65)), MeasureResult(8.0, None, (20.0, 20.0)))
     assert early.startswith("events come later than predicted (8 events where 20 were expected; ")
 
 
@@ -358,9 +372,13 @@ def test_weighted_means_of_draws():
     key, values = keys_of(0).measures, []
     for rows, w in ((twice, None), (kept, weights[kept])):
         data = as_data(cj.Bernoulli(jnp.asarray(probabilities[rows])), y[rows], weights=w)
-        values.append(label_statistics(key, padded(data), 9)[1])
-    for name in values[0]:
-        assert values[0][name][-1] == pytest.approx(values[1][name][-1], rel=1e-6), name
+        every_row = Subset.of(data, 0.95)
+        found = label_measures(key, padded(data), every_row, 9)
+        values.append([x(*every_row).value for x in found.values()])
+        scores = list(found.values())[:-1]
+        observed = [float(x.of_means(x.drawn[-1, 0])) for x in scores]
+        assert observed == pytest.approx(values[-1][:-1], rel=1e-9)
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
 
 
 NOON = datetime.datetime(2026, 3, 31, 12)

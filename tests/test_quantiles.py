@@ -12,7 +12,7 @@ from compiled import call
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax.evaluation._curves import worst_level
-from calibjax.evaluation._measures import measures
+from calibjax.measures import measures
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 VALUES = (0.0, 0.0, 1.0, 2.0, 3.0)
@@ -110,7 +110,7 @@ def test_shares_below_and_up_to_quantiles():
     values, targets = of_rain(np.random.default_rng(0), 500)
     predictions = cj.Quantiles(jnp.asarray(values), LEVELS)
     data = as_data(predictions, jnp.asarray(targets))
-    found = measures(jax.random.key(0), data, 0.95, 9)
+    (found,) = measures(jax.random.key(0), data, 0.95, 9)
     below, up_to = found["share below level 0.3"], found["share up to level 0.3"]
     assert below.value == np.mean(targets < values[:, 1])
     assert up_to.value == np.mean(targets <= values[:, 1])

@@ -38,6 +38,7 @@ ROOMS = [
     "scores",
     "estimators",
     "nulls",
+    "measures",
     "intervals",
     "hypothesis_tests",
     "segments",
@@ -125,7 +126,7 @@ def test_public_rooms_are_attributes():
 
 def test_rooms_list_what_is_public():
     rooms = [getattr(cj, name) for name in dir(cj) if hasattr(getattr(cj, name), "__all__")]
-    assert len(rooms) == 16
+    assert len(rooms) == 17
     for room in rooms:
         assert dir(room) == sorted(room.__all__) and all(hasattr(room, x) for x in room.__all__)
     listed = {name for room in rooms for name in room.__all__}

@@ -12,6 +12,8 @@ import numpy as np
 _RARE = 0.05
 # Longer names of classes are cut.
 _MOST_LETTERS = 40
+# The largest number of rows that are named.
+_MOST_ROWS = 5
 
 
 def shares_in_words(predicted: float, observed: float, mean: str = " on average") -> str:
@@ -51,6 +53,18 @@ def listed(items: Sequence[object], most: int = 10) -> str:
     """Names or numbers with commas between them; of many, the first ones and how many there are."""
     shown = [f"{x:g}" if isinstance(x, float) else str(x) for x in items[:most]]
     return ", ".join([*shown, f"… {len(items)} in all"] if len(items) > most else shown)
+
+
+def first_of(names: Sequence[object], most: int, separator: str = ", ") -> str:
+    """The first names, and how many more there are."""
+    n_more = len(names) - most
+    shown = separator.join(map(str, names[:most]))
+    return shown + (f" and {n_more} more" if n_more > 0 else "")
+
+
+def named_rows(rows: np.ndarray) -> str:
+    """Rows by their names: "row 17", or "rows 0, 1, 2, 3, 4 and 12 more"."""
+    return f"{'row' if len(rows) == 1 else 'rows'} {first_of(rows.tolist(), _MOST_ROWS)}"
 
 
 def text_table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:

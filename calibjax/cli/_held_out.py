@@ -8,7 +8,7 @@ import numpy as np
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.intervals import Sampling, mean_interval
+from calibjax.measures import Measure, Subset
 from calibjax.nulls.ranks import as_multiple
 from calibjax.recalibration import held_out as judged_on_held_out
 
@@ -45,14 +45,14 @@ def held_out(
         return {"score": float(scores.mean()), "pvalue": as_multiple(test.pvalue, _N_RESAMPLES)}
 
     with np.errstate(invalid="ignore"):  # an infinite score before and after
-        interval = mean_interval(held.after - held.before, _LEVEL, sampling=Sampling.of_data(data))
+        difference = Measure(held.after - held.before)(*Subset.of(data, _LEVEL))
     return {
         "score": "mean log loss" if isinstance(data.predictions, Labels) else "mean CRPS",
         "folds": count,
         "by": by,
         "before": judged(data.predictions, held.before),
         "after": judged(held.predictions, held.after),
-        "interval": interval,
+        "interval": difference.interval,
     }
 
 

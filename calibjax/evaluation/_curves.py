@@ -15,10 +15,10 @@ from calibjax._data.distribution import Labels, as_binary
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
-from calibjax.evaluation._label_statistics import judged
-from calibjax.evaluation._measures import shares_of_levels
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
+from calibjax.measures import shares_of_levels
+from calibjax.measures.labels import judged
 
 # Bins hold equally many rows if more than this share has a probability closer to 0 or 1.
 _MOST, _RARE = 0.75, 0.1

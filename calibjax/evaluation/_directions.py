@@ -34,11 +34,10 @@ from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT, over_confident, under_confident
 from calibjax.evaluation._influential_rows import ZERO_PROBABILITY, zero_probability_rows
-from calibjax.evaluation._measures import EVENTS, MEAN_PIT, Measure, moments
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._table import MEASURES
 from calibjax.evaluation._wording import event_name, temperature_text
-from calibjax.intervals import Sampling
+from calibjax.measures import EVENTS, MEAN_PIT, MeasureResult, Sampling, moments
 from calibjax.recalibration import is_end_of_range
 from calibjax.scores import pit
 
@@ -520,7 +519,7 @@ class _Directions(Section[tuple[Direction, ...]]):
 DIRECTIONS = _Directions()
 
 
-def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | None:
+def shift_in_words(mean_pit: MeasureResult, events: MeasureResult | None = None) -> str | None:
     """Whether targets are higher or lower than predicted, by their mean PIT; None if not clear.
 
     Of events it is said whether they come later or earlier, and how many of them.
@@ -536,7 +535,7 @@ def shift_in_words(mean_pit: Measure, events: Measure | None = None) -> str | No
     return f"events come {'later' if is_high else 'earlier'} than predicted ({said})"
 
 
-def time_in_words(measures: dict[str, Measure]) -> str | None:
+def time_in_words(measures: dict[str, MeasureResult]) -> str | None:
     """The time by which events differ most clearly from predicted ones; None if by none."""
     clearest, found = 1.0, None
     for name, x in measures.items():

@@ -18,11 +18,10 @@ from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
-from calibjax.evaluation._measures import Measure, few_draws
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
-from calibjax.intervals import Interval, Sampling, mean_interval
+from calibjax.measures import Interval, MeasureResult, Sampling, few_draws, mean_interval
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.scores import log_score
 
@@ -47,7 +46,7 @@ class Effect:
             not known exactly.
     """
 
-    skce: Measure
+    skce: MeasureResult
     equivalent: intervals.EquivalentTemperature | None
 
 
@@ -67,13 +66,16 @@ class _Effect(Section[Effect]):
         confidence = f"{100 * (1 - case.level):.3g} % confidence"
         return upper and f"at most as far off as if {upper}, with {confidence}"
 
-    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+    def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         effect = self.of(case)
         yield "SKCE", effect.skce
         if effect.equivalent is not None:
             ends = effect.equivalent.confidence_interval
             interval = float(ends.low), float(ends.high)
-            yield "equivalent temperature", Measure(float(effect.equivalent.temperature), interval)
+            yield (
+                "equivalent temperature",
+                MeasureResult(float(effect.equivalent.temperature), interval),
+            )
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         effect, equivalent = self.of(case), None
@@ -119,9 +121,9 @@ class _BestTemperature(Section[BestTemperature | None]):
         best = self.of(case)
         return None if best is None else best.value
 
-    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+    def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         best = self.of(case)
-        return () if best is None else ((BEST_TEMPERATURE_NAME, Measure(*best)),)
+        return () if best is None else ((BEST_TEMPERATURE_NAME, MeasureResult(*best)),)
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         value, interval = self.of(case) or (None, None)
@@ -148,7 +150,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_features=_CELLS)
         estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
         interval = intervals.landmark_interval((terms, estimate, test.interval, level), data)
-    found = Measure(float(estimate), (float(interval.low), float(interval.high)))
+    found = MeasureResult(float(estimate), (float(interval.low), float(interval.high)))
     if isinstance(data.predictions, Univariate) or not _has_temperature(data):
         return Effect(found, None)
     return Effect(found, intervals.temperature_of_errors((terms, estimate, interval), data))

@@ -20,7 +20,6 @@ from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT
 from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._influential_rows import CONTRIBUTIONS, ZERO_PROBABILITY
-from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
 from calibjax.evaluation._rows import (
     CENSORING,
@@ -33,6 +32,7 @@ from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._table import MEASURES, table_of_numbers
 from calibjax.evaluation._verdict import citation, verdict
 from calibjax.kernels import describe
+from calibjax.measures import MeasureResult
 from calibjax.segments import Groups
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ class Evaluation(Case):
         """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
         return [note for section in _SECTIONS.values() for note in section.notes(self)]
 
-    def rows(self) -> list[tuple[str, Measure]]:
+    def rows(self) -> list[tuple[str, MeasureResult]]:
         """The names and numbers of the table that is printed, in its order."""
-        first = Measure(self.pvalue, note=self.units or "assumes independent rows")
+        first = MeasureResult(self.pvalue, note=self.units or "assumes independent rows")
         rows = (row for section in _SECTIONS.values() for row in section.rows(self))
         return [("p-value", first), *rows]
 

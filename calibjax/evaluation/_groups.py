@@ -13,7 +13,7 @@ import numpy as np
 
 from calibjax._base.compile import bucket
 from calibjax._base.struct import on_host
-from calibjax._base.text import plain, text_table
+from calibjax._base.text import first_of, plain, text_table
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation._directions import Direction, clear_directions_of
@@ -29,7 +29,6 @@ from calibjax.segments import (
     ReadSegments,
     Segment,
     SegmentTestResult,
-    first_of,
     read_columns,
     segments_tested,
 )

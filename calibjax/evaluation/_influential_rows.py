@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import widest_dtype
+from calibjax._base.text import named_rows
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.estimators import contributions
-from calibjax.evaluation._measures import log_scores
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
-from calibjax.evaluation._wording import named_rows
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import calibration_test
+from calibjax.measures import log_scores
 from calibjax.nulls.ranks import as_multiple
 from calibjax.scores import pit_interval
 

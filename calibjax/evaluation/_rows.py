@@ -12,10 +12,9 @@ from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation import _serial_dependence as serial
-from calibjax.evaluation._expected_events import cells_of
-from calibjax.evaluation._measures import Measure
 from calibjax.evaluation._section import Case, Section
-from calibjax.intervals import FEW_EVENTS, Sampling, expected_rare_events
+from calibjax.intervals import FEW_EVENTS, expected_rare_events
+from calibjax.measures import MeasureResult, Sampling
 
 # Minimum numbers of clusters and of horizons: with fewer, tests at the level 0.05 reject almost no
 # calibrated model, and so have no power.
@@ -141,10 +140,10 @@ class _EffectiveRows(Section[float | None]):
     def compute(self, case: Case) -> float | None:
         return None if case.data.weights is None else Sampling.of_data(case.data).n_effective()
 
-    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+    def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         n = self.of(case)
         words = f"(Σ w)² / Σ w² of {case.n} rows with weights w"
-        return () if n is None else (("effective rows", Measure(n, note=words)),)
+        return () if n is None else (("effective rows", MeasureResult(n, note=words)),)
 
     def notes(self, case: Case) -> list[str]:
         return notes_on_rows(case.data)
@@ -212,6 +211,6 @@ def _share_in_large_cells(data: Data) -> float:
     above, at, rows = np.asarray(curves.probs), np.asarray(targets.low), np.arange(data.n)
     falls = -np.diff(above, axis=1, prepend=1.0, append=above[:, -1:])
     ends = np.pad(np.asarray(curves.times), ((0, 0), (0, 1)), constant_values=np.inf)
-    cells = cells_of(curves, at)
+    cells = np.sum(np.asarray(curves.times) < at[:, None], axis=1)
     is_inside = np.isposinf(targets.high) & (at > 0) & (at < ends[rows, cells])
     return float(np.mean(is_inside & (falls[rows, cells] > _LARGE_CELL)))

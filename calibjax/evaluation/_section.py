@@ -13,9 +13,9 @@ from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
-from calibjax.evaluation._measures import Measure, draws_for_intervals
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.measures import MeasureResult, draws_for_intervals
 from calibjax.nulls.ranks import as_multiple
 from calibjax.segments import ReadSegments
 
@@ -148,7 +148,7 @@ class Section(functools.cached_property[_T], abc.ABC):
         """What the verdict recommends."""
         return None
 
-    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+    def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         """Lines of the table of numbers."""
         return ()
 

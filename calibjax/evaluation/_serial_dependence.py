@@ -30,7 +30,7 @@ from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
-from calibjax.evaluation._label_statistics import (
+from calibjax.measures.labels import (
     ROWS_ON_HOST,
     drawn_labels,
     label_probabilities,

@@ -3,27 +3,28 @@
 from collections.abc import Iterable
 
 from calibjax.evaluation._effect import BEST_TEMPERATURE_NAME
-from calibjax.evaluation._measures import Measure, measures
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import interval_text, number
+from calibjax.measures import MeasureResult, measures
 from calibjax.recalibration import is_end_of_range
 
 
-class _Measures(Section[dict[str, Measure]]):
+class _Measures(Section[dict[str, MeasureResult]]):
     """Accuracy, scores and classical calibration errors, by their names."""
 
-    def compute(self, case: Case) -> dict[str, Measure]:
+    def compute(self, case: Case) -> dict[str, MeasureResult]:
         rows = case.padded, 1 - case.level, case.n_draws, case.row_names
-        return measures(case.random_keys.measures, *rows)
+        (found,) = measures(case.random_keys.measures, *rows)
+        return found
 
-    def rows(self, case: Case) -> Iterable[tuple[str, Measure]]:
+    def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         return self.of(case).items()
 
 
 MEASURES = _Measures()
 
 
-def table_of_numbers(rows: Iterable[tuple[str, Measure]], level: float) -> list[str]:
+def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) -> list[str]:
     """The lines of a table of numbers by their names."""
     rows, confidence = list(rows), f"{100 * (1 - level):.3g} % interval"
     last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
@@ -36,7 +37,7 @@ def table_of_numbers(rows: Iterable[tuple[str, Measure]], level: float) -> list[
     return lines
 
 
-def value_text(name: str, measure: Measure) -> str:
+def value_text(name: str, measure: MeasureResult) -> str:
     """The number of a line of the table, or which bound it has reached."""
     if name == BEST_TEMPERATURE_NAME and is_end_of_range(measure.value):
         return f"{'≥' if measure.value > 1 else '≤'} {number(measure.value)}"

@@ -7,12 +7,9 @@ import numpy as np
 
 from calibjax._base.text import class_name, cut
 from calibjax.recalibration import is_end_of_range
-from calibjax.segments import first_of
 
 # Below it whole numbers have all their digits, instead of a power of ten.
 _LARGE = 1e6
-# Words name so many rows, and count the others.
-_MOST_ROWS = 5
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -46,11 +43,6 @@ def target_in_words(low: float, high: float) -> str:
     if low < high == np.inf:
         return f"> {number(low)}"
     return f"≤ {number(high)}" if low == -np.inf < high else interval_text((low, high))
-
-
-def named_rows(rows: np.ndarray) -> str:
-    """Rows by their names: "row 17", or "rows 0, 1, 2, 3, 4 and 12 more"."""
-    return f"{'row' if len(rows) == 1 else 'rows'} {first_of(rows.tolist(), _MOST_ROWS)}"
 
 
 def event_name(classes: list[Any] | None) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 import polars as pl
-from scipy.special import stdtr
 
 from calibjax._base.text import listed, plain, text_table
 from calibjax._data.data import Data
@@ -16,7 +15,8 @@ from calibjax._data.distribution import Labels
 from calibjax.distributions import Quantiles
 from calibjax.hub._read_hub import with_days
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.intervals import Sampling, compare_calibration, mean_interval
+from calibjax.intervals import compare_calibration
+from calibjax.measures import Measure, Subset
 from calibjax.nulls.ranks import holm
 from calibjax.scores import crps, log_score
 
@@ -151,8 +151,9 @@ def _coverages(data: Data) -> dict[str, float]:
     (predictions, targets), of = data.samples, {}
     if isinstance(predictions, Quantiles):
         of = dict(zip(predictions.levels, np.asarray(predictions.values).T, strict=True))
+    (rows,) = Subset.of(data, _LEVEL)
     return {
-        name: float(np.mean((of[low] <= targets) & (targets <= of[high])))
+        name: Measure((of[low] <= targets) & (targets <= of[high]))(rows).value
         for name, (low, high) in _INTERVALS.items()
         if low in of and high in of
     }
@@ -184,21 +185,16 @@ def mean_scores(models: Mapping[str, Data]) -> dict[str, Numbers]:
     first_model, data = next(iter(models.items()))
     if isinstance(data.predictions, Labels):
         measure, score = "log score", log_score
+    (rows,) = Subset.of(data, _LEVEL)
     scores = {name: np.asarray(score(*x.samples), float) for name, x in models.items()}
-    found = {name: {"value": float(x.mean())} for name, x in scores.items()}
+    found = {name: {"value": Measure(x)(rows).value} for name, x in scores.items()}
     first = scores.pop(first_model)
-    # Forecasts that are all about one day have no error.
-    if np.isfinite(first).all() and data.n_units() != 1:
-        gaps = {name: first - x for name, x in scores.items() if np.isfinite(x).all()}
-        sampling = Sampling.of_data(data)
-        pvalues = holm(np.array([_pvalue(gap, sampling) for gap in gaps.values()]))
-        for (name, gap), pvalue in zip(gaps.items(), pvalues.tolist(), strict=True):
-            low, high = mean_interval(gap, _LEVEL, sampling=sampling) or (np.nan, np.nan)
-            found[name] |= dict(zip(_COLUMNS, (float(gap.mean()), low, high, pvalue), strict=True))
+    with np.errstate(invalid="ignore"):  # Both scores may be infinite.
+        gaps = {name: first - x for name, x in scores.items()}
+    differences = {name: Measure(gap)(rows) for name, gap in gaps.items()}
+    # There is no interval where a score is infinite, or if all forecasts are about one day.
+    known = {name: (x.value, *x.interval) for name, x in differences.items() if x.interval}
+    pvalues = holm(np.array([rows.sampling.pvalue(gaps[name]) for name in known]))
+    for (name, numbers), pvalue in zip(known.items(), pvalues.tolist(), strict=True):
+        found[name] |= dict(zip(_COLUMNS, (*numbers, pvalue), strict=True))
     return {measure: found}
-
-
-def _pvalue(gaps: np.ndarray, sampling: Sampling) -> float:
-    error, freedom = sampling.error(gaps)
-    size = abs(float(gaps.mean()))
-    return float(2 * stdtr(freedom, -size / error)) if error > 0 else float(size == 0)

@@ -12,13 +12,6 @@ from calibjax.intervals._equivalent_temperature import (
     has_temperature,
     temperature_of_errors,
 )
-from calibjax.intervals._intervals_of_means import (
-    Estimate,
-    Interval,
-    Sampling,
-    mean_interval,
-    wilson_interval,
-)
 from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events, remark_on_rare_events
 from calibjax.intervals._skce_interval import (
     BoundedMeanInterval,
@@ -37,7 +30,7 @@ from calibjax.intervals._skce_interval import (
 )
 
 __all__ = [
-    "CalibrationComparison", "EquivalentTemperature", "Estimate", "compare_calibration",
+    "CalibrationComparison", "EquivalentTemperature", "compare_calibration",
     "compare_groups", "equivalent_temperature", "skce_confidence_interval",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -15,7 +15,7 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import filled
 from calibjax.distributions import Normal
-from calibjax.intervals import Estimate, Sampling, mean_interval
+from calibjax.measures import Estimate, Measure, Subset
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_recalibrator
@@ -291,12 +291,11 @@ def decompose_score(
     _, of_model, of_recalibrated = held_out(data, method, fold, score=score)
     every = np.ones(data.n) if data.weights is None else np.asarray(data.weights, np.float64)
     of_frequencies = _scores_of_frequencies(score, data, fold, every)
-    sampling = Sampling.of_data(data)
+    (every_row,) = Subset.of(data, level)
 
     def part(values: np.ndarray) -> Estimate:
-        low, high = mean_interval(values, level, sampling=sampling) or (np.nan, np.nan)
-        # An infinite score of a row without weight counts for nothing.
-        return Estimate(float(np.average(values[every > 0], weights=every[every > 0])), low, high)
+        found = Measure(values)(every_row)
+        return Estimate(found.value, *(found.interval or (np.nan, np.nan)))
 
     n_folds = int(fold.max()) + 1
     words = f"{method} in {n_folds} folds of {data.n} rows; intervals of {100 * level:.4g} %"

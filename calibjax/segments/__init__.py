@@ -1,7 +1,7 @@
 """For whom is a model wrong?  Segments of rows, tested all at once."""
 
 from calibjax.segments._effects import Effects, means_of_ranks
-from calibjax.segments._result import Segment, SegmentTestResult, first_of
+from calibjax.segments._result import Segment, SegmentTestResult
 from calibjax.segments._segment_sums import SegmentSums
 from calibjax.segments._segment_test import (
     ReadSegments,

@@ -49,6 +49,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax._base.text import class_name, format_distinct, shares_in_words
+from calibjax.measures import share_bound
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 
 # Of larger shifts and factors, and of smaller factors, pieces say hardly more.
@@ -177,17 +178,13 @@ def effects_of(
     observed = np.clip(p + observed_sums / total, 0.0, 1.0)
     of_variance = p * (1 - p)
     low, high = (
-        _end(observed, np.square(s / total) / np.where(of_variance > 0, of_variance, np.nan), sign)
+        share_bound(
+            observed, np.square(s / total) / np.where(of_variance > 0, of_variance, np.nan), sign
+        )
         for s, sign in ((most, -1), (least, 1))
     )
     expected = (np.clip(p + s / total, 0.0, 1.0) for s in (least, most))
     return Effects(observed, p, low, high, *expected)
-
-
-def _end(observed: np.ndarray, a: np.ndarray, sign: int) -> np.ndarray:
-    """The root q of (o - q)^2 = a q (1 - q) below or above o."""
-    root = np.sqrt(a * (a + 4 * observed * (1 - observed)))
-    return np.clip((2 * observed + a + sign * root) / (2 * (1 + a)), 0.0, 1.0)
 
 
 def in_words(

@@ -1,7 +1,6 @@
 """The result of a test of segments: a sentence and a table, and all that is in them."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
-from calibjax._base.text import text_table
+from calibjax._base.text import first_of, text_table
 from calibjax.nulls.ranks import rank_of_level
 from calibjax.segments._effects import Effects, Pieces, effects_of, in_words
 from calibjax.segments._segment_sums import SegmentSums
@@ -261,13 +260,6 @@ class SegmentTestResult:
 
 #: The code of rows that do not count.
 _NO_ROW = -1
-
-
-def first_of(names: Sequence[object], most: int, separator: str = ", ") -> str:
-    """The first names, and how many more there are."""
-    n_more = len(names) - most
-    shown = separator.join(map(str, names[:most]))
-    return shown + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def _as_lists(segment: Segment) -> dict[str, list[float]]:

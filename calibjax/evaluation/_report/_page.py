@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax import kernels
-from calibjax._base.text import class_name
+from calibjax._base.text import class_name, named_rows
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation import _wording as wording
@@ -142,7 +142,7 @@ def _line(evaluation: Evaluation, row: int) -> tuple[str, str, str]:
 def _names_of_rows(names: np.ndarray) -> str:
     if len(names) == 1:
         return str(names[0])
-    return f"{len(names)} equal rows: {wording.named_rows(names).removeprefix('rows ')}"
+    return f"{len(names)} equal rows: {named_rows(names).removeprefix('rows ')}"
 
 
 def _middle(prediction: Any) -> np.ndarray:

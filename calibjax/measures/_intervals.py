@@ -6,6 +6,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from calibjax._data.data import Data
 
@@ -29,7 +30,7 @@ class Estimate(NamedTuple):
         return f"{self.estimate:.4g} ({self.low:.4g} … {self.high:.4g})"
 
 
-# Rows less than so many horizons apart have a common part of the error, as in the test.
+# Subset less than so many horizons apart have a common part of the error, as in the test.
 _WINDOW = 3.0
 
 
@@ -53,14 +54,14 @@ class Sampling:
         n, columns = data.n_kept(), (data.weights, data.clusters, data.times)
         return cls(n, *(None if x is None else np.asarray(x)[:n] for x in columns))
 
-    def of_rows(self, counts: np.ndarray) -> "Sampling":
-        """That of the rows that count, given as truth values ``[n]``."""
+    def of_rows(self, rows: np.ndarray) -> "Sampling":
+        """That of some rows, given by their indices or by truth values ``[n]``."""
         weights, clusters, times = (
-            None if x is None else x[counts] for x in (self.weights, self.clusters, self.times)
+            None if x is None else x[rows] for x in (self.weights, self.clusters, self.times)
         )
         if clusters is not None:
             clusters = np.unique(clusters, return_inverse=True)[1]
-        return Sampling(int(counts.sum()), weights, clusters, times)
+        return Sampling(np.arange(self.n)[rows].size, weights, clusters, times)
 
     @property
     def is_dependent(self) -> bool:
@@ -83,6 +84,11 @@ class Sampling:
         It is (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965).
         """
         return float(1 / np.square(self.shares()).sum())
+
+    def n_units(self) -> int:
+        """How many rows, clusters or times there are."""
+        units = self.times if self.clusters is None else self.clusters
+        return self.n if units is None else np.unique(units).size
 
     def units(self, values: np.ndarray) -> np.ndarray:
         """Independent numbers whose mean, and its standard error, are those of the weighted mean.
@@ -118,6 +124,14 @@ class Sampling:
         b = 1 / (freedom + 1)
         return float((variance / (1 - b + b**2 / 3)) ** 0.5), freedom
 
+    def pvalue(self, values: np.ndarray) -> float:
+        """That of Student's two-sided test whether the mean is 0."""
+        from scipy.special import stdtr
+
+        error, freedom = self.error(values)
+        size = abs(float(self.shares() @ values))
+        return float(2 * stdtr(freedom, -size / error)) if error > 0 else float(size == 0)
+
 
 def _freedom(times: np.ndarray) -> float:
     """How well windows of these times know a variance; see `nulls/multipliers.py`."""
@@ -127,7 +141,7 @@ def _freedom(times: np.ndarray) -> float:
 
 
 Interval = tuple[float, float]
-# Rows with a smaller skewness, over the root of their number, are taken for symmetric.
+# Subset with a smaller skewness, over the root of their number, are taken for symmetric.
 _SYMMETRIC = 1e-6
 
 
@@ -201,6 +215,12 @@ def wilson_interval(
         z = float(stdtrit(freedom, (1 + confidence_level) / 2))
         # If all rows are alike, those of a cluster may be copies of each other.
         n = min(n, share * (1 - share) / error**2 if error > 0 else freedom + 1)
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
-    return max(0.0, middle - half), min(1.0, middle + half)
+    low, high = (share_bound(share, z**2 / n, sign) for sign in (-1, 1))
+    return float(low), float(high)
+
+
+def share_bound(share: ArrayLike, a: ArrayLike, sign: int) -> np.ndarray:
+    """The root q of (share - q)^2 = a q (1 - q) below or above the share."""
+    share, a = np.asarray(share), np.asarray(a)
+    root = np.sqrt(a * (a + 4 * share * (1 - share)))
+    return np.clip((2 * share + a + sign * root) / (2 * (1 + a)), 0.0, 1.0)

@@ -1,0 +1,181 @@
+"""Numbers of a data set, each of which is the same function of all rows and of those of a group.
+
+A `Measure` is a function g of weighted means of columns of rows.  Its interval is that of a mean:
+to first order g is the mean of
+
+    g(m) + sum_j dg/dm_j (x_ij - m_j)
+
+over the rows i (delta method), which are independent, in clusters, or over times (`Sampling`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from calibjax._base.text import named_rows
+from calibjax._data.data import Data
+from calibjax.measures._intervals import Interval, Sampling, mean_interval, wilson_interval
+from calibjax.nulls.ranks import host_pvalue
+
+# Relative rounding of a calibration error: data sets without any event are equal, and must tie.
+_ROUNDING = 1e-9
+# The step of a derivative, relative to the size of a column: the error is about its square.
+_STEP = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasureResult:
+    """A number that says how good predictions are.
+
+    Args:
+        value: the number.
+        interval: a confidence interval for it, from the rows; or None.
+        if_calibrated: where it would lie, with the same probability, if targets were drawn from the
+            predictions, or twice its mean; or None.
+        pvalue: for a measure of calibration, how often such targets show at least as much; or None.
+        note: words instead of all but the value, such as which rows have no number; or None.
+    """
+
+    value: float
+    interval: Interval | None = None
+    if_calibrated: Interval | None = None
+    pvalue: float | None = None
+    note: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subset:
+    """The rows that a number is computed from: those of a weight above 0, of all or of one group.
+
+    Args:
+        index: which rows of the data these are, in increasing order, ``[m]``.
+        sampling: their weights, and which of them depend on each other.
+        level: the confidence level of intervals.
+        names: what the rows of the data are called.
+        group: the number of the group.
+    """
+
+    index: np.ndarray
+    sampling: Sampling
+    level: float
+    names: np.ndarray
+    group: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        data: Data,
+        level: float,
+        groups: Sequence[np.ndarray] | None = None,
+        names: np.ndarray | None = None,
+    ) -> list[Self]:
+        """The rows of each group, given by their indices among the kept rows, which come first.
+
+        Without groups there is one, of all rows.
+        """
+        n, sampling = data.n_kept(), Sampling.of_data(data)
+        names = np.arange(n) if names is None else names
+        every = [np.arange(n)] if groups is None else groups
+        counted = [rows[sampling.shares()[rows] > 0] for rows in every]
+        return [cls(x, sampling.of_rows(x), level, names, k) for k, x in enumerate(counted)]
+
+
+#: A number of some rows; None if these do not have it.
+NumberOfRows = Callable[[Subset], MeasureResult | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number that is a function of weighted means of columns of rows, as a function of the rows.
+
+    Args:
+        columns: k numbers of each row, ``[n, k]``, or one, ``[n]``; filled up or not.
+        function: g, of means ``[..., k]``; None for the mean of one column.
+        possible: the smallest and the largest value.
+        expected: the mean of a calibrated model, twice, or two bounds for it; None if not known.
+        drawn: means of the columns of data sets whose targets are drawn from the predictions, in
+            each group, and last those of the observed targets, ``[R + 1, G, k]``; or None.
+        is_share: whether rows are hits, 1 or 0, for Wilson's interval.
+        is_ratio: whether the interval is that of log g.
+        is_error: whether the value is a calibration error, which has a p-value and no interval.
+    """
+
+    columns: ArrayLike
+    function: Callable[[np.ndarray], np.ndarray] | None = None
+    possible: Interval = (-math.inf, math.inf)
+    expected: Interval | None = None
+    drawn: np.ndarray | None = None
+    is_share: bool = False
+    is_ratio: bool = False
+    is_error: bool = False
+
+    def __call__(self, rows: Subset) -> MeasureResult:
+        x = np.asarray(self.columns)[rows.index].astype(np.float64).reshape(rows.index.size, -1)
+        lost = rows.index[np.isnan(x).any(axis=1)]
+        if lost.size:
+            return MeasureResult(math.nan, note=f"NaN in {named_rows(rows.names[lost])}")
+        sampling = rows.sampling
+        means = x.mean(axis=0) if sampling.is_plain else sampling.shares() @ x
+        value, drawn = float(self.of_means(means)), None
+        if self.drawn is not None:
+            drawn = self.of_means(self.drawn[:, rows.group])
+        ends = self._if_calibrated(rows, drawn)
+        if not self.is_error:
+            return MeasureResult(value, self._interval(x, means, rows), ends)
+        if drawn is None or sampling.is_dependent:
+            return MeasureResult(value, note="its p would assume independent rows")
+        return MeasureResult(value, None, ends, host_pvalue(drawn, _ROUNDING))
+
+    def of_means(self, means: np.ndarray) -> np.ndarray:
+        return means[..., 0] if self.function is None else self.function(means)
+
+    def _interval(self, x: np.ndarray, means: np.ndarray, rows: Subset) -> Interval | None:
+        sampling, level = rows.sampling, rows.level
+        if sampling.n_units() < 2:
+            return None
+        if self.is_share:
+            return wilson_interval(x[:, 0], level, sampling)
+        if self.function is None:
+            return mean_interval(x[:, 0], level, self.possible, sampling)
+        values = _linear(self.function, x, means)
+        if not self.is_ratio:
+            return mean_interval(values, level, self.possible, sampling)
+        value = float(self.function(means))
+        ends = mean_interval(values / value, level, sampling=sampling) if value > 0 else None
+        return ends and (value * math.exp(ends[0] - 1), value * math.exp(ends[1] - 1))
+
+    def _if_calibrated(self, rows: Subset, drawn: np.ndarray | None) -> Interval | None:
+        """Where the value of a calibrated model lies.
+
+        If rows depend on each other, only the mean is known.
+        """
+        tail, n = (1 - rows.level) / 2, rows.index.size
+        if drawn is not None and rows.sampling.is_dependent:
+            return float(drawn[:-1].mean()), float(drawn[:-1].mean())
+        if drawn is not None:
+            low, high = np.quantile(drawn[:-1], [tail, 1 - tail], method="nearest")
+        elif self.expected is None or not (self.is_share and rows.sampling.is_plain):
+            return self.expected
+        else:
+            from scipy.special import bdtr
+
+            low, high = (
+                np.searchsorted(bdtr(np.arange(n + 1), n, p), q) / n
+                for p, q in zip(self.expected, (tail, 1 - tail), strict=True)
+            )
+        return float(low), float(high)
+
+
+def _linear(
+    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, means: np.ndarray
+) -> np.ndarray:
+    """Numbers of rows whose mean is g(m), and varies as g does for small errors of the means m."""
+    sizes = np.abs(means) + np.abs(x - means).mean(axis=0)
+    steps = _STEP * np.where(sizes > 0, sizes, 1.0)
+    ends = means + np.diag(steps), means - np.diag(steps)
+    above, below = map(function, ends)
+    return function(means) + (x - means) @ ((above - below) / (2 * steps))

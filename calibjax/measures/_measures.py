@@ -1,0 +1,200 @@
+"""The measures of each family of predictions: scores, coverage, and what else its field prints."""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from calibjax._base.compile import quick_jit
+from calibjax._base.struct import with_fields
+from calibjax._base.text import named_rows
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution, Labels
+from calibjax._data.interval_censored import Between
+from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
+from calibjax.expectations import has_log_prob
+from calibjax.measures._measure import Measure, MeasureResult, NumberOfRows, Subset
+from calibjax.measures._survival import measures_of_intervals
+from calibjax.measures.labels import label_measures
+from calibjax.scores import crps, log_score, pit
+
+_NONNEGATIVE = (0.0, math.inf)
+# The central interval whose coverage is counted.
+COVERAGE = 0.9
+# The largest number of levels of quantiles that are shown.
+_MOST_LEVELS = 9
+# So many draws for one beyond the ends of an interval, where draws take long: more draws move the
+# ends by less than their own uncertainty.  They do of so many rows, times classes.
+_DRAWS_BEYOND, _LONG = 10, 2**16
+
+
+def few_draws(confidence_level: float, n_resamples: int) -> int:
+    """How many draws say where a number of a calibrated model lies, where draws take long."""
+    return min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
+
+
+def draws_for_intervals(data: Data, confidence_level: float, n_resamples: int) -> int:
+    """How many draws say where measures and maps of a calibrated model lie: fewer of many rows."""
+    is_long = data.n * (data.predictions.n_labels or 1) > _LONG
+    return few_draws(confidence_level, n_resamples) if is_long else n_resamples
+
+
+def measures(
+    key: jax.Array,
+    data: Data,
+    level: float,
+    n_resamples: int,
+    names: np.ndarray | None = None,
+    groups: Sequence[np.ndarray] | None = None,
+) -> list[dict[str, MeasureResult]]:
+    """The classical numbers that exist for predictions of this family, by their names.
+
+    Args:
+        key: a key of `jax.random`.
+        data: n predictions and targets, of which the kept rows come first.
+        level: the confidence level of intervals.
+        n_resamples: the number of data sets that are drawn from the predictions.
+        names: what notes call rows; None for their numbers, from 0.
+        groups: the indices of the rows of each group, for its numbers; None for one of all rows.
+    """
+    rows = Subset.of(data, level, groups, names)
+    if isinstance(data.predictions, Labels) and not isinstance(data.targets, Between):
+        found = label_measures(key, data, rows, n_resamples)
+    else:
+        found = _measures(key, data)
+    results = [{name: x(some) for name, x in found.items()} for some in rows]
+    return [{name: x for name, x in of.items() if x is not None} for of in results]
+
+
+def _measures(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
+    if isinstance(data.targets, Between):
+        return _log_score(data) | measures_of_intervals(data)
+    if isinstance(data.predictions, Quantiles):
+        return _of_quantiles(data)
+    is_number = data.predictions.target_shape == "n"
+    return _log_score(data) | (_of_numbers(key, data) if is_number else {})
+
+
+def log_scores(data: Data) -> np.ndarray | None:
+    """The log scores of the n kept rows, which come first, ``[n]``; None without a density."""
+    if not has_log_prob(data.predictions):
+        return None
+    return np.asarray(log_score(data))[: data.n_kept()]
+
+
+def _log_score(data: Data) -> dict[str, NumberOfRows]:
+    scores = log_scores(data)
+    if scores is None:
+        return {}
+    # No probability is above 1; a density may be.
+    least = 0.0 if data.predictions.target_kind == "integer" else -math.inf
+    measure = Measure(scores, possible=(least, math.inf))
+
+    def of_curves(rows: Subset) -> MeasureResult:
+        lost = rows.index[np.isposinf(scores[rows.index])]
+        if not len(lost):
+            return measure(rows)
+        curves = "an event where its curve is" if len(lost) == 1 else "events where curves are"
+        count = "" if len(lost) == 1 else f"{len(lost)} "
+        return MeasureResult(math.inf, note=f"{count}{curves} flat: {named_rows(rows.names[lost])}")
+
+    is_curve = isinstance(data.predictions, SurvivalCurve)
+    return {"log score": of_curves if is_curve else measure}
+
+
+def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
+    predictions, n = data.predictions, data.n_kept()
+    found = {"CRPS": Measure(crps(data), possible=_NONNEGATIVE)}
+    if isinstance(predictions, Empirical) and predictions.weights is None and not predictions.split:
+        fair = np.asarray(crps(data.replace(predictions=with_fields(predictions, split=True))))[:n]
+        if np.isfinite(fair).all():  # where each row has two members
+            found["fair CRPS"] = Measure(fair)
+    restricted = predictions.restricted(data.targets)
+    targets, means, deviations = (
+        np.asarray(x, np.float64)[:n] for x in (restricted, *moments(predictions))
+    )
+    ratio = _error_over_variance(predictions, np.square(targets - means), np.square(deviations))
+    if np.isfinite(ratio.columns).all() and np.isfinite(deviations).all():
+        found["squared error / variance"] = ratio
+    pits = np.asarray(pit(key, data))
+    covered = np.where(np.isnan(pits), np.nan, np.abs(2 * pits - 1) <= COVERAGE)
+    return found | _coverage(COVERAGE, covered)
+
+
+def _error_over_variance(
+    predictions: Distribution, squares: np.ndarray, variances: np.ndarray
+) -> Measure:
+    """A number that is 1 on average if the squared errors are as predicted.
+
+    The variance v of S draws from a distribution with the variance s^2 is s^2 (1 - 1/S) on average,
+    and the squared error of their mean s^2 (1 + 1/S).  The mean of their ratios is larger than that
+    of the distributions, as a small v is in the denominator; so the mean of the squares is divided
+    by that of v (S + 1) / (S - 1).
+    """
+    kind: Any = {"possible": _NONNEGATIVE, "expected": (1.0, 1.0)}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if not isinstance(predictions, Empirical) or predictions.weights is not None:
+            return Measure(squares / variances, **kind)
+        n_draws: Any = predictions.samples.shape[1]
+        if (exists := predictions.exists()) is not None:
+            n_draws = np.asarray(exists)[: len(squares)].sum(axis=1)
+        expected = variances * np.divide(n_draws + 1, n_draws - 1)
+    return Measure(np.stack([squares, expected], axis=1), ratio_of_means, **kind)
+
+
+@functools.partial(quick_jit, light=True)
+def moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+    """Means and standard deviations."""
+    return predictions.mean(), predictions.standard_deviation()
+
+
+def ratio_of_means(means: np.ndarray) -> np.ndarray:
+    """The mean of the first column, divided by that of the second."""
+    return means[..., 0] / means[..., 1]
+
+
+def _coverage(coverage: float, covered: np.ndarray, most: float | None = None) -> dict[str, Any]:
+    """The share of targets in central intervals; `most` if a calibrated model may cover more."""
+    expected = coverage, coverage if most is None else most
+    return {
+        f"coverage of {100 * coverage:.3g} % intervals": Measure(
+            covered, expected=expected, is_share=True
+        )
+    }
+
+
+def _of_quantiles(data: Data) -> dict[str, NumberOfRows]:
+    """What was predicted and no more: at each level the share of targets that lie below.
+
+    Where targets are equal to quantiles, the share below may be smaller than the level, and the
+    share up to the quantile may be larger.
+    """
+    found: dict[str, NumberOfRows] = {"CRPS": Measure(crps(data), possible=_NONNEGATIVE)}
+    levels, below, up_to = shares_of_levels(*data.samples)
+    is_hit = np.any((below != up_to)[: data.n_kept()], axis=0)
+    if np.isclose(levels[0] + levels[-1], 1):
+        most = 1.0 if is_hit[0] or is_hit[-1] else None
+        found |= _coverage(levels[-1] - levels[0], up_to[:, -1] & ~below[:, 0], most)
+    n_shown = min(len(levels), _MOST_LEVELS)
+    for k in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
+        level, name = float(levels[k]), f"level {levels[k]:.4g}"
+        expected = 0.0 if is_hit[k] else level, level
+        found[f"share below {name}"] = Measure(below[:, k], expected=expected, is_share=True)
+        if is_hit[k]:
+            found[f"share up to {name}"] = Measure(
+                up_to[:, k], expected=(level, 1.0), is_share=True
+            )
+    return found
+
+
+def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, ...]:
+    """The K levels, and whether each target is below the quantile of each, or at most that.
+
+    The shapes are ``[K]``, ``[n, K]`` and ``[n, K]``.
+    """
+    levels, values = np.asarray(predictions.levels), np.asarray(predictions.values)
+    targets = np.asarray(targets)[:, None]
+    return levels, targets < values, targets <= values

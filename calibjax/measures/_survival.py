@@ -1,0 +1,174 @@
+r"""Measures of targets of which only intervals are known, such as censored lifetimes.
+
+The number of events and the sum of the cumulative hazards H(t) = -log P(Y > t), over the times t
+until which rows were seen, have one mean, whatever censors, and the variance of their difference is
+that mean (a martingale).
+
+A survival curve says H at its times and not in between.  With the gain G_ik of H over cell k, the
+hazard of row i in the cell is taken to be G_ik times a function of time that all rows share.  The
+events of the cell estimate it (Breslow), which leaves of the expected number of events
+
+    E_k = N_k / sum_{events e in k} 1 / sum_{i seen at t_e} G_ik,
+
+exact for linear H, for hazards t^a and for any others of this form, however coarse the times are.
+
+Reference: Andersen, Borgan, Gill and Keiding, Statistical models based on counting processes, 1993,
+section VII.2 for both.
+"""
+
+import functools
+import math
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._base.compile import quick_jit
+from calibjax._data.data import Data
+from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import Between, known_point
+from calibjax.distributions import SurvivalCurve
+from calibjax.measures._measure import Measure, MeasureResult, NumberOfRows, Subset
+from calibjax.scores import pit_interval
+
+# Names of the mean of U = F(y), or of what is known of it, and of the number of events.
+MEAN_PIT, EVENTS = "mean PIT", "events"
+# The largest number of times of a curve that have a line in a table.
+_MOST_TIMES = 5
+
+
+def measures_of_intervals(data: Data) -> dict[str, NumberOfRows]:
+    """What does not need to know the targets, and the number of events of censored lifetimes.
+
+    If U = F(y) is uniform, so it is in the interval that is known, and the middle of this interval
+    has the mean 1/2, whatever hides the target.
+    """
+    n = data.n_kept()
+    low, high = (np.asarray(x, np.float64)[:n] for x in pit_interval(data))
+    mean_pit = Measure((low + high) / 2, possible=(0.0, 1.0), expected=(0.5, 0.5))
+    return {MEAN_PIT: mean_pit} | _shares_by_times(data) | _events(data)
+
+
+def _shares_by_times(data: Data) -> dict[str, NumberOfRows]:
+    """By some times of curves on one grid: the share of events of Kaplan and Meier.
+
+    A calibrated model expects the mean of 1 - S.  The interval (Greenwood's variance of log(-log
+    S)) assumes independent rows that are censored by chance; there are none unless targets are
+    censored on the right alone.
+    """
+    predictions, targets, n = data.predictions, data.targets, data.n_kept()
+    if not isinstance(predictions, SurvivalCurve) or not data.is_plain:
+        return {}
+    grid, probs, low, high = (
+        np.asarray(x, np.float64)[:n]
+        for x in (predictions.times, predictions.probs, targets.low, targets.high)
+    )
+    is_seen = low == high
+    if np.any(grid != grid[0]) or not (is_seen | np.isposinf(high)).all() or not is_seen.any():
+        return {}
+
+    def last_time(index: np.ndarray) -> float:
+        """If somebody is left at the last time that was seen, nothing is known of later ones."""
+        last = low[index].max()
+        return math.inf if is_seen[index][low[index] == last].all() else float(last)
+
+    @functools.cache
+    def kaplan_meier(rows: Subset) -> tuple[Any, Any]:
+        from scipy.stats import CensoredData, ecdf
+
+        times, seen = low[rows.index], is_seen[rows.index]
+        observed = ecdf(CensoredData(times[seen], right=times[~seen])).sf
+        with warnings.catch_warnings():  # Where nobody or everybody is left ends are NaN or equal.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return observed, observed.confidence_interval(rows.level, method="log-log")
+
+    def by_time(k: int, rows: Subset) -> MeasureResult | None:
+        time = grid[0, k]
+        if time > last_time(rows.index) or not is_seen[rows.index].any():
+            return None
+        observed, ends = kaplan_meier(rows)
+        predicted = float(np.mean(1 - probs[rows.index, k]))
+        low, high = (float(1 - end.evaluate(time)) for end in (ends.high, ends.low))
+        # There is no interval where nobody or everybody is left.
+        interval = (low, high) if low < high else None
+        value = float(1 - observed.evaluate(time))
+        return MeasureResult(value, interval, (predicted, predicted))
+
+    shown = np.flatnonzero((grid[0] > 0) & (grid[0] <= last_time(np.arange(n))))
+    if shown.size > _MOST_TIMES:
+        shown = shown[np.linspace(0, shown.size - 1, _MOST_TIMES).round().astype(int)]
+    return {f"{EVENTS} by {grid[0, k]:.4g}": functools.partial(by_time, k) for k in shown.tolist()}
+
+
+def _events(data: Data) -> dict[str, NumberOfRows]:
+    """How many events happened, and how many a calibrated model has until rows were last seen.
+
+    None unless some rows are censored on the right and all others are known, for counts, and for
+    weights.  For events of rows that depend on each other only the mean is known.
+    """
+    predictions, targets, n = data.predictions, data.targets, data.n_kept()
+    low, high = (np.asarray(x)[:n] for x in (targets.low, targets.high))
+    is_seen, is_censored = low == high, np.isposinf(high) & np.isfinite(low)
+    is_right = is_censored.any() and (is_seen | is_censored).all()
+    if not (is_right and predictions.target_kind == "real") or data.weights is not None:
+        return {}
+    times, hazards, is_before_end = (np.asarray(x)[:n] for x in _hazards(predictions, targets))
+    hazards, is_event = hazards.astype(np.float64), is_seen & is_before_end
+    grid = None
+    if isinstance(predictions, SurvivalCurve):
+        grid, probs = (np.asarray(x)[:n] for x in (predictions.times, predictions.probs))
+        grid = None if np.any(grid != grid[0]) else grid[0]
+
+    def result(rows: Subset) -> MeasureResult | None:
+        some, half = rows.index, 0.0
+        expected = float(hazards[some].sum())
+        if grid is not None:
+            expected = _expected(grid, probs[some], times[some], hazards[some], is_event[some])
+        if not math.isfinite(expected):
+            return None
+        if not rows.sampling.is_dependent:
+            half = float(jax.scipy.special.ndtri((1 + rows.level) / 2)) * math.sqrt(expected)
+        ends = max(expected - half, 0.0), expected + half
+        return MeasureResult(float(is_event[some].sum()), None, ends)
+
+    return {EVENTS: result}
+
+
+@functools.partial(quick_jit, light=True)
+def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Until when rows were seen, H there, and whether a forecast is about that time."""
+    at = known_point(predictions, targets)
+    until = predictions.restricted(at)
+    return until, -jnp.log(predictions.survival(until)), at <= until
+
+
+# Curves may be flat where events happened, and 0.
+@np.errstate(divide="ignore", invalid="ignore")
+def _expected(
+    grid: np.ndarray,
+    probs: np.ndarray,
+    times: np.ndarray,
+    hazards: np.ndarray,
+    is_event: np.ndarray,
+) -> float:
+    """The expected number of events; H of curves on one grid is interpolated by their events."""
+    survival = np.minimum.accumulate(np.clip(probs.astype(np.float64), 0.0, 1.0), axis=1)
+    ends = -np.log(np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0))
+    gains = np.diff(ends, axis=1)
+    cells, expected = np.searchsorted(grid, times), 0.0
+    for k in range(grid.size):
+        inside = np.flatnonzero(cells == k)
+        inside = inside[np.argsort(-times[inside])]
+        later = gains[cells > k, k].sum()
+        at_risk = later + np.cumsum(gains[inside, k])
+        # Subset that were seen until the same time are all at risk.
+        last = np.searchsorted(-times[inside], -times[inside], side="right") - 1
+        events = is_event[inside]
+        ratio = np.sum(1 / at_risk[last][events])
+        if 0 < ratio < math.inf:
+            expected += events.sum() / ratio
+        else:  # S is taken to be linear in a cell without events.
+            expected += later + np.sum(hazards[inside] - ends[inside, k])
+    return float(expected)

@@ -1,0 +1,224 @@
+"""Measures of predictions of labels, for the observed targets and for those that are drawn.
+
+They are in NumPy: a program that computes all of them takes longer to compile than they take to
+compute.  What is drawn is that of `nulls`.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calibjax._base.compile import LARGEST_BUCKET, quick_jit
+from calibjax._data.data import Data, clean
+from calibjax._data.distribution import as_labels
+from calibjax.distributions import Bernoulli, Categorical
+from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
+from calibjax.measures._measure import Measure, MeasureResult, NumberOfRows, Subset
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets
+
+# How many rows of a batch of data sets are drawn at a time: they fit into a cache.
+ROWS_ON_HOST = LARGEST_BUCKET
+# The bins of an ECE.
+_BINNING = UniformBinning(10)
+
+
+def judged(data: Data) -> Data:
+    """The probabilities that ECE and reliability diagrams look at, and whether the event came.
+
+    Of two labels it is the probability of 1, and of more the probability of the most likely one.
+    """
+    if data.predictions.n_labels == 2:
+        return one_vs_rest(data, label=1)
+    return top_label(data)
+
+
+def under_model_on_host(
+    statistic: Callable[[np.ndarray, slice], np.ndarray],
+    draw: Callable[[np.int32, slice], np.ndarray],
+    observed: np.ndarray,
+    n_resamples: int,
+) -> np.ndarray:
+    """Sums over rows of R draws from the model, and last of the observed targets, ``[R + 1, …]``.
+
+    Args:
+        statistic: the sums over some rows, of the targets of D data sets ``[D, rows]``.
+        draw: the targets of some rows in a batch of data sets, ``[DRAWS_PER_BATCH, rows]``.
+        observed: the targets, ``[n]``.
+        n_resamples: the number of draws, R.
+    """
+    starts = range(0, observed.size, ROWS_ON_HOST)
+    parts = [slice(k, min(k + ROWS_ON_HOST, observed.size)) for k in starts]
+    batches = map(np.int32, range(-(-n_resamples // DRAWS_PER_BATCH)))
+    drawn = [sum(statistic(draw(batch, rows), rows) for rows in parts) for batch in batches]
+    last = sum(statistic(observed[None, rows], rows) for rows in parts)
+    return np.concatenate([np.concatenate(drawn)[:n_resamples], last])
+
+
+class LabelMeasure(NamedTuple):
+    """A `Measure` of labels, whose columns are known for every label that a row may have.
+
+    Args:
+        tables: the columns of each row if its label is c, each of them ``[n, m]``.
+        bins: which of b bins a row is in, ``[n, b]``: a column becomes one for each bin.
+        options: those of `Measure`.
+    """
+
+    tables: Sequence[np.ndarray]
+    bins: np.ndarray
+    options: dict[str, Any]
+
+    def columns(self, labels: np.ndarray) -> np.ndarray:
+        """The columns ``[n, k]`` of some labels ``[n]``."""
+        return np.stack([x[np.arange(len(x)), labels] for x in self.tables], axis=1) * self.bins
+
+
+def label_measures(
+    key: jax.Array, data: Data, groups: Sequence[Subset], n_resamples: int
+) -> dict[str, NumberOfRows]:
+    """Scores of labels, whether the most likely one is right, and the ECE of `judged`.
+
+    Draw r of a row depends only on (key, row, r).
+    """
+    n, every = data.n_kept(), np.asarray(label_probabilities(data))
+    observed, held = np.asarray(data.targets)[:n], every[:n]
+    event = np.ones(n, int) if held.shape[1] == 2 else held.argmax(axis=1)
+    confidences = np.minimum(held[np.arange(n), event], 1)
+    of_event = "" if held.shape[1] == 2 else "top-label "
+    measures = _scores(held.astype(np.float64), data.predictions.is_ordered)
+    measures[f"{of_event}ECE"] = _ece(event, confidences, held.shape[1])
+    draw, sums = functools.partial(drawn_labels, key, every), _sums([*measures.values()], groups)
+    means = under_model_on_host(sums, draw, observed, n_resamples)
+    found: dict[str, NumberOfRows] = {}
+    for name, x in measures.items():
+        columns = x.columns(observed)
+        drawn, means = np.split(means, [columns.shape[1]], axis=2)
+        found[name] = Measure(columns, drawn=drawn, **x.options)
+
+    def smooth(rows: Subset) -> MeasureResult:
+        hits = (observed == event)[rows.index].astype(np.int32)
+        of_rows = Bernoulli(confidences[rows.index]), hits
+        return MeasureResult(float(smooth_ece(*of_rows, weights=rows.sampling.weights)))
+
+    return found | {f"{of_event}smooth ECE": smooth}
+
+
+def _scores(probabilities: np.ndarray, is_ordered: bool) -> dict[str, LabelMeasure]:
+    (n, n_classes), most_likely = probabilities.shape, probabilities.argmax(axis=1)
+    is_event = n_classes == 2
+    hits = (most_likely[:, None] == np.arange(n_classes)).astype(float)
+    squared_norm = np.square(probabilities).sum(axis=1, keepdims=True)
+    # Sum over classes of (p_c - 1{y = c})^2, of which (p - y)^2 of an event is one half.
+    brier = (squared_norm - 2 * probabilities + 1) * (0.5 if is_event else 1)
+    with np.errstate(divide="ignore"):
+        log_loss = -np.log(probabilities)
+    tables = {
+        "accuracy at 1/2" if is_event else "accuracy": (hits, 1.0),
+        "log loss": (log_loss, np.inf),
+        "Brier score": (brier, 1.0 if is_event else 2.0),
+    }
+    if is_ordered:
+        tables["RPS"] = _ranked_scores(probabilities), n_classes - 1.0
+    return {
+        name: LabelMeasure(
+            [table], np.ones((n, 1)), {"possible": (0.0, most), "is_share": table is hits}
+        )
+        for name, (table, most) in tables.items()
+    }
+
+
+def _ece(event: np.ndarray, confidences: np.ndarray, n_classes: int) -> LabelMeasure:
+    """The sum over bins of |frequency - mean confidence|, each times the share of the bin."""
+    ends = _BINNING.ends(np.arange(1, _BINNING.n_bins, dtype=confidences.dtype))
+    bins = np.eye(_BINNING.n_bins)[np.searchsorted(ends, confidences)]
+    residuals = (event[:, None] == np.arange(n_classes)) - confidences[:, None].astype(np.float64)
+    options = {"function": lambda means: np.abs(means).sum(axis=-1), "is_error": True}
+    return LabelMeasure([residuals], bins, options)
+
+
+def _sums(
+    measures: Sequence[LabelMeasure], groups: Sequence[Subset]
+) -> Callable[[np.ndarray, slice], np.ndarray]:
+    """Parts of the means of all columns in each group: sums over some rows, ``[D, G, k]``."""
+    n, n_classes = measures[0].tables[0].shape
+
+    def of_events(targets: np.ndarray, at: slice) -> np.ndarray:
+        """Columns are linear in a label of two."""
+        slopes = _of_groups(targets.astype(float), of_one - of_zero, groups, at)
+        return slopes + _of_groups(np.ones((1, targets.shape[1])), of_zero, groups, at)
+
+    def of_classes(targets: np.ndarray, at: slice) -> np.ndarray:
+        cells = n_classes * np.arange(targets.shape[1]) + targets
+        parts = [
+            _of_groups(table[at].ravel().take(cells), x.bins, groups, at)
+            for x in measures
+            for table in x.tables
+        ]
+        return np.concatenate(parts, axis=2)
+
+    if n_classes > 2:
+        return of_classes
+    of_zero, of_one = (
+        np.concatenate([x.columns(np.full(n, label)) for x in measures], axis=1) for label in (0, 1)
+    )
+    # Draws never have the probability 0, where scores are infinite.
+    of_zero, of_one = (np.where(np.isfinite(x), x, 0.0) for x in (of_zero, of_one))
+    return of_events
+
+
+def _of_groups(
+    values: np.ndarray, columns: np.ndarray, groups: Sequence[Subset], at: slice
+) -> np.ndarray:
+    """Parts of weighted means of products, of values ``[D, rows]`` and columns ``[n, k]``.
+
+    They are the sums over those rows of each group that are among the rows `at`, ``[D, G, k]``.
+    """
+    found = []
+    for group in groups:
+        first, last = np.searchsorted(group.index, [at.start, at.stop])
+        rows, shares = group.index[first:last], group.sampling.shares()[first:last]
+        some = values if rows.size == values.shape[1] else values[:, rows - at.start]
+        found.append(some @ (shares[:, None] * columns[rows]))
+    return np.stack(found, axis=1)
+
+
+def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
+    """The ranked probability score of each row, if its label is c, ``[n, m]``.
+
+    It is the sum of P(Y <= k)^2 over the k below c, and of P(Y > k)^2 over the others.
+    """
+    up_to = np.square(np.cumsum(probabilities, axis=1)[:, :-1])
+    above = np.square(np.cumsum(probabilities[:, :0:-1], axis=1)[:, ::-1])
+    none = np.zeros((len(probabilities), 1))
+    of_lower = np.concatenate([none, np.cumsum(up_to, axis=1)], axis=1)
+    return of_lower + np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], none], axis=1)
+
+
+@functools.partial(quick_jit, light=True)
+def label_probabilities(data: Data) -> jax.Array:
+    """The probabilities of all labels ``[n, m]``."""
+    return as_labels(clean(data).predictions).label_probabilities()
+
+
+def drawn_labels(
+    key: jax.Array, probabilities: np.ndarray, batch: np.int32, rows: slice
+) -> np.ndarray:
+    """A batch of draws of the labels of some rows, ``[DRAWS_PER_BATCH, rows]``.
+
+    `probabilities` are those of all rows, filled up to a bucket.
+    """
+    # One program for all parts: the last one begins before its first row.
+    size = min(ROWS_ON_HOST, len(probabilities))
+    first = min(rows.start, len(probabilities) - size)
+    numbers = np.arange(first, first + size, dtype=np.int32)
+    drawn = _drawn_labels(key, probabilities[first : first + size], numbers, batch)
+    return np.asarray(drawn)[rows.start - first : rows.stop - first].T
+
+
+@quick_jit
+def _drawn_labels(
+    key: jax.Array, probabilities: jax.Array, numbers: jax.Array, batch: jax.Array
+) -> jax.Array:
+    return draw_targets(key, Categorical(probabilities), numbers, batch)
