@@ -104,9 +104,9 @@ LABELS = {
 }
 
 
-@functools.partial(jax.jit, static_argnames=("n_resamples", "n_features"))
-def forms(key, terms, data, n_resamples, n_features=256):
-    return redrawn_skce(key, terms, clean(data), n_resamples, n_features, None, NullSampler())[0]
+@functools.partial(jax.jit, static_argnames=("n_resamples", "n_cells"))
+def forms(key, terms, data, n_resamples, n_cells=256):
+    return redrawn_skce(key, terms, clean(data), n_resamples, n_cells, None, NullSampler())[0]
 
 
 @functools.partial(jax.jit, static_argnames="n_draws")
@@ -154,8 +154,8 @@ def test_many_pieces_and_draws_of_more_than_one_pass(key, float64, monkeypatch):
     expected = jax.jit(
         lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0]
     )()
-    monkeypatch.setattr("calibjax.hypothesis_tests._redrawn_skce._SUMS", 1)
-    monkeypatch.setattr("calibjax.nulls.sampler._NUMBERS", 1)
+    monkeypatch.setattr("calibjax.nulls.engine._SUMS", 1)
+    monkeypatch.setattr("calibjax.nulls.engine._NUMBERS", 1)
     small = jax.jit(lambda: redrawn_skce(key, terms, clean(data), 130, 3, None, NullSampler())[0])()
     np.testing.assert_allclose(small, expected, rtol=1e-9, atol=1e-9)
 
@@ -317,12 +317,12 @@ def test_masked_rows_are_as_if_they_were_dropped(key, float64):
     garbage = cj.Categorical(jnp.where(where[:, None], predictions.probs, jnp.nan))
     bad_labels = jnp.where(where, labels, jnp.full_like(labels, -7))
     kernels = [WHITE, LABEL_KERNELS[3]]
-    found = DEFAULT(key, kernels, garbage, bad_labels, n_features=7, where=where)
+    found = DEFAULT(key, kernels, garbage, bad_labels, n_cells=7, where=where)
     expected = DEFAULT(key, kernels, predictions[where], labels[where])
     chex.assert_trees_all_close(numbers(found), numbers(expected), rtol=1e-8)
     chex.assert_trees_all_close(found.members.pvalues, expected.members.pvalues)
     # Inside jit too, of whichever rows are kept, and a bad value in a kept row is NaN.
-    jitted = jax.jit(lambda *data, where: DEFAULT(key, kernels, *data, n_features=7, where=where))
+    jitted = jax.jit(lambda *data, where: DEFAULT(key, kernels, *data, n_cells=7, where=where))
     again = jitted(garbage, bad_labels, where=where)
     chex.assert_trees_all_close(numbers(again), numbers(found), rtol=1e-8)
     assert jax.tree.structure(again) == jax.tree.structure(found)
@@ -381,7 +381,7 @@ def test_a_kernel_on_predictions_has_any_scale(key):
     for scale in (1.0, 2.0**-40, 2.0**40):
         product = jax.tree_util.Partial(scaled_product, scale)
         kernel = cj.FeatureKernel(product, deviation)
-        result = DEFAULT(key, [kernel], predictions, targets, n_features=4)
+        result = DEFAULT(key, [kernel], predictions, targets, n_cells=4)
         found.append((result.estimate / scale, result.statistic, result.pvalue))
     chex.assert_trees_all_close(found[1], found[0], rtol=1e-6)
     chex.assert_trees_all_close(found[2], found[0], rtol=1e-6)
@@ -420,9 +420,7 @@ def test_bad_arguments(key):
         ((predictions, labels), [text], TypeError, "feature must return a scalar"),
     ]:
         check_message(lambda k=kernels, r=rows: test(k, *r), exception, message)
-    check_message(
-        lambda: test(None, predictions, labels, n_features=0), ValueError, "n_features must be"
-    )
+    check_message(lambda: test(None, predictions, labels, n_cells=0), ValueError, "n_cells must be")
 
 
 # Rare events and other degenerate data.

@@ -105,7 +105,7 @@ CALLS = {
         "calibration_test": calibration_test,
         "segment_test": segment_test,
         "covariates": covariates,
-        "landmarks": lambda p, y: cj.aggregated_skce_test(KEY, [KERNEL], p, y, n_features=46, **R),
+        "landmarks": lambda p, y: cj.aggregated_skce_test(KEY, [KERNEL], p, y, n_cells=46, **R),
         **{
             method: asymptotic(method)
             for method in ("bootstrap", "wild", "gamma", "pearson", "spectrum", "features")

@@ -63,7 +63,7 @@ def test_few_different_probabilities_have_all_pairs(key):
     p = np.round(np.append(rng.uniform(0, 0.1, 590), rng.uniform(0.1, 1, 10)), 2).astype(np.float32)
     y = (rng.uniform(size=600) < p).astype(int)
     found = [
-        cj.aggregated_skce_test(key, None, cj.Bernoulli(p), y, n_resamples=99, n_features=n)
+        cj.aggregated_skce_test(key, None, cj.Bernoulli(p), y, n_resamples=99, n_cells=n)
         for n in (512, 600)
     ]
     # The second one has all pairs, by the landmarks of every row.
@@ -112,11 +112,11 @@ def test_sums_with_multipliers(key, float64):
 
     @jax.jit
     def sums():
-        sets = NullSampler.of(rows).data_sets(key, key, rows, numbers)
-        events = EventSums.of(sets, columns, rows.weights, p, cells, 4)
+        sets = NullSampler.of(rows).data_sets(key, rows)
+        events = EventSums.of(columns, rows.weights, p, cells, 4)
         return (
-            events.observed(),
-            events.drawn(batches),
+            events.observed(sets),
+            events.drawn(sets, batches),
             sets.factors(sets.rows, sets.shared(batches)),
         )
 

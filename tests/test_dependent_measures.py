@@ -13,9 +13,9 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._data.data import as_data, clean
-from calibjax.hypothesis_tests._consistency import _MULTIPLIERS
 from calibjax.nulls.draws import draw_targets
 from calibjax.nulls.multipliers import multipliers
+from calibjax.nulls.sampler import MULTIPLIERS
 
 N = 24
 KEY = jax.random.key(0)
@@ -36,7 +36,7 @@ DEPENDENT = {
 def parts(key, data, n_times):
     """The multipliers of 100 data sets, and their labels."""
     data, group = clean(data), jnp.int32(0)
-    eta = multipliers(jax.random.fold_in(key, _MULTIPLIERS), data, True, n_times, None)
+    eta = multipliers(jax.random.fold_in(key, MULTIPLIERS), data, True, n_times, None)
     numbers = jnp.cumsum(data.weights != 0, dtype=jnp.int32) - 1
     drawn = draw_targets(key, data.predictions, numbers, group)
     return eta.values(eta.rows, eta.shared(group[None])), drawn
@@ -176,10 +176,9 @@ def test_reliability_band_by_plain_sums(case):
         dependence = {"clusters": CLUSTERS}
     data = as_data(cj.Bernoulli(p), y, weights=given.get("weights"))
     data = depending(data, **dependence)
-    draw_key, multiplier_key = jax.random.split(KEY)
-    n_times = 24 if "times" in given else None
-    _, drawn = parts(draw_key, data, n_times)
-    xi = np.asarray(curve_multipliers(multiplier_key, data, n_times))[:, :99]
+    draw_key, _ = jax.random.split(KEY)
+    xi, drawn = parts(draw_key, data, 24 if "times" in given else None)
+    xi = np.asarray(xi)[:, :99]
     sums = np.array([weights * (np.ceil(3 * p) == b + 1) for b in range(3)])
     redrawn = sums @ (np.asarray(drawn)[:, :99] - p[:, None])
     variance = (sums**2) @ (p * (1 - p))
@@ -188,6 +187,7 @@ def test_reliability_band_by_plain_sums(case):
         missing = np.sqrt(np.maximum(1 - (sums**2) @ (y - p) ** 2 / variance, 0))
         xi = xi - xi.mean(axis=0) if "times" in given else xi
         data_sets = sums @ (xi * (y - p)[:, None]) + missing[:, None] * redrawn
+        variance = (np.sum(data_sets**2, axis=1) + (sums @ (y - p)) ** 2) / 100
     rows = np.sum(sums > 0, axis=1)
     deviation = np.sqrt(np.maximum(variance, np.sum(sums**2, axis=1) / rows))
     critical = np.sort(np.max(np.abs(data_sets) / deviation[:, None], axis=0))[89]
@@ -197,13 +197,6 @@ def test_reliability_band_by_plain_sums(case):
     np.testing.assert_allclose(curve.simultaneous_low, np.maximum(forecast - half, 0), rtol=1e-3)
     np.testing.assert_allclose(curve.simultaneous_high, np.minimum(forecast + half, 1), rtol=1e-3)
     assert curve.count.tolist() == rows.tolist()
-
-
-@functools.partial(jax.jit, static_argnames="n_times")
-def curve_multipliers(key, data, n_times):
-    data = clean(data)
-    eta = multipliers(key, data, True, n_times, None)
-    return eta.values(eta.rows, eta.shared(jnp.zeros(1, jnp.int32)))
 
 
 def test_equal_weights_are_none():

@@ -14,8 +14,9 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._redrawn_skce import VARIANCE_BATCH, redrawn_skce, terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.nulls.draws import draw_pits, draw_targets
+from calibjax.nulls.engine import MOMENT_BATCHES
 from calibjax.nulls.multipliers import multipliers
 from calibjax.nulls.sampler import MULTIPLIERS, NullSampler
 
@@ -56,7 +57,8 @@ def found_sums(key, terms, data, n_resamples, law):
 @functools.partial(jax.jit, static_argnames=("n_batches", "law"))
 def multipliers_of(key, data, n_batches, law):
     data = clean(data)
-    made = multipliers(jax.random.fold_in(key, MULTIPLIERS), data, law == "normal", None, None)
+    draw_key, _ = jax.random.split(key)
+    made = multipliers(jax.random.fold_in(draw_key, MULTIPLIERS), data, law == "normal", None, None)
     batches = jnp.arange(n_batches, dtype=jnp.int32)
     return made.values(made.rows, made.shared(batches))
 
@@ -84,7 +86,7 @@ def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
     found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130, law)
     xi = np.asarray(multipliers_of(key, data, 2, law))[:, :130]
     drawn = places(key, jnp.arange(2, dtype=jnp.int32), jnp.float64)[:, :130]
-    expecting = places(key, jnp.full(1, VARIANCE_BATCH, jnp.int32), jnp.float64)
+    expecting = places(key, jnp.asarray(MOMENT_BATCHES[:1]), jnp.float64)
 
     w, r = (weights / weights.max())[:, None], cosines(stats.norm.cdf(y, mean, sd))
     expected_squares = np.sum(w**2 * np.mean(cosines(np.asarray(expecting)) ** 2, 1), 0)

@@ -113,10 +113,10 @@ def test_level_of_the_wild_bootstrap(family, n):
     assert abs(np.mean(found <= LEVEL + 1e-6) - LEVEL) <= bound(1000)
 
 
-def aggregated(n_features):
+def aggregated(n_cells):
     def test(key, kernel, predictions, targets):
         kernels = [kernel, cj.SteinKernel(kernel.prediction_kernel, cj.GaussianKernel(0.3))]
-        options = {"n_resamples": 99, "n_features": n_features}
+        options = {"n_resamples": 99, "n_cells": n_cells}
         return cj.aggregated_skce_test(key, kernels, predictions, targets, **options)
 
     return test
@@ -137,8 +137,8 @@ EXACT = {
 
 @pytest.mark.parametrize("case", EXACT)
 def test_level_of_the_aggregated_test_is_exact(case):
-    build, phi, n, n_features = EXACT[case]
-    found = pvalues(of_calibrated(aggregated(n_features), build, stein(phi), n), 1000)
+    build, phi, n, n_cells = EXACT[case]
+    found = pvalues(of_calibrated(aggregated(n_cells), build, stein(phi), n), 1000)
     # Without ties the p-value is uniform on 0.01, 0.02, ….
     for level in (0.05, 0.5):
         assert abs(np.mean(found <= level + 1e-6) - level) <= bound(1000, level)

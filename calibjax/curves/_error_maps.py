@@ -17,9 +17,9 @@ from calibjax.curves._residual_sums import Resamples, resamples_of
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
 from calibjax.nulls.bands import Bins, is_beyond
 from calibjax.nulls.draws import row_numbers
+from calibjax.nulls.engine import under_model
 from calibjax.nulls.label_counts import redrawn_label_counts
 from calibjax.nulls.ranks import critical_value
-from calibjax.nulls.sampler import under_model
 from calibjax.scores import numbers_as_data
 
 

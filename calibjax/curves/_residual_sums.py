@@ -36,29 +36,22 @@ U, the mass less its mean h - l has the variance
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.struct import PyTree, is_traced, on_host, static, struct
+from calibjax._base.struct import is_traced, on_host, static, struct
 from calibjax._data.data import Data, Rows, clean
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import UniformBinning
-from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_pits, row_numbers
+from calibjax.nulls.engine import Chunk, Found, SetSums, Squares, Statistic, run
 from calibjax.nulls.ranks import check_resamples, critical_value
-from calibjax.nulls.sampler import (
-    NullSampler,
-    SampledRows,
-    SetSums,
-    in_passes,
-    sum_over_rows,
-    variance_deficit,
-)
+from calibjax.nulls.sampler import NullSampler
 from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
 
 # In units of the precision: by how much equal distances may differ between two programs.
@@ -135,6 +128,54 @@ class ResidualSums:
         return critical * self.deviation * (1 + rounding)
 
 
+def _in_units_of_deviations(
+    found: Found, known: jax.Array, least: jax.Array, can_vary: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The deviations d, from variances under the model ``[k]`` and the least d^2, and distances."""
+    variance = found.variance(known, found.observed, found.draws)
+    deviation = jnp.where(can_vary, jnp.sqrt(jnp.maximum(variance, least)), 0.0)
+    return deviation, jnp.abs(found.draws) / jnp.where(can_vary, deviation, 1.0)[None]
+
+
+@struct
+class _SumsInBins(Statistic):
+    """The sums of residuals in bins.
+
+    Args:
+        others: the bin of each row, and the variance of its residual under the model.
+        n_bins: the number of bins.
+        residuals_of: the residuals ``[n, D]`` of targets ``[n, D]``.
+    """
+
+    others: tuple[jax.Array, jax.Array]
+    n_bins: int = static()
+    residuals_of: Callable[[Distribution, jax.Array], jax.Array] = static()
+
+    def moments(self, chunk: Chunk) -> jax.Array:
+        """Sums ``[b, 5]`` of w, 1, w^2, and w^2 times squares and variances."""
+        (_, variance), w = chunk.others, chunk.weights
+        squares = jnp.square(self.residuals_of(chunk.predictions, chunk.rows.targets[:, None]))
+        columns = [w, (w != 0).astype(w.dtype), w * w, w * w * squares[:, 0], w * w * variance]
+        return self._in_bins(chunk, jnp.stack(columns, axis=1))
+
+    def squares(self, moments: jax.Array) -> list[Squares]:
+        of_observed, variance = moments.T[3:, :, None, None]
+        return [Squares(of_observed, variance, variance)]
+
+    def sums(self, chunk: Chunk) -> SetSums:
+        residuals = self.residuals_of(chunk.predictions, chunk.targets())
+        every = chunk.with_multiplied(chunk.weights[:, None, None] * residuals[..., None])
+        return chunk.split(self._in_bins(chunk, every[..., 0])[..., None])
+
+    def values(
+        self, sums: SetSums, moments: Any, missing: list[jax.Array | None], total: jax.Array
+    ) -> tuple[jax.Array, tuple[()]]:
+        return sums.of_sets(missing[0], total)[..., 0].T, ()
+
+    def _in_bins(self, chunk: Chunk, values: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(values, chunk.others[0], self.n_bins)
+
+
 def sums_in_bins(
     key: jax.Array,
     data: Rows,
@@ -149,35 +190,13 @@ def sums_in_bins(
     Rows of the bin `n_bins` do not count.  Targets ``[n, D]`` have residuals ``[n, D]``, whose
     variance under the model is ``[n]``.
     """
-    draw_key, multiplier_key = jax.random.split(key)
-    weights, sampler = data.weights, resamples.sampler or NullSampler()
-    sets = sampler.data_sets(draw_key, multiplier_key, data, row_numbers(weights))
-
-    def in_bins(bins: jax.Array, x: jax.Array) -> jax.Array:
-        return jax.ops.segment_sum(x, bins, n_bins)
-
-    def residuals(rows: SampledRows, batches: jax.Array) -> jax.Array:
-        return residuals_of(rows.predictions, sets.targets(rows, batches))[..., None]
-
-    observed = residuals_of(data.predictions, data.targets[:, None])[:, 0]
-    squared, w = jnp.square(observed), jnp.square(weights)
-    kept = (weights != 0).astype(weights.dtype)
-    columns = jnp.stack([weights, kept, w, w * squared, w * variance], axis=1)
-    size, count, of_ones, of_observed, variance = in_bins(bins, columns).T
+    draw_key, _ = jax.random.split(key)
+    statistic = _SumsInBins((bins, variance), n_bins, residuals_of)
+    found = run(statistic, draw_key, data, resamples.number, resamples.sampler or NullSampler())
+    size, count, of_ones, _, known = found.moments.T
     least = of_ones / jnp.maximum(count, 1)
-    deviation = jnp.where(count > 0, jnp.sqrt(jnp.maximum(variance, least)), 0.0)
-    missing = variance_deficit(of_observed, variance)[:, None, None]
-
-    def of_batches(batches: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """M of some data sets under H0, ``[draws, b]``, and of the observed targets, ``[b]``."""
-        found = sets.sums(residuals, in_bins, bins, weights, batches, DRAWS_PER_BATCH)
-        if found.factors is not None:  # All bins share the mean over times.
-            found = found._replace(factors=jnp.sum(found.factors, axis=0, keepdims=True))
-        return found.under_h0(missing, jnp.sum(weights))[..., 0].T, found.observed[:, 0, 0]
-
-    sums, observed = in_passes(of_batches, resamples.number)
-    distances = jnp.abs(sums) / jnp.where(deviation > 0, deviation, 1.0)[None]
-    return ResidualSums(observed, deviation, distances, size, count)
+    deviation, distances = _in_units_of_deviations(found, known, least, count > 0)
+    return ResidualSums(found.observed, deviation, distances, size, count)
 
 
 class Parts(NamedTuple):
@@ -203,81 +222,93 @@ def sums_in_parts(
         parts: parts of the line.
         resamples: the data sets under H0.
     """
-    is_coarse, sampler = isinstance(data.targets, Between), resamples.sampler or NullSampler()
     pit_key, band_key = jax.random.split(key)
-    draw_key, multiplier_key = jax.random.split(band_key)
-    if is_coarse:
+    draw_key, _ = jax.random.split(band_key)
+    if isinstance(data.targets, Between):
         interval = drawn_pit_interval(pit_key, data)
     else:
         interval = PITInterval(*2 * (pit(pit_key, data),))
-    cleaned = clean(data)
-    weights, dtype = cleaned.weights, cleaned.weights.dtype
+    rows, sampler = clean(data), resamples.sampler or NullSampler()
+    weights, dtype = rows.weights, rows.weights.dtype
     # Masked rows may hold NaN, which weights of 0 do not remove.
     interval = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in interval))
-    sets = sampler.data_sets(draw_key, multiplier_key, cleaned, row_numbers(weights))
-    # Nothing is hidden in an interval without length.
-    hidden = PITInterval(*(jnp.full(cleaned.n, 0.5, dtype) for _ in range(2)))
-    if sets.rows.hidden is not None:
-        low, high, *_ = unit_interval(cleaned.predictions, sets.rows.hidden)
-        hidden = PITInterval(low, jnp.where(sets.rows.hidden.is_exact(), low, high))
-    rows = interval, hidden, sets.rows
-    grid = grid.astype(dtype)
-    length = parts.of(grid)
-
-    def moments(chunk: PyTree) -> jax.Array:
-        """M, the sum of e_i^2, and their expectation, ``[3, k]``."""
-        (interval, hidden, _), weights = chunk
-        e = parts.of(mass_below(interval, grid)) - length[None]
-        share = parts.of(mass_below(hidden, grid))
-        width = (hidden.high - hidden.low)[:, None]
-        of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
-        variance = of_draws if sampler.redraws else variation(hidden, grid, parts, of_draws)
-        terms = jnp.stack([e, jnp.square(e), of_draws, variance, jnp.ones_like(e)])
-        powers = jnp.stack([weights] + 4 * [jnp.square(weights)])
-        return jnp.sum(powers[..., None] * terms, axis=1)
-
-    sums = sum_over_rows(moments, rows, weights, 16 * length.size)
+    statistic = _SumsInParts(interval, grid.astype(dtype), parts)
+    found = run(statistic, draw_key, rows, resamples.number, sampler)
     n_rows, total = jnp.sum(weights != 0, dtype=dtype), jnp.sum(weights)
-    observed, squares, of_draws, variance, of_ones = sums
+    _, _, variance, of_ones = found.moments
     # The whole line, and nothing of it, hold all rows, and none.
-    is_fixed = (length <= 0) | (length >= 1)
-    deviation = jnp.where(is_fixed, 0.0, jnp.sqrt(jnp.maximum(variance, of_ones / n_rows)))
-    can_vary = of_draws > 0
-    share = jnp.maximum(variance - squares, 0.0) / jnp.where(can_vary, of_draws, 1.0)
-    missing = jnp.sqrt(jnp.where(can_vary, share, 0.0))
-
-    def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
-        """M of some data sets under H0, ``[draws, k]``."""
-        shared = sets.shared(batches)
-
-        def of_rows(chunk: PyTree) -> SetSums:
-            (interval, hidden, rows), weights = chunk
-            draws = draw_pits(draw_key, rows.numbers, batches, dtype)
-            redrawn = _redrawn(draws, hidden, weights, grid)
-            xi = sets.factors(rows, shared)
-            e = mass_below(interval, grid) - grid[None]
-            if xi is None:
-                return SetSums(dot(weights[None], e), redrawn)
-            factors = xi * weights[:, None]
-            of_times = jnp.sum(factors, axis=0) if sets.are_centred else None
-            return SetSums(dot(weights[None], e), redrawn, dot(factors.T, e), of_times)
-
-        per_row = 8 * (DRAWS_PER_BATCH + grid.size)
-        found = sum_over_rows(of_rows, rows, weights, per_row).transformed(parts.of)
-        return found.under_h0(missing[None], total), ()
-
-    sums, _ = in_passes(of_batches, resamples.number)
-    distances = jnp.abs(sums) / jnp.where(is_fixed, 1.0, deviation)[None]
+    is_fixed = (statistic.length <= 0) | (statistic.length >= 1)
+    deviation, distances = _in_units_of_deviations(found, variance, of_ones / n_rows, ~is_fixed)
     # Rounding leaves a little of what is 0.
-    observed, distances = (jnp.where(is_fixed, 0.0 * x, x) for x in (observed, distances))
+    observed, distances = (jnp.where(is_fixed, 0.0 * x, x) for x in (found.observed, distances))
     return ResidualSums(observed, deviation, distances, total, n_rows)
 
 
-def _redrawn(
-    draws: tuple[jax.Array, jax.Array], hidden: PITInterval, weights: jax.Array, grid: jax.Array
-) -> jax.Array:
+@struct
+class _SumsInParts(Statistic):
+    """The sums M in parts of the unit interval.
+
+    Args:
+        others: where U of the observed target lies.
+        grid: even points of the unit interval, from 0 to 1, ``[g]``.
+        parts: parts of the line.
+    """
+
+    others: PITInterval
+    grid: jax.Array
+    parts: Parts
+
+    @property
+    def length(self) -> jax.Array:
+        """h - l of each part, ``[k]``."""
+        return self.parts.of(self.grid)
+
+    def moments(self, chunk: Chunk) -> jax.Array:
+        """Sums of w^2 times e_i^2, their expectation in a draw, the variance and 1, ``[4, k]``."""
+        hidden, length = _where_hidden(chunk), self.length
+        e = self.parts.of(mass_below(chunk.others, self.grid)) - length[None]
+        share = self.parts.of(mass_below(hidden, self.grid))
+        width = (hidden.high - hidden.low)[:, None]
+        of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
+        variance = of_draws
+        if chunk.xi is not None:
+            variance = variation(hidden, self.grid, self.parts, of_draws)
+        terms = jnp.stack([jnp.square(e), of_draws, variance, jnp.ones_like(e)])
+        return jnp.sum(jnp.square(chunk.weights)[None, :, None] * terms, axis=1)
+
+    def squares(self, moments: jax.Array) -> list[Squares]:
+        squares, of_draws, variance, _ = moments[:, None, None]
+        return [Squares(squares, variance, of_draws)]
+
+    def sums(self, chunk: Chunk) -> SetSums:
+        """Of what is below each point of the grid, ``[1, D, g]``."""
+        weights, xi = chunk.weights[:, None], chunk.xi
+        e = mass_below(chunk.others, self.grid) - self.grid[None]
+        found = [dot(weights.T, e), _redrawn(chunk, self.grid)]
+        if xi is not None:
+            found.append(dot((xi * weights).T, e))
+        return chunk.split(jnp.concatenate(found)[None])
+
+    def numbers_of_row(self, sums: Any, n_sets: int) -> int:
+        return 8 * (n_sets + self.grid.size)
+
+    def values(
+        self, sums: SetSums, moments: Any, missing: list[jax.Array | None], total: jax.Array
+    ) -> tuple[jax.Array, tuple[()]]:
+        return sums.transformed(self.parts.of).of_sets(missing[0], total)[0], ()
+
+
+def _where_hidden(chunk: Chunk) -> PITInterval:
+    """Where U of a draw would be hidden; nothing is hidden in an interval without length."""
+    if chunk.rows.hidden is None:
+        return PITInterval(*2 * (jnp.full_like(chunk.weights, 0.5),))
+    low, high, *_ = unit_interval(chunk.predictions, chunk.rows.hidden)
+    return PITInterval(low, jnp.where(chunk.rows.hidden.is_exact(), low, high))
+
+
+def _redrawn(chunk: Chunk, grid: jax.Array) -> jax.Array:
     """The sums of C_i(z) - z of draws that are hidden as the rows are, ``[draws, g]``."""
-    u, _ = draws
+    u, hidden, weights = chunk.uniform_draws(), _where_hidden(chunk), chunk.weights
     is_hidden = (hidden.low[:, None] < u) & (u <= hidden.high[:, None])
     of_hidden = jnp.where(is_hidden, weights[:, None], 0.0)
     spread = dot(of_hidden.T, mass_below(hidden, grid) - grid[None])

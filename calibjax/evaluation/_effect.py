@@ -147,7 +147,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         )
     else:
         n_draws = few_draws(confidence_level, n_resamples)
-        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_features=_CELLS)
+        test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_cells=_CELLS)
         estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
         interval = intervals.landmark_interval((terms, estimate, test.interval, level), data)
     found = MeasureResult(float(estimate), (float(interval.low), float(interval.high)))

@@ -130,7 +130,7 @@ def aggregated_skce_test(
     targets: Targets | None = None,
     *,
     n_resamples: int = 999,
-    n_features: int | None = None,
+    n_cells: int | None = None,
     **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
     """Is the SKCE of any of several kernels too large for a calibrated model?
@@ -171,15 +171,15 @@ def aggregated_skce_test(
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
 
-    Above n = n_features rows predictions are in n_features cells, and prediction kernels are those
+    Above n = n_cells rows predictions are in n_cells cells, and prediction kernels are those
     of one prediction for each cell.  Rows of events, or of two classes, are sorted by their
     probability and cut into cells; of other families, and with covariates, each row is in the cell
-    of the nearest of n_features evenly spaced rows.  Cells depend on predictions only, so that the
+    of the nearest of n_cells evenly spaced rows.  Cells depend on predictions only, so that the
     level remains exact; wide kernels hardly change, and narrow ones become wider.  The PIT of
     continuous predictions then counts by narrow cells of the unit line, 16 for each power of two of
     either tail, for observed and drawn targets alike.  A kernel of real targets or counts is
     replaced by waves with some of its frequencies.  A draw takes O(n M) time for features of M
-    numbers, O(n) for labels, and all O(n + n_features (n_features + 100 M)) memory.
+    numbers, O(n) for labels, and all O(n + n_cells (n_cells + 100 M)) memory.
 
     Args:
         key: a key of `jax.random`.
@@ -190,12 +190,12 @@ def aggregated_skce_test(
         predictions, targets: as in `Data`, or one `Data`.  With PITKernels also `Between`.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
-        n_features: the number of cells; None takes 512.
+        n_cells: the number of cells; None takes 512.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
-        estimate is the unbiased SKCE of the kernel with the largest score (above n_features rows of
+        estimate is the unbiased SKCE of the kernel with the largest score (above n_cells rows of
         that of cells, and for samples with the target among them); `members` has the
         estimates, scores z, p-values and intervals of all kernels.  The confidence_interval is for
         the SKCE of that kernel, and may be chosen after the fact, since the intervals of all
@@ -225,7 +225,7 @@ def aggregated_skce_test(
     data = as_data(predictions, targets, intervals=True, **rows)
     if kernels is not None and not isinstance(kernels, Sequence):
         raise TypeError(f"kernels must be a list of kernels, got {describe(kernels)}.")
-    return _test_of_kernels(key, kernels, data, n_resamples, n_features)
+    return _test_of_kernels(key, kernels, data, n_resamples, n_cells)
 
 
 def _test_of_kernels(
@@ -233,13 +233,13 @@ def _test_of_kernels(
     kernels: Sequence[KernelLike] | None,
     data: Data,
     n_resamples: int,
-    n_features: int | None = None,
+    n_cells: int | None = None,
 ) -> CalibrationTestResult:
     """`aggregated_skce_test` of checked data."""
     check_key(key)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    if n_features is not None:
-        n_features = check_integer("n_features", n_features, 1)
+    if n_cells is not None:
+        n_cells = check_integer("n_cells", n_cells, 1)
     members: list[Any]
     judging: dict[str, int] = {}
     if kernels is None:
@@ -255,7 +255,7 @@ def _test_of_kernels(
         for kernel in members:
             check_kernel_of(kernel, data, formula=one_residual)
         data = padded(data)
-    n_features = n_features or _CELLS
+    n_cells = n_cells or _CELLS
     forms = list(map(normal_form, members))
     of_columns = {name: forms[index] for name, index in judging.items()}
     if isinstance(data.targets, Between):
@@ -271,7 +271,7 @@ def _test_of_kernels(
         # The compilation cache keys on shapes, and must not on names.
         data = data.replace(covariates=dataclasses.replace(data.covariates, names=()))
     sampler = NullSampler.of(data)
-    result = _aggregated_skce_test((key, terms), data, n_resamples, n_features, sampler)
+    result = _aggregated_skce_test((key, terms), data, n_resamples, n_cells, sampler)
     assert result.members is not None
     described = f"{len(members)} kernels, {n_resamples} {sampler.describe(data)}"
     return dataclasses.replace(
@@ -284,13 +284,13 @@ def _test_of_kernels(
 
 @on_devices
 def _aggregated_skce_test(
-    axis: Axis, shared: Any, data: Rows, n_resamples: int, n_features: int, sampler: NullSampler
+    axis: Axis, shared: Any, data: Rows, n_resamples: int, n_cells: int, sampler: NullSampler
 ) -> CalibrationTestResult:
     key, terms = shared
     data = clean(data, axis)
     sums = map(jnp.sum, (data.weights, jnp.square(data.weights), data.weights != 0))
     n, of_squares, n_rows = all_sum(tuple(sums), axis)
-    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_features, axis, sampler)
+    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_cells, axis, sampler)
     # All weights are NaN if a row is invalid, and so are all numbers.
     values = x_where(n_rows >= 2, values, jnp.nan)
     found, observed = aggregate(values, terms.families), values[:, 0]

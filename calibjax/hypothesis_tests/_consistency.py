@@ -16,17 +16,12 @@ from calibjax._base.struct import bind, indexed
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, kept_first
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
-from calibjax._numbers.arithmetic import dot
 from calibjax.estimators import Form, residual_form
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.nulls.draws import draw_batches, row_numbers
+from calibjax.nulls.draws import row_numbers
+from calibjax.nulls.engine import ROWS_OF_SETS, under_model, under_multipliers
 from calibjax.nulls.ranks import counted_pvalue_with_ties
-from calibjax.nulls.sampler import NullSampler, in_passes, under_model, variance_deficit
-
-# The number of rows that are resampled at a time.
-_ROWS = 2**14
-# Folded into the key for multipliers.
-_MULTIPLIERS = 2**31 - 3
+from calibjax.nulls.sampler import NullSampler
 
 
 def consistency_test(
@@ -158,10 +153,8 @@ def _consistency_test(
 
     values_under, words = _NULLS[null]
     values = values_under(key, estimate, data, n_resamples)
-    # All weights are NaN if a row is invalid, and then the comparison is false.
-    statistic = jnp.where(jnp.sum(data.weights > 0) >= 2, values[-1], jnp.nan)
     method = f"consistency_test of {n_resamples} {words}"
-    return _ranked(values.at[-1].set(statistic), method, is_exact=null == "model")
+    return _ranked(values, data.weights, method, is_exact=null == "model")
 
 
 def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
@@ -184,38 +177,20 @@ def _multiplied_test(
     data = clean(data)
     predictions, weights = as_labels(data.predictions), data.weights
     probs = predictions.label_probabilities()
-    multiplier_key = jax.random.fold_in(key, _MULTIPLIERS)
-    sets = sampler.data_sets(key, multiplier_key, data, row_numbers(weights))
 
-    def residuals_of(labels: jax.Array) -> jax.Array:
+    def residuals(labels: jax.Array) -> jax.Array:
         return jax.nn.one_hot(labels, probs.shape[1], dtype=probs.dtype) - probs
 
-    observed, squares = residuals_of(data.targets), jnp.square(weights)[:, None]
-    missing = variance_deficit(
-        jnp.sum(squares * jnp.square(observed), axis=0),
-        jnp.sum(squares * probs * (1 - probs), axis=0),
+    values = under_multipliers(
+        lambda residuals: form(predictions, residuals, weights),
+        residuals,
+        probs * (1 - probs),
+        key,
+        data,
+        n_resamples,
+        sampler,
     )
-
-    def estimates(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
-        xi = sets.factors(sets.rows, sets.shared(batches))
-        assert xi is not None
-        if sets.are_centred:
-            # Sums of xi_i r_i in any cell are then those of residuals less their mean.
-            xi = xi - dot(weights / jnp.sum(weights), xi)[None]
-        labels = draw_batches(key, predictions, sets.rows.numbers, batches)
-
-        def estimate(data_set: tuple[jax.Array, jax.Array]) -> jax.Array:
-            factors, drawn = data_set
-            residuals = factors[:, None] * observed + missing[None] * residuals_of(drawn)
-            return form(predictions, residuals, weights)
-
-        return lax.map(estimate, (xi.T, labels.T), batch_size=max(1, _ROWS // data.n)), ()
-
-    draws, _ = in_passes(estimates, n_resamples)
-    value = form(predictions, observed, weights)
-    # All weights are NaN if a row is invalid, and then the comparison is false.
-    statistic = jnp.where(jnp.sum(weights > 0) >= 2, value, jnp.nan)
-    return _ranked(jnp.append(draws, statistic), method="")
+    return _ranked(values, weights, method="")
 
 
 #: ``estimate(predictions, targets)``, a scalar.
@@ -226,7 +201,9 @@ def _under_model(key: jax.Array, estimate: _Estimate, data: Rows, n_resamples: i
     """The estimates for targets drawn from the predictions, and last of the data, ``[R + 1]``."""
     estimate_of_targets = functools.partial(estimate, data.predictions)
     rows = row_numbers(data.weights)
-    return under_model(estimate_of_targets, key, data.samples, rows, n_resamples, _ROWS // data.n)
+    return under_model(
+        estimate_of_targets, key, data.samples, rows, n_resamples, ROWS_OF_SETS // data.n
+    )
 
 
 def _under_consistency(
@@ -241,7 +218,7 @@ def _under_consistency(
         predictions = indexed(kept, drawn)
         return estimate(predictions, predictions.sample(target_key))
 
-    draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, _ROWS // n))
+    draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, ROWS_OF_SETS // n))
     return jnp.append(draws, estimate(*data.samples))
 
 
@@ -251,8 +228,12 @@ _NULLS = {
 }
 
 
-def _ranked(values: jax.Array, method: str, is_exact: bool = False) -> CalibrationTestResult:
+def _ranked(
+    values: jax.Array, weights: jax.Array, method: str, is_exact: bool = False
+) -> CalibrationTestResult:
     """The result for the last of R + 1 values of a statistic, compared with the others."""
+    # All weights are NaN if a row is invalid, and then the comparison is false.
+    values = values.at[-1].set(jnp.where(jnp.sum(weights > 0) >= 2, values[-1], jnp.nan))
     return CalibrationTestResult(
         statistic=values[-1],
         pvalue=counted_pvalue_with_ties(values),

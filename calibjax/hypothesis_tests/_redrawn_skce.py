@@ -20,7 +20,6 @@ D), for features of M numbers, and the memory is O(F M D) for some data sets at 
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,8 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, rows_at
-from calibjax._base.struct import PyTree, indexed, is_traced, rows_of, static, struct
+from calibjax._base.sharding import Axis, axis_size, global_offset, rows_at
+from calibjax._base.struct import indexed, is_traced, rows_of, static, struct
 from calibjax._data.data import Data, Rows, in_dtype, kept_first
 from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
@@ -47,19 +46,9 @@ from calibjax.features.weighted_sums import (
     sums_of_residuals,
 )
 from calibjax.kernels import DistanceKernel, KernelLike, describe, embedded_rows, times
-from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets
+from calibjax.nulls.engine import AllRows, Chunk, SetSums, Squares, Statistic, run
 from calibjax.nulls.event_sums import EventSums
-from calibjax.nulls.sampler import (
-    MULTIPLIERS,
-    DataSets,
-    NullSampler,
-    SampledRows,
-    SetSums,
-    centred,
-    in_passes,
-    sum_over_rows,
-    variance_deficit,
-)
+from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.base import Arguments, FiniteResidual, TargetResidual
 from calibjax.residuals.kernel import JointResidual
 
@@ -230,17 +219,10 @@ def _are_equal(a: Any, b: Any) -> bool:
     return all(map(is_same, ours, theirs))
 
 
-# The batches of draws that stand for the expectation of a feature, and of its square.
-_EXPECTATION_BATCH, VARIANCE_BATCH = 2**31 - 1, 2**31 - 2
-# How many sums G are in memory at a time, and how many numbers that the multipliers of rows share.
-_SUMS, _SHARED = 2**20, 2**26
-# How many numbers of a row are in memory for its variances, about.
-_PER_ROW = 2**10
-
 #: A base of landmarks, or of covariates, and a source of residuals.
 Pair = tuple[int, int]
-#: G of each pair, what the diagonals of groups follow from, and the sums of multipliers over times.
-Sums = tuple[dict[Pair, jax.Array], list[jax.Array], jax.Array | None]
+#: G of each pair, and what the diagonals of groups follow from.
+Sums = tuple[dict[Pair, SetSums], list[jax.Array]]
 
 
 def redrawn_skce(
@@ -248,7 +230,7 @@ def redrawn_skce(
     terms: KernelTerms,
     data: Rows,
     n_resamples: int,
-    n_features: int,
+    n_cells: int,
     axis: Axis,
     sampler: NullSampler,
 ) -> tuple[jax.Array, jax.Array]:
@@ -260,24 +242,39 @@ def redrawn_skce(
     draw_key, feature_key = jax.random.split(key)
     terms = in_dtype(terms, data.weights.dtype)
     data, n_kept = kept_first(data, data.where)
-    first, n_rows = global_offset(n_kept, axis)
-    numbers = first + jnp.arange(data.n, dtype=jnp.int32)
+    statistic = _statistic(feature_key, terms, data, n_kept, n_cells, axis)
+    found = run(statistic, draw_key, data, n_resamples, sampler, axis)
+    return jnp.concatenate([found.observed[None], found.draws]).T, found.shared
 
+
+def _statistic(
+    key: jax.Array,
+    terms: KernelTerms,
+    data: Rows,
+    n_kept: jax.Array | int,
+    n_cells: int,
+    axis: Axis,
+) -> "KernelSums":
+    """The statistic of clean data, of which the first `n_kept` rows of this device count."""
+    first, n_rows = global_offset(n_kept, axis)
     is_coarse = isinstance(data.targets, Between)
     # What a distance compares is made once of each row: a quantile may take many steps.
     compared = [embedded_rows(kernel, data.predictions) for kernel in terms.bases]
     n_all = data.n * axis_size(axis)
-    size, landmarks = min(n_features, n_all), []
+    size = min(n_cells, n_all)
     cells = None
     if size < n_all and data.predictions.n_labels == 2 and not terms.of_columns and not is_coarse:
         probabilities = prediction_coordinates(data.predictions)[:, 0]
         cells = choose_cells(probabilities, data.weights != 0, size, axis)
+    landmarks = []
     for kernel, predictions in zip(terms.bases, compared, strict=True):
         if cells is None:
             points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
         else:
             points = rows_at(predictions, data.n, cells.medians, axis)
         landmarks.append(Landmarks(points, n_rows, kernel))
+    base_of = {group.kind: group.base for group in terms.groups}
+    matrices = [_matrices(x, landmarks[base_of[k]]) for k, x in enumerate(terms.kinds)]
     bases: list[Base] = [*landmarks]
     if terms.of_columns:
         assert data.covariates is not None
@@ -294,81 +291,23 @@ def redrawn_skce(
 
     by_pit = data.predictions.is_ordered
     by_pit &= all(source.is_of_pit for source in terms.sources)
-    # Of a PIT that stands for its target all rows tell the same pieces of the line.
+    # If a PIT stands for its target, all rows tell the same pieces of the line.
     found, is_target = data.predictions.pieces_of_pit, data.predictions.pit_distribution() is None
     pieces = found if isinstance(found, tuple) and is_target else ()
     in_cells = by_pit and not is_coarse and size < n_all
     in_cells &= bool(pieces) or not data.predictions.has_atoms
-    multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
-    sets = sampler.data_sets(draw_key, multiplier_key, data, numbers, axis, by_pit, in_cells)
     one = indexed(data.samples, 0)
-    keys = jax.random.split(feature_key, len(terms.sources))
+    keys = jax.random.split(key, len(terms.sources))
     features = [x.finite(k, *one) for k, x in zip(keys, terms.sources, strict=True)]
     if in_cells:
         features = [x.in_cells(pieces, data.weights.dtype) for x in features]
-    base_of = {group.kind: group.base for group in terms.groups}
-    matrices = [_matrices(x, landmarks[base_of[k]]) for k, x in enumerate(terms.kinds)]
-    sums = KernelSums(sets, terms, features, bases, matrices, [])
     if cells is not None:
-        return _forms_of_cells(sums, data, cells.of_rows, size, n_resamples, axis)
-    sums = dataclasses.replace(sums, missing=sums.missing_in(data.weights, axis))
+        events = _events_of(features, data, cells.of_rows, size)
+        return CellSums([], terms, features, bases, matrices, by_pit, in_cells, *events)
+    numbers = first + jnp.arange(data.n, dtype=jnp.int32)
     for index, base in enumerate(landmarks):
         compared[index] = base.cells(compared[index], numbers, size < n_all)
-
-    n_batches = -(-n_resamples // DRAWS_PER_BATCH)
-    together, per_row = sums.pass_sizes(compared, data.weights, n_batches)
-    total = all_sum(jnp.sum(data.weights), axis)
-
-    def forms(batches: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        shared, rows = sets.shared(batches), (sets.rows, compared)
-        summed = sum_over_rows(
-            lambda chunk: sums.of_rows(chunk, batches, shared), rows, data.weights, per_row, axis
-        )
-        values, diagonals = sums.forms(summed, total)
-        return values[:, 1:].T, (values[:, :1], diagonals)
-
-    drawn, (observed, diagonals) = in_passes(forms, n_resamples, together)
-    return jnp.concatenate([observed, drawn.T], axis=1), diagonals
-
-
-def _forms_of_cells(
-    sums: "KernelSums", data: Rows, cells: jax.Array, n_cells: int, n_resamples: int, axis: Axis
-) -> tuple[jax.Array, jax.Array]:
-    """What `redrawn_skce` returns, of rows of two labels in cells, ``[n]``."""
-    labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))
-    tables = [x.values(data.predictions, labels, labels) for x in sums.features]
-    probabilities = as_labels(data.predictions).label_probabilities()
-    # With the mean 0, residuals of a label are multiples of y - q.
-    q = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
-    columns = jnp.concatenate([table[:, 1] - table[:, 0] for table in tables], axis=1)
-    events = EventSums.of(sums.sets, columns, data.weights, q, cells, n_cells)
-    observed, squares, expected = events.observed(axis)
-    missing = variance_deficit(*(jnp.sum(x, 0, keepdims=True) for x in (squares, expected)))
-    total = all_sum(jnp.sum(data.weights), axis)
-    ends = np.cumsum([table.shape[2] for table in tables])[:-1]
-
-    def of_pairs(x: jax.Array) -> dict[Pair, jax.Array]:
-        parts = jnp.split(x, ends, axis=2)
-        bases = map(sums.terms.bases_of, range(len(parts)))
-        return {
-            (b, s): part for s, (part, of) in enumerate(zip(parts, bases, strict=True)) for b in of
-        }
-
-    of_source = of_pairs(squares)
-    moments = [
-        jnp.sum(of_source[group.base, group.source], axis=(1, 2)) for group in sums.terms.groups
-    ]
-
-    def forms(batches: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        found = SetSums(observed, *events.drawn(batches, axis))
-        if found.factors is not None:
-            found = found._replace(factors=jnp.sum(found.factors[..., 0], axis=0, keepdims=True))
-        every = jnp.concatenate([observed, found.under_h0(missing, total)], axis=1)
-        values, diagonals = sums.forms((of_pairs(every), moments, None), total)
-        return values[:, 1:].T, (values[:, :1], diagonals)
-
-    drawn, (first, diagonals) = in_passes(forms, n_resamples, events.draws_together)
-    return jnp.concatenate([first, drawn.T], axis=1), diagonals
+    return KernelSums(compared, terms, features, bases, matrices, by_pit, in_cells)
 
 
 #: What has the weights w of rows: landmarks, or features of covariates.
@@ -376,89 +315,92 @@ Base = Landmarks | ColumnFeatures
 
 
 @struct
-class KernelSums:
+class KernelSums(Statistic):
     """The statistic: sums G of all pairs of a base of landmarks and a source of residuals.
 
     Args:
-        sets: the data sets under H0.
+        others: what each base takes of rows.
         terms: the kernels.
         features: what the residuals of each source are features of.
         bases: of each distance between predictions, and of covariates.
         matrices: K of the kernels of each kind at their landmarks.
-        missing: lambda of each number of each feature for multipliers, which `missing_in` finds.
+        by_pit, in_cells: see `Statistic`.
     """
 
-    sets: DataSets
+    others: list[Any]
     terms: KernelTerms
     features: list[FiniteResidual]
     bases: list[Base]
     matrices: list[jax.Array]
-    missing: list[jax.Array]
+    by_pit: bool = static()
+    in_cells: bool = static()
 
-    def missing_in(self, weights: jax.Array, axis: Axis) -> list[jax.Array]:
-        """lambda of each number of each feature, ``[M]``; draws stand for the expectation."""
-        if self.sets.multipliers is None:
+    @property
+    def n_moment_batches(self) -> int:
+        return 1
+
+    def moments(self, chunk: Chunk) -> list[jax.Array]:
+        """Sums of squares of each number of each feature, and of the mean squares of draws."""
+        if chunk.xi is None:
             return []
-        batch = jnp.full(1, VARIANCE_BATCH, jnp.int32)
+        arguments, squared = self._arguments(chunk), jnp.square(chunk.weights)[:, None]
 
-        def variances(chunk: tuple[SampledRows, jax.Array]) -> list[jax.Array]:
-            rows, weights = chunk
-            arguments, squares = self.arguments(rows, batch), jnp.square(weights)[:, None]
+        def of_feature(feature: FiniteResidual) -> jax.Array:
+            squares = jnp.square(feature.values(*arguments))
+            both = jnp.stack([squares[:, 0], jnp.mean(squares[:, 1:], axis=1)])
+            return jnp.sum(squared[None] * both, axis=1)
 
-            def variances_of(feature: FiniteResidual) -> jax.Array:
-                residuals = jnp.square(feature.values(*arguments))
-                both = jnp.stack([residuals[:, 0], jnp.mean(residuals[:, 1:], axis=1)])
-                return jnp.sum(squares[None] * both, axis=1)
+        return list(map(of_feature, self.features))
 
-            return list(map(variances_of, self.features))
+    def squares(self, moments: Any) -> list[Squares]:
+        both = [x[:, None, None] for x in moments]
+        return [Squares(observed, expected, expected) for observed, expected in both]
 
-        sums = sum_over_rows(variances, self.sets.rows, weights, _PER_ROW, axis)
-        return [variance_deficit(*found) for found in sums]
-
-    def arguments(self, rows: SampledRows, batches: jax.Array) -> Arguments:
+    def _arguments(self, chunk: Chunk) -> Arguments:
         """What features take: predictions, observed and drawn targets, and independent draws."""
-        batch = jnp.int32(_EXPECTATION_BATCH)
-        others = draw_targets(self.sets.key, rows.predictions, rows.numbers, batch)
-        return rows.predictions, self.sets.targets(rows, batches), others
+        return chunk.predictions, chunk.targets(), chunk.independent_draws()
 
-    def of_rows(
-        self,
-        chunk: tuple[tuple[SampledRows, list[Any]], jax.Array],
-        batches: jax.Array,
-        shared: Any,
-    ) -> Sums:
-        """G of each pair, moments of each group as observed, and the sums of multipliers."""
-        (rows, compared), weights = chunk
-        arguments, xi = self.arguments(rows, batches), self.sets.factors(rows, shared)
-        w = [base.weighted(weights, x) for base, x in zip(self.bases, compared, strict=True)]
+    def sums(self, chunk: Chunk) -> Sums:
+        arguments = self._arguments(chunk)
+        both = zip(self.bases, chunk.others, strict=True)
+        w = [base.weighted(chunk.weights, x) for base, x in both]
         sums, squares = {}, {}
         for source, feature in enumerate(self.features):
             bases = self.terms.bases_of(source)
-            if xi is None:
+            if chunk.xi is None:
                 found = residual_sums(feature, [w[b] for b in bases], *arguments)
             else:
-                residuals = feature.values(*arguments)
-                observed, drawn = residuals[:, :1], residuals[:, 1:]
-                sets = xi[..., None] * observed + self.missing[source][None, None] * drawn
-                residuals = jnp.concatenate([observed, sets], axis=1)
+                residuals = chunk.with_multiplied(feature.values(*arguments))
                 found = [sums_of_residuals(w[b], residuals) for b in bases]
             for base, x in zip(bases, found, strict=True):
-                sums[base, source], squares[base, source] = x
-        groups_of_kernels: list[Group | ColumnGroup] = [*self.terms.groups, *self.terms.of_columns]
-        moments = [moments_of(w[x.base], squares[x.base, x.source]) for x in groups_of_kernels]
-        of_times = None if xi is None or not self.sets.are_centred else dot(weights[None], xi)
-        return sums, moments, of_times
+                sums[base, source], squares[base, source] = chunk.split(x.sums), x.squares
+        groups: list[Group | ColumnGroup] = [*self.terms.groups, *self.terms.of_columns]
+        return sums, [moments_of(w[x.base], squares[x.base, x.source]) for x in groups]
 
-    def forms(self, summed: Sums, total: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The sums over pairs of each kernel ``[K, 1 + D]``, and the diagonals ``[K]``.
+    def numbers_of_row(self, sums: Any, n_sets: int) -> int:
+        of_pair, _ = sums
+        return sum(
+            numbers_of_row(self.features[s], n_sets, x.observed.shape[2], x.multiplied is None)
+            for (_, s), x in of_pair.items()
+        )
 
-        `summed` is what `of_rows` gives, summed over all rows; `total` is the sum of all weights.
+    def values(
+        self, sums: Any, moments: Any, missing: list[jax.Array | None], total: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        of_pair, diagonals = sums
+        if not missing:
+            missing = [None] * len(self.features)
+        return self._forms(
+            {pair: x.of_sets(missing[pair[1]], total) for pair, x in of_pair.items()}, diagonals
+        )
+
+    def _forms(
+        self, of_pair: dict[Pair, jax.Array], moments: list[jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        """The sums over pairs ``[1 + D, K]``, and the diagonals ``[K]``.
+
+        They are made of G, and of sums of squares of each group of terms at its landmarks.
         """
-        of_pair, moments, of_times = summed
-        if of_times is not None:
-            for pair, x in of_pair.items():
-                data_sets = centred(x[:, 1:], x[:, :1], of_times, total)
-                of_pair[pair] = jnp.concatenate([x[:, :1], data_sets], axis=1)
         of_sets, of_rows, n_groups = [], [], len(self.terms.groups)
         for group, moment in zip(self.terms.groups, moments[:n_groups], strict=True):
             k = self.matrices[group.kind]
@@ -470,27 +412,62 @@ class KernelSums:
             own = slice(columns.first, columns.first + columns.kernels.n_kernels)
             values = values.at[own].set(columns.kernels.of_features(squares))
             diagonals = diagonals.at[own].set(columns.kernels.of_features(moment))
-        return values, diagonals
-
-    def pass_sizes(
-        self, compared: list[Any], weights: jax.Array, n_batches: int
-    ) -> tuple[int, int]:
-        """How many batches of data sets share a pass over rows, and how many numbers a row has."""
-        one = indexed(((self.sets.rows, compared), weights), slice(1))
-        batch = jnp.zeros(1, jnp.int32)
-        shared = jax.eval_shape(self.sets.shared, batch)
-        sums, *_ = jax.eval_shape(self.of_rows, one, batch, shared)
-        most = _SUMS // _n_numbers(sums), _SHARED // max(_n_numbers(shared), 1)
-        together = max(min(n_batches, *most), 1)
-        n_sets, by_class = 1 + together * DRAWS_PER_BATCH, self.sets.multipliers is None
-        return together, sum(
-            numbers_of_row(self.features[source], n_sets, math.prod(x.shape[2:]), by_class)
-            for (_, source), x in sums.items()
-        )
+        return values.T, diagonals
 
 
-def _n_numbers(shapes: PyTree) -> int:
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+@struct
+class CellSums(KernelSums):
+    """The same of rows of two labels, whose residuals are multiples of y - q.
+
+    Args:
+        events: the sums of all features of label 1 less those of label 0, in cells.
+        ends: where the numbers of the features begin, but for the first one.
+    """
+
+    events: EventSums
+    ends: tuple[int, ...] = static()
+
+    def total_moments(self, rows: AllRows) -> list[jax.Array]:
+        return self.events.observed(rows.sets, rows.axis)
+
+    def squares(self, moments: Any) -> list[Squares]:
+        _, observed, expected = (jnp.sum(x, axis=0, keepdims=True) for x in moments)
+        return [Squares(observed, expected, expected)]
+
+    def total_sums(self, rows: AllRows, batches: jax.Array) -> list[jax.Array]:
+        return self.events.drawn(rows.sets, batches, rows.axis)
+
+    def most_batches(self, rows: AllRows) -> int:
+        return self.events.draws_together
+
+    def values(
+        self, sums: Any, moments: Any, missing: list[jax.Array | None], total: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        (observed, squares, _), (drawn, *more) = moments, sums
+        if more[1:]:
+            more[1] = jnp.sum(more[1][..., 0], axis=0, keepdims=True)
+        every = SetSums(observed, drawn, *more).of_sets(missing[0], total)
+        of_group = self._of_pairs(squares)
+        diagonals = [jnp.sum(of_group[x.base, x.source], axis=(1, 2)) for x in self.terms.groups]
+        return self._forms(self._of_pairs(every), diagonals)
+
+    def _of_pairs(self, sums: jax.Array) -> dict[Pair, jax.Array]:
+        parts = enumerate(jnp.split(sums, self.ends, axis=2))
+        return {(b, s): part for s, part in parts for b in self.terms.bases_of(s)}
+
+
+def _events_of(
+    features: list[FiniteResidual], data: Rows, cells: jax.Array, n_cells: int
+) -> tuple[EventSums, tuple[int, ...]]:
+    """The sums over cells ``[n]``, and where the numbers of the features begin."""
+    labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))
+    tables = [x.values(data.predictions, labels, labels) for x in features]
+    probabilities = as_labels(data.predictions).label_probabilities()
+    # With the mean 0, residuals of a label are multiples of y - q.
+    q = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
+    columns = jnp.concatenate([table[:, 1] - table[:, 0] for table in tables], axis=1)
+    ends = np.cumsum([table.shape[2] for table in tables])[:-1]
+    return EventSums.of(columns, data.weights, q, cells, n_cells), tuple(ends.tolist())
 
 
 def _matrices(kernels: Sequence[KernelLike], landmarks: Landmarks) -> jax.Array:

@@ -74,9 +74,9 @@ from calibjax._data.data import Rows
 from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
+from calibjax.nulls.engine import in_passes
 from calibjax.nulls.multipliers import TimeMultipliers, multipliers, sizes_of_draws
 from calibjax.nulls.ranks import rounding_of
-from calibjax.nulls.sampler import in_passes
 from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for

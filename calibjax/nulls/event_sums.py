@@ -21,7 +21,8 @@ from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import indexed, static, struct
 from calibjax._numbers.arithmetic import dot
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches
-from calibjax.nulls.sampler import DataSets, SampledRows, in_passes
+from calibjax.nulls.engine import in_passes
+from calibjax.nulls.sampler import DataSets
 
 # The blocks of one step, and the largest number of rows in a block.
 _BLOCKS, _ROWS_OF_BLOCK = 8, 256
@@ -34,23 +35,18 @@ class _Rows:
     """The rows of blocks, and what is known of them.
 
     Args:
-        sampled: what data sets are made of.
+        index: which rows these are.
         columns: a, weights included, ``[n, K]``.
         weights: of the rows; 0 of one that fills a block.
         centres: what is taken from labels, ``[n]``.
         cells: those of the blocks.
     """
 
-    sampled: SampledRows
+    index: jax.Array
     columns: jax.Array
     weights: jax.Array
     centres: jax.Array
     cells: jax.Array
-
-    @property
-    def residuals(self) -> jax.Array:
-        """The observed labels less centres, ``[n]``."""
-        return self.sampled.targets.astype(self.centres.dtype) - self.centres
 
 
 #: Columns ``[n, K]`` and numbers ``[n, D]`` of rows, which are multiplied and summed.
@@ -62,19 +58,16 @@ class EventSums:
     """Sums of columns over cells.
 
     Args:
-        sets: the data sets under H0.
         steps: the rows of some blocks for each step.
         n_cells: the number of cells.
     """
 
-    sets: DataSets
     steps: _Rows
     n_cells: int = static()
 
     @classmethod
     def of(
         cls,
-        sets: DataSets,
         columns: jax.Array,
         weights: jax.Array,
         centres: jax.Array,
@@ -86,56 +79,56 @@ class EventSums:
         Rows of the cell `n_cells` do not count.
         """
         index, of_blocks = _blocks(cells, n_cells)
-        given = sets.rows, columns, weights, centres
-        rows, columns, weights, centres = indexed(given, jnp.minimum(index, cells.size - 1))
-        weights = jnp.where(index < cells.size, weights, 0.0)
+        is_row, index = index < cells.size, jnp.minimum(index, cells.size - 1)
+        columns, weights, centres = indexed((columns, weights, centres), index)
+        weights = jnp.where(is_row, weights, 0.0)
         columns = weights[..., None] * columns
-        return cls(sets, _Rows(rows, columns, weights, centres, of_blocks), n_cells)
+        return cls(_Rows(index, columns, weights, centres, of_blocks), n_cells)
 
     @property
     def draws_together(self) -> int:
         """How many batches of draws share a pass over the rows."""
         return max(_DRAWS // (self.steps.weights.shape[1] * DRAWS_PER_BATCH), 1)
 
-    def observed(self, axis: Axis = None) -> list[jax.Array]:
+    def observed(self, sets: DataSets, axis: Axis = None) -> list[jax.Array]:
         """The sums of the observed labels, their squares, and the expectations of these.
 
         They have the shape ``[n_cells, 1, K]``; centres must be the probabilities of label 1.
         """
 
         def of_step(rows: _Rows) -> list[_Product]:
-            squares, q = jnp.square(rows.columns), rows.centres
-            parts = rows.residuals, jnp.square(rows.residuals), q * (1 - q)
+            squares, q, residuals = jnp.square(rows.columns), rows.centres, _observed(sets, rows)
+            parts = residuals, jnp.square(residuals), q * (1 - q)
             columns = rows.columns, squares, squares
             return [(a, x[:, None]) for a, x in zip(columns, parts, strict=True)]
 
         return self._summed(of_step, axis)
 
-    def drawn(self, batches: jax.Array, axis: Axis = None) -> list[jax.Array]:
+    def drawn(self, sets: DataSets, batches: jax.Array, axis: Axis = None) -> list[jax.Array]:
         """The sums of the data sets of some batches, ``[n_cells, D, K]``.
 
         They are of drawn labels, of observed ones with multipliers, if there are any, and over
         times of the multipliers alone ``[n_cells, D, 1]``.
         """
-        shared = self.sets.shared(batches)
+        shared = sets.shared(batches)
 
         def of_step(rows: _Rows) -> list[_Product]:
-            sampled, columns = rows.sampled, rows.columns
-            drawn = draw_batches(self.sets.key, sampled.predictions, sampled.numbers, batches)
+            sampled, columns = indexed(sets.rows, rows.index), rows.columns
+            drawn = draw_batches(sets.key, sampled.predictions, sampled.numbers, batches)
             products = [(columns, drawn.astype(columns.dtype) - rows.centres[:, None])]
-            xi = self.sets.factors(sampled, shared)
+            xi = sets.factors(sampled, shared)
             if xi is not None:
-                products.append((columns * rows.residuals[:, None], xi))
-                products += [(rows.weights[:, None], xi)] if self.sets.are_centred else []
+                products.append((columns * _observed(sets, rows)[:, None], xi))
+                products += [(rows.weights[:, None], xi)] if sets.are_centred else []
             return products
 
         return self._summed(of_step, axis)
 
-    def redrawn(self, n_resamples: int) -> jax.Array:
+    def redrawn(self, sets: DataSets, n_resamples: int) -> jax.Array:
         """The sums of n_resamples draws from the model, ``[n_resamples, n_cells, K]``."""
 
         def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
-            return jnp.swapaxes(self.drawn(batches)[0], 0, 1), ()
+            return jnp.swapaxes(self.drawn(sets, batches)[0], 0, 1), ()
 
         return in_passes(of_batches, n_resamples, self.draws_together)[0]
 
@@ -162,6 +155,11 @@ class EventSums:
         ]
         totals, _ = lax.scan(add, as_varying(zeros, self.steps), self.steps)
         return [jnp.swapaxes(x, 1, 2) for x in all_sum(totals, axis)]
+
+
+def _observed(sets: DataSets, rows: _Rows) -> jax.Array:
+    """The observed labels less centres, ``[n]``."""
+    return sets.rows.targets[rows.index].astype(rows.centres.dtype) - rows.centres
 
 
 def _blocks(cells: jax.Array, n_cells: int) -> tuple[jax.Array, jax.Array]:

@@ -44,8 +44,9 @@ def redrawn_label_counts(
         def drawn(label: int) -> jax.Array:
             rows = SampledRows(predictions, jnp.full_like(numbers, label), None, numbers, numbers)
             of_rows = jnp.ones_like(ones)[:, None], ones, jnp.zeros_like(ones), cells[:, label]
-            found = EventSums.of(DataSets(key, rows, None, False), *of_rows, n_cells)
-            return found.redrawn(n_resamples)[..., 0].astype(jnp.int32)
+            sets = DataSets(key, rows, None, False)
+            found = EventSums.of(*of_rows, n_cells).redrawn(sets, n_resamples)
+            return found[..., 0].astype(jnp.int32)
 
         events = drawn(1)
         if isinstance(predictions, Binary):  # The label 0 has no cell.

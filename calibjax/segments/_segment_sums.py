@@ -26,32 +26,25 @@ data sets ``[n, D J]``: O(n S R J) time, and memory that depends on neither n no
 Reference: Wilson and Hilferty, The distribution of chi-square, PNAS 1931.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
+from calibjax._base.struct import static, struct
 from calibjax._data.data import Rows, clean
 from calibjax._data.interval_censored import Between
-from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
+from calibjax.nulls.engine import MOMENT_BATCHES, Chunk, Found, SetSums, Squares, Statistic, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
-from calibjax.nulls.sampler import (
-    MULTIPLIERS,
-    NullSampler,
-    SampledRows,
-    in_passes,
-    sum_over_rows,
-    variance_deficit,
-)
-from calibjax.residuals.readable import bounded, statistics_of
+from calibjax.nulls.sampler import NullSampler
+from calibjax.residuals.readable import Readable, bounded, statistics_of
 from calibjax.segments._segments import SegmentTable
 
-# The batches of draws whose moments are taken for the model's, where these are not known.
-_MOMENT_BATCHES = 2**31 - 2 - np.arange(4, dtype=np.int32)
-# How many numbers of a row are in memory for its moments, about, and how many sums at a time.
-_PER_ROW, _SUMS = 2**12, 2**22
+# The number of sums of all data sets that are in memory at a time.
+_VALUES = 2**24
 # Larger skewnesses are cut off, and smaller ones are none.
 _MOST_SKEW, _LEAST_SKEW = 0.5, 1e-6
 
@@ -100,81 +93,55 @@ def segment_sums(
     key, table, least = shared
     data, codes = rows
     data = clean(data, axis)
-    weights, numbers = data.weights, row_numbers(data.weights, axis)
-    is_exact, by_pit = not isinstance(data.targets, Between), data.predictions.is_ordered
-    statistics = statistics_of(data.predictions, is_exact).fitted(data.predictions, weights, axis)
-    multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
-    sets = sampler.data_sets(key, multiplier_key, data, numbers, axis, by_pit)
+    is_exact = not isinstance(data.targets, Between)
+    statistics = statistics_of(data.predictions, is_exact)
+    statistics = statistics.fitted(data.predictions, data.weights, axis)
 
-    def residuals(rows: SampledRows, batches: jax.Array) -> jax.Array:
-        return statistics.values(rows.predictions, sets.targets(rows, batches))
+    def of_segments(table: SegmentTable) -> tuple[SegmentSums, jax.Array]:
+        statistic = _Sums(codes, table, statistics, data.predictions.is_ordered)
+        found = run(statistic, key, data, n_resamples, sampler, axis)
+        return _scored(found, statistic, least)
 
-    def moments(chunk: tuple[tuple[SampledRows, jax.Array], jax.Array]) -> list[jax.Array]:
-        """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
-        (rows, codes), weights = chunk
-        if statistics.knows_moments:
-            observed = statistics.values(rows.predictions, rows.targets[:, None])
-        else:
-            observed = residuals(rows, jnp.asarray(_MOMENT_BATCHES))
-        found, w = statistics.moments(rows.predictions, observed), weights[:, None]
-        columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
-        columns += [w * found.second, w * found.predicted, w, w**2]
-        sums = table.sums(codes, jnp.concatenate(columns, axis=1))
-        ends = np.cumsum([x.shape[1] for x in columns])[:-1]
-        return jnp.split(sums, ends.tolist(), axis=1)
-
-    found = sum_over_rows(moments, (sets.rows, codes), weights, _PER_ROW, axis)
-    second, third, squares, information, predicted, total, square = found
-    variance, information, observed = (
-        statistics.squares(x, second) for x in (second, information, squares)
-    )
-    can_vary = variance > 0
-    deviation = jnp.sqrt(jnp.where(can_vary, variance, 1.0))
-    measured = jnp.square(information) / jnp.where(can_vary, variance, 1.0)
-    events = measured[:, jnp.array(statistics.measured_by)] * statistics.unit_of_variance
-    is_tested = can_vary & (events >= least.astype(events.dtype)) & table.is_segment[:, None]
-    skewness = statistics.cubes(third, second) / deviation**3
-    if not sampler.redraws:
-        # Random signs make sums symmetric, and a skew scale would stretch one of their sides.
-        skewness = jnp.zeros_like(skewness)
-    missing = variance_deficit(observed, variance)
-
-    def scores(sums: jax.Array) -> jax.Array:
-        """Of sums ``[S, D, J]`` around the means; 0 where nothing is tested."""
-        g = jnp.clip(skewness, -_MOST_SKEW, _MOST_SKEW)[:, None]
-        z = normal_scores(sums / deviation[:, None], g)
-        return jnp.where(is_tested[:, None], z, 0.0)
-
-    def of_batches(batches: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The largest scores of data sets under H0, and the observed sums ``[S, J]``."""
-        of_sets = sets.sums(
-            residuals,
-            table.sums,
-            codes,
-            weights,
-            batches,
-            table.n_together,
-            lambda x: bounded(x, statistics.most_multiplied),
-            axis,
-        )
-        of_sets = of_sets.transformed(lambda x: statistics.centred(x, second))
-        under_h0 = of_sets.under_h0(missing[:, None], total)
-        observed, sums = (
-            statistics.around_mean(x, variance, information) for x in (of_sets.observed, under_h0)
-        )
-        return jnp.max(jnp.abs(scores(sums)), axis=(0, 2)), observed[:, 0]
-
-    numbers_of_batch = DRAWS_PER_BATCH * len(statistics.names) * (1 if sampler.redraws else 2)
-    together = _SUMS // (table.size * numbers_of_batch)
-    maxima, sums = in_passes(of_batches, n_resamples, together)
+    most = _VALUES // (n_resamples * len(statistics.names))
+    found, maxima = lax.map(of_segments, table.cut(most))
+    maxima = jnp.max(maxima, axis=0)
+    found = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), found)
     # All weights are NaN if a row is invalid.
-    is_valid = jnp.isfinite(all_sum(jnp.sum(weights), axis))
-    found_scores = jnp.where(is_valid, scores(sums[:, None])[:, 0], jnp.nan)
-    sizes = jnp.abs(found_scores)
+    is_valid = jnp.isfinite(all_sum(jnp.sum(data.weights), axis))
+    scores = jnp.where(is_valid, found.scores, jnp.nan)
+    sizes = jnp.abs(scores)
     # Scores of equal data sets may differ by rounding.
     least = sizes - rounding_of(jnp.append(maxima, jnp.max(sizes)))
-    pvalues = jnp.where(is_tested, counted_pvalue(least, maxima), 1.0)
-    observed_sums = SegmentSums(
+    pvalues = jnp.where(found.is_tested, counted_pvalue(least, maxima), 1.0)
+    pvalues = jnp.where(is_valid, pvalues, jnp.nan)
+    return found._replace(scores=scores, pvalues=pvalues), maxima
+
+
+def _scored(found: Found, statistic: "_Sums", least: jax.Array) -> tuple[SegmentSums, jax.Array]:
+    """The sums and scores of segments, and their largest absolute score in each data set, ``[R]``.
+
+    The p-values are those of all segments, and are not known here.
+    """
+    statistics, table = statistic.statistics, statistic.table
+    second, third, _, information, predicted, total, square = found.moments
+    of_model, information = (statistics.squares(x, second) for x in (second, information))
+    can_vary = of_model > 0
+    measured = jnp.square(information) / jnp.where(can_vary, of_model, 1.0)
+    events = measured[:, jnp.array(statistics.measured_by)] * statistics.unit_of_variance
+    is_tested = can_vary & (events >= least.astype(events.dtype)) & table.is_segment[:, None]
+
+    variance = found.variance(of_model, found.observed, found.draws)
+    every = jnp.concatenate([found.observed[None], found.draws]).swapaxes(0, 1)
+    every = statistics.around_mean(every, variance, information).swapaxes(0, 1)
+    sums, draws = every[0], every[1:]
+    variance = found.variance(of_model, sums, draws)
+    deviation = jnp.sqrt(jnp.where(variance > 0, variance, 1.0))
+    # Random signs make sums symmetric, and a skew scale would stretch one of their sides.
+    skewness = statistics.cubes(third, second) / deviation**3 if found.redraws else 0.0 * deviation
+    g = jnp.clip(skewness, -_MOST_SKEW, _MOST_SKEW)
+    scores = normal_scores(every / deviation[None], g[None])
+    scores = jnp.where(is_tested[None], scores, 0.0)
+    observed = SegmentSums(
         sums=sums,
         variance=variance,
         skewness=skewness,
@@ -183,10 +150,71 @@ def segment_sums(
         total=total[:, 0],
         squares=square[:, 0],
         is_tested=is_tested,
-        scores=found_scores,
-        pvalues=jnp.where(is_valid, pvalues, jnp.nan),
+        scores=scores[0],
+        pvalues=scores[0],
     )
-    return observed_sums, maxima
+    return observed, jnp.max(jnp.abs(scores[1:]), axis=(1, 2))
+
+
+@struct
+class _Sums(Statistic):
+    """The sums of all statistics in some segments.
+
+    Args:
+        others: codes of levels ``[n, C]``.
+        table: the segments.
+        statistics: those of the family of the predictions.
+        by_pit: whether they are functions of the PIT.
+    """
+
+    others: jax.Array
+    table: SegmentTable
+    statistics: Readable
+    by_pit: bool = static()
+
+    @property
+    def n_moment_batches(self) -> int:
+        return 0 if self.statistics.knows_moments else len(MOMENT_BATCHES)
+
+    def moments(self, chunk: Chunk) -> list[jax.Array]:
+        """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
+        targets = chunk.targets() if self.n_moment_batches else chunk.rows.targets[:, None]
+        observed = self.statistics.values(chunk.predictions, targets)
+        found, w = self.statistics.moments(chunk.predictions, observed), chunk.weights[:, None]
+        columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
+        columns += [w * found.second, w * found.predicted, w, w**2]
+        sums = self.table.sums(chunk.others, jnp.concatenate(columns, axis=1))
+        ends = np.cumsum([x.shape[1] for x in columns])[:-1]
+        return jnp.split(sums, ends.tolist(), axis=1)
+
+    def squares(self, moments: Any) -> list[Squares]:
+        second, _, squares, *_ = moments
+        observed, variance = (
+            self.statistics.squares(x, second)[:, None] for x in (squares, second)
+        )
+        return [Squares(observed, variance, variance)]
+
+    def sums(self, chunk: Chunk) -> SetSums:
+        w = chunk.weights[:, None, None]
+        residuals = self.statistics.values(chunk.predictions, chunk.targets())
+        observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
+        every = chunk.with_multiplied(w * residuals, observed)
+        sums = self.table.sums(chunk.others, every.reshape(w.size, -1))
+        found = chunk.split(sums.reshape(self.table.size, *every.shape[1:]))
+        if found.factors is None or chunk.xi is None:
+            return found
+        # The mean over times is that of a segment.
+        return found._replace(factors=self.table.sums(chunk.others, w[..., 0] * chunk.xi))
+
+    def numbers_of_row(self, sums: Any, n_sets: int) -> int:
+        return super().numbers_of_row(sums, n_sets) + self.table.n_together
+
+    def values(
+        self, sums: SetSums, moments: Any, missing: list[jax.Array | None], total: jax.Array
+    ) -> tuple[jax.Array, tuple[()]]:
+        second, *_, total, _ = moments
+        centred = sums.transformed(lambda x: self.statistics.centred(x, second))
+        return centred.of_sets(missing[0], total).swapaxes(0, 1), ()
 
 
 def sums_at(score: float, skewness: np.ndarray) -> np.ndarray:

@@ -173,6 +173,13 @@ class SegmentTable:
             is_member &= (codes.T[columns] == levels[:, None]) | (levels < 0)[:, None]
         return is_member.astype(dtype)
 
+    def cut(self, most: int) -> "SegmentTable":
+        """Tables of one size, which have at most so many segments if that is possible."""
+        n_parts = self.size // self.n_together
+        divisors = [k for k in range(1, n_parts + 1) if n_parts % k == 0]
+        n_parts = next((k for k in divisors if self.size <= k * most), n_parts)
+        return cut(self, self.size // n_parts)
+
     def sums(self, codes: jax.Array, values: jax.Array) -> jax.Array:
         """The sums of values ``[n, P]`` of the rows of each segment, ``[S, P]``."""
 

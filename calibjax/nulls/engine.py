@@ -1,0 +1,478 @@
+r"""One engine under every test, band, range and p-value of data sets under H0.
+
+- A **sampler** says how data sets are made that a calibrated model could have given
+  (`sampler.py`).
+- A **statistic** says what is summed over rows, and which numbers follow from the sums.
+- A **reduction** compares the numbers of the observed targets with those of the data sets: a rank
+  (`ranks.py`), the largest of several scores (`largest.py`), or a band (`bands.py`).
+
+`run` decides for all statistics how rows are cut into chunks and data sets into batches, so that
+memory is bounded, which rows count, and what is added where observed residuals vary too little.
+
+With multipliers xi_i, observed residuals r_i and the residuals s_i of drawn targets, data sets have
+the residuals
+
+    xi_i r_i + lambda s_i,    lambda^2 = max(0, 1 - sum_i w_i^2 r_i^2 / sum_i w_i^2 E s_i^2).
+
+Where events are rare, the observed residuals may hardly vary, by chance: lambda adds the variance
+that is missing.  Over times the mean of the observed residuals is taken out:
+sum_i xi_i (r_i - sum_j r_j / n) is sum_i xi_i r_i - (sum_i xi_i / n) sum_j r_j.
+
+A statistic that divides by a variance of the data set itself is largest where no rare event occurs,
+because hardly anything varies there, and an excess of events is never detected.  Therefore a
+statistic is standardised by moments that the model knows exactly, if targets are redrawn, or by
+those of all data sets, the observed one included (`Found.variance`).  Both keep data sets
+exchangeable.
+"""
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calibjax._base.sharding import Axis, all_sum, as_varying
+from calibjax._base.struct import PyTree, indexed
+from calibjax._data.data import Rows
+from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
+from calibjax._pairwise.tiles import in_chunks
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets
+from calibjax.nulls.sampler import DataSets, NullSampler, SampledRows
+
+RowsOfTree = TypeVar("RowsOfTree")
+Sums = TypeVar("Sums")
+Draws = TypeVar("Draws")
+Other = TypeVar("Other")
+
+# The number of data sets that share what is made of the predictions, such as tiles of a kernel:
+# the tiles are cheap then, and ten times the values of a tile still fit into caches.
+_TOGETHER = 10
+# The number of rows whose targets are drawn at a time.
+_ROWS = 2**12
+#: The number of rows that are in memory at a time, of data sets that are not sums over rows.
+ROWS_OF_SETS = 2**14
+# The number of values of a chunk of rows that are in memory at a time.
+_NUMBERS = 2**20
+# The number of sums for each value of a chunk, if there are more sums than values.
+_SUMS_OF_NUMBERS = 16
+# The number of sums that are in memory at a time, and of values that the multipliers of rows share.
+_SUMS, _SHARED = 2**20, 2**26
+# The batch of draws that stands for the expectation of a residual.
+_EXPECTATION_BATCH = 2**31 - 1
+#: The batches of draws that stand for moments of the model.
+MOMENT_BATCHES = 2**31 - 2 - np.arange(4, dtype=np.int32)
+
+
+class SetSums(NamedTuple):
+    """Sums over rows of the residuals of D data sets, ``[F, D, K]``.
+
+    Args:
+        observed: of the observed targets, ``[F, 1, K]``.
+        drawn: of drawn targets.
+        multiplied: of observed residuals with multipliers, or None.
+        factors: of the multipliers over times, ``[F, D]`` or ``[1, D]``, or None.
+    """
+
+    observed: jax.Array
+    drawn: jax.Array
+    multiplied: jax.Array | None = None
+    factors: jax.Array | None = None
+
+    def transformed(self, function: Callable[[jax.Array], jax.Array]) -> "SetSums":
+        """Linear functions of the sums, which leave factors as they are."""
+        multiplied = None if self.multiplied is None else function(self.multiplied)
+        return SetSums(function(self.observed), function(self.drawn), multiplied, self.factors)
+
+    def of_sets(self, missing: jax.Array | None, total: jax.Array) -> jax.Array:
+        """The sums of the observed targets, and behind them those of the data sets.
+
+        `missing` is lambda, and `total` the sum of the weights that `factors` have.
+        """
+        drawn = self.drawn
+        if self.multiplied is not None and missing is not None:
+            drawn = self.multiplied + missing * drawn
+            if self.factors is not None:
+                means = self.factors / jnp.where(total > 0, total, 1.0)
+                drawn -= means[..., None] * self.observed
+        return jnp.concatenate([self.observed, drawn], axis=1)
+
+
+class Squares(NamedTuple):
+    """Sums of squares over rows, which say how much variance is missing.
+
+    Args:
+        observed: of the observed residuals as they are multiplied.
+        expected: what they should be.
+        drawn: those of drawn residuals, on average.
+    """
+
+    observed: jax.Array
+    expected: jax.Array
+    drawn: jax.Array
+
+    def missing(self) -> jax.Array:
+        """lambda."""
+        can_vary = self.drawn > 0
+        share = (self.expected - self.observed) / jnp.where(can_vary, self.drawn, 1.0)
+        return jnp.where(can_vary, jnp.sqrt(jnp.maximum(share, 0.0)), 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Some rows, and the data sets of some batches of draws.
+
+    Args:
+        sets: the data sets of all rows.
+        rows: what those of these rows are made of.
+        others: what the statistic takes of these rows.
+        weights: of the rows, ``[n]``; 0 of one that does not count.
+        batches: of draws.
+        xi: multipliers, ``[n, D]``, or None.
+    """
+
+    sets: DataSets
+    rows: SampledRows
+    others: Any
+    weights: jax.Array
+    batches: jax.Array
+    xi: jax.Array | None
+
+    @property
+    def predictions(self) -> Distribution:
+        return self.rows.predictions
+
+    def targets(self) -> PyTree:
+        """The targets of the data sets, the observed ones first; see `DataSets.targets`."""
+        return self.sets.targets(self.rows, self.batches)
+
+    def uniform_draws(self) -> jax.Array:
+        """PITs of drawn targets of continuous predictions, ``[n, D]``."""
+        dtype = self.weights.dtype
+        return draw_pits(self.sets.key, self.rows.numbers, self.batches, dtype)[0]
+
+    def independent_draws(self) -> jax.Array:
+        """Draws that are independent of the data sets, ``[n, D', …]``."""
+        batch = jnp.int32(_EXPECTATION_BATCH)
+        return draw_targets(self.sets.key, self.predictions, self.rows.numbers, batch)
+
+    def with_multiplied(self, residuals: jax.Array, bounded: jax.Array | None = None) -> jax.Array:
+        """Residuals ``[n, 1 + D, K]``, and behind them observed ones with multipliers.
+
+        `bounded` are the observed residuals as they are multiplied, ``[n, 1, K]``.
+        """
+        if self.xi is None:
+            return residuals
+        observed = residuals[:, :1] if bounded is None else bounded
+        return jnp.concatenate([residuals, self.xi[..., None] * observed], axis=1)
+
+    def split(self, sums: jax.Array) -> SetSums:
+        """The sums ``[F, 1 + D (+ D), K]`` of what `with_multiplied` returns.
+
+        Over times all sums share the mean of the multipliers.
+        """
+        if self.xi is None:
+            return SetSums(sums[:, :1], sums[:, 1:])
+        end, factors = 1 + self.xi.shape[1], None
+        if self.sets.are_centred:
+            factors = jnp.sum(self.weights[:, None] * self.xi, axis=0)[None]
+        return SetSums(sums[:, :1], sums[:, 1:end], sums[:, end:], factors)
+
+
+class Statistic(abc.ABC):
+    """Sums over rows, and the numbers of a data set that follow from them."""
+
+    #: What the statistic takes of each row.
+    others: Any
+    #: Whether the PIT of a target is all that counts, and only in which cell of the line it is.
+    by_pit: bool = False
+    in_cells: bool = False
+
+    @property
+    def n_moment_batches(self) -> int:
+        """How many batches of draws `moments` needs."""
+        return 0
+
+    @abc.abstractmethod
+    def moments(self, chunk: Chunk) -> PyTree:
+        """Sums over rows that are the same for all data sets."""
+
+    @abc.abstractmethod
+    def squares(self, moments: PyTree) -> list[Squares]:
+        """From the moments of all rows: the squares that lambda follows from."""
+
+    @abc.abstractmethod
+    def sums(self, chunk: Chunk) -> PyTree:
+        """Sums over the rows of a chunk, such as `SetSums`."""
+
+    @abc.abstractmethod
+    def values(
+        self, sums: PyTree, moments: PyTree, missing: list[jax.Array | None], total: jax.Array
+    ) -> tuple[PyTree, PyTree]:
+        """From the sums over all rows: numbers ``[1 + D, …]``, and what all data sets share.
+
+        Args:
+            sums, moments: what the methods with these names return, summed over all rows.
+            missing: lambda of each of the `squares`.
+            total: the sum of all weights.
+        """
+
+    def numbers_of_row(self, sums: PyTree, n_sets: int) -> int:
+        """About how many numbers of a row are in memory for `sums` of these shapes."""
+        found = jax.tree.leaves(sums, is_leaf=lambda x: isinstance(x, SetSums))
+        return n_sets * sum(x.observed.shape[-1] for x in found if isinstance(x, SetSums))
+
+    def most_batches(self, rows: "AllRows") -> int:
+        """How many batches of draws share a pass over the rows, at most."""
+        shared = jax.eval_shape(rows.sets.shared, jnp.zeros(1, jnp.int32))
+        return min(_SUMS // _n_numbers(rows.shapes), _SHARED // max(_n_numbers(shared), 1))
+
+    def total_moments(self, rows: "AllRows") -> PyTree:
+        """The `moments` of all rows."""
+        return rows.summed(self.moments, jnp.asarray(MOMENT_BATCHES[: self.n_moment_batches]))
+
+    def total_sums(self, rows: "AllRows", batches: jax.Array) -> PyTree:
+        """The `sums` over all rows."""
+        return rows.summed(self.sums, batches)
+
+
+@dataclasses.dataclass(frozen=True)
+class AllRows:
+    """All rows of all devices, over which a statistic sums.
+
+    Args:
+        statistic: what is summed.
+        sets: the data sets of the rows of this device.
+        weights: of these rows, ``[n]``.
+        axis: the devices.
+    """
+
+    statistic: Statistic
+    sets: DataSets
+    weights: jax.Array
+    axis: Axis
+
+    @functools.cached_property
+    def shapes(self) -> PyTree:
+        """The shapes of the sums of one batch of draws."""
+        of_rows = self._of_chunks(self.statistic.sums, jnp.zeros(1, jnp.int32))
+        every = (self.sets.rows, self.statistic.others), self.weights
+        return jax.eval_shape(of_rows, indexed(every, slice(1)))
+
+    def summed(self, function: Callable[[Chunk], Sums], batches: jax.Array) -> Sums:
+        """The sum of a function of chunks of rows."""
+        n_draws = batches.size * DRAWS_PER_BATCH * (1 if self.sets.multipliers is None else 2)
+        per_row = self.statistic.numbers_of_row(self.shapes, 1 + n_draws)
+        rows, of_rows = (self.sets.rows, self.statistic.others), self._of_chunks(function, batches)
+        return sum_over_rows(of_rows, rows, self.weights, per_row, self.axis)
+
+    def _of_chunks(
+        self, function: Callable[[Chunk], Sums], batches: jax.Array
+    ) -> Callable[[tuple[tuple[SampledRows, PyTree], jax.Array]], Sums]:
+        shared = self.sets.shared(batches)
+
+        def of_rows(chunk: tuple[tuple[SampledRows, PyTree], jax.Array]) -> Sums:
+            (rows, others), weights = chunk
+            xi = self.sets.factors(rows, shared)
+            return function(Chunk(self.sets, rows, others, weights, batches, xi))
+
+        return of_rows
+
+
+class Found(NamedTuple):
+    """The numbers of a statistic.
+
+    Args:
+        observed: of the observed targets.
+        draws: of R data sets, ``[R, …]``.
+        shared: what all data sets share.
+        moments: the moments of the statistic.
+        redraws: whether targets are redrawn.
+    """
+
+    observed: Any
+    draws: Any
+    shared: Any
+    moments: Any
+    redraws: bool
+
+    def variance(self, known: jax.Array, observed: jax.Array, draws: jax.Array) -> jax.Array:
+        """What standardises sums: the variance that is known where targets are redrawn.
+
+        Else the mean square of all data sets, the observed one included.
+        """
+        if self.redraws:
+            return known
+        squares = jnp.sum(jnp.square(draws), axis=0) + jnp.square(observed)
+        return squares / (draws.shape[0] + 1)
+
+
+def run(
+    statistic: Statistic,
+    key: jax.Array,
+    data: Rows,
+    n_resamples: int,
+    sampler: NullSampler,
+    axis: Axis = None,
+) -> Found:
+    """The numbers of a statistic for the observed targets and for data sets under H0.
+
+    `data` are clean rows of this device.  Draw r of a row depends only on the key, r and the number
+    of the row among the kept rows of all devices.
+    """
+    sets = sampler.data_sets(key, data, axis, statistic.by_pit, statistic.in_cells)
+    rows, total = AllRows(statistic, sets, data.weights, axis), all_sum(jnp.sum(data.weights), axis)
+    moments = statistic.total_moments(rows)
+    missing: list[jax.Array | None] = [
+        None if sampler.redraws else x.missing() for x in statistic.squares(moments)
+    ]
+
+    def of_batches(batches: jax.Array) -> tuple[PyTree, PyTree]:
+        sums = statistic.total_sums(rows, batches)
+        values, shared = statistic.values(sums, moments, missing, total)
+        return indexed(values, slice(1, None)), (indexed(values, 0), shared)
+
+    draws, (observed, shared) = in_passes(of_batches, n_resamples, statistic.most_batches(rows))
+    return Found(observed, draws, shared, moments, sampler.redraws)
+
+
+def _n_numbers(shapes: PyTree) -> int:
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+def in_passes(
+    function: Callable[[jax.Array], tuple[Draws, Other]],
+    n_resamples: int,
+    most: int = 1,
+    size: int = DRAWS_PER_BATCH,
+) -> tuple[Draws, Other]:
+    """``function(batches)`` of all batches of draws, at most `most` of them in one pass over rows.
+
+    The function returns arrays ``[draws, …]``, of which R are returned, and what is the same for
+    all batches.  A batch has `size` draws.
+    """
+    n_batches = -(-n_resamples // size)
+    n_passes = -(-n_batches // max(1, most))
+    together = -(-n_batches // n_passes)
+    batches = jnp.arange(n_passes * together, dtype=jnp.int32).reshape(n_passes, together)
+    draws, other = lax.map(function, batches)
+    draws = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_resamples], draws)
+    return draws, indexed(other, 0)
+
+
+def sum_over_rows(
+    function: Callable[[tuple[RowsOfTree, jax.Array]], Sums],
+    rows: RowsOfTree,
+    weights: jax.Array,
+    per_row: int,
+    axis: Axis = None,
+) -> Sums:
+    """The sum over all devices of ``function((rows, weights))`` of chunks of rows.
+
+    The function holds `per_row` numbers of a row, and returns a tree of sums.  Rows of weight 0,
+    which fill the last chunk, must add nothing to them.
+    """
+    shapes = jax.eval_shape(function, indexed((rows, weights), slice(1)))
+    sums = jax.tree.leaves(shapes)
+    if not sums:
+        return shapes
+    # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of far
+    # more numbers than a chunk has.
+    n_numbers = max(_NUMBERS, sum(x.size for x in sums) // _SUMS_OF_NUMBERS)
+    chunks = in_chunks(rows, weights, max(sums[0].shape[0], n_numbers // per_row))
+
+    def step(totals: Sums, chunk: tuple[RowsOfTree, jax.Array]) -> tuple[Sums, None]:
+        return jax.tree.map(jnp.add, totals, function(chunk)), None
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return all_sum(lax.scan(step, as_varying(zeros, rows), chunks)[0], axis)
+
+
+def under_model(
+    statistic: Callable[[jax.Array], Sums],
+    key: jax.Array,
+    samples: tuple[Distribution, jax.Array],
+    rows: jax.Array,
+    n_resamples: int,
+    together: int = _TOGETHER,
+) -> Sums:
+    """``statistic(targets)`` of n_resamples draws from the model, and last of the observed targets.
+
+    The observed targets take their turn among the draws, so that the same program computes all
+    values.  Draw r depends only on (key, rows, r).
+
+    Args:
+        statistic: a function of targets, which may sum over devices.
+        key: a key of `jax.random`.
+        samples: the predictions and the observed targets of the rows of this device.
+        rows: the numbers of these rows in all data, ``[n]``.
+        n_resamples: the number of draws, R.
+        together: how many data sets are computed at once, at most.
+
+    Returns:
+        The tree that `statistic` returns, with the leading axis ``[R + 1]``.
+    """
+    predictions, observed = samples
+    # A divisor of the size of a batch leaves no rest, which would be one more program.
+    divisors = [k for k in range(1, DRAWS_PER_BATCH + 1) if DRAWS_PER_BATCH % k == 0]
+    together = max(k for k in divisors if k <= max(1, together))
+
+    def values_of_batch(batches: jax.Array) -> tuple[Sums, tuple[()]]:
+        def draw(row: tuple[Distribution, jax.Array]) -> jax.Array:
+            prediction, number = indexed(row, None)
+            return draw_targets(key, prediction, number, batches[0])[0].astype(observed.dtype)
+
+        drawn = lax.map(draw, (predictions, rows), batch_size=_ROWS)
+        drawn = jnp.moveaxis(drawn, 1, 0)
+        numbers = batches[0] * DRAWS_PER_BATCH + jnp.arange(DRAWS_PER_BATCH, dtype=jnp.int32)
+        is_observed = (numbers == n_resamples).reshape(-1, *(1,) * observed.ndim)
+        targets = jnp.where(is_observed, observed[None], drawn)
+        return lax.map(statistic, targets, batch_size=together), ()
+
+    return in_passes(values_of_batch, n_resamples + 1)[0]
+
+
+def under_multipliers(
+    statistic: Callable[[jax.Array], jax.Array],
+    residuals: Callable[[jax.Array], jax.Array],
+    variances: jax.Array,
+    key: jax.Array,
+    data: Rows,
+    n_resamples: int,
+    sampler: NullSampler,
+) -> jax.Array:
+    """``statistic(residuals)`` of n_resamples data sets with multipliers, and last of the data.
+
+    Args:
+        statistic: a function of residuals ``[n, K]``.
+        residuals: those of targets ``[n]``.
+        variances: of the residuals under the model, ``[n, K]``.
+        key, data, n_resamples, sampler: as in `run`.
+    """
+    sets, weights = sampler.data_sets(key, data), data.weights
+    observed, squares = residuals(data.targets), jnp.square(weights)[:, None]
+    of_model = jnp.sum(squares * variances, axis=0)
+    missing = Squares(jnp.sum(squares * jnp.square(observed), axis=0), of_model, of_model).missing()
+
+    def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
+        xi = sets.factors(sets.rows, sets.shared(batches))
+        assert xi is not None
+        if sets.are_centred:
+            # Sums of xi_i r_i in any cell are then those of residuals less their mean.
+            xi = xi - dot(weights / jnp.sum(weights), xi)[None]
+        drawn = draw_batches(key, data.predictions, sets.rows.numbers, batches)
+
+        def of_set(data_set: tuple[jax.Array, jax.Array]) -> jax.Array:
+            factors, targets = data_set
+            return statistic(factors[:, None] * observed + missing[None] * residuals(targets))
+
+        return lax.map(of_set, (xi.T, drawn.T), batch_size=max(1, ROWS_OF_SETS // data.n)), ()
+
+    draws, _ = in_passes(of_batches, n_resamples)
+    return jnp.append(draws, statistic(observed))
