@@ -74,6 +74,7 @@ CHANGES = {
         "hypothesis_test",
         ["test_hypothesis_tests.py::test_a_model_that_is_certain_and_right[cantelli]"],
     ),
+    "Add a statistic of segments": ("statistic", []),
     "Add a metric": ("metric", []),
     "Add a plot": ("plot", []),
 }

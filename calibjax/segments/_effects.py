@@ -219,5 +219,8 @@ def in_words(
     if statistic == "top label":
         words = "over" if observed < predicted else "under"
         return f"{words}-confident (the most likely class: {shares})"
-    of_class = "" if statistic == "rate" else f" for {class_name(classes, int(statistic[6:]))}"
+    kind, _, number = statistic.partition(" ")
+    if kind not in ("rate", "class"):
+        return f"{statistic} ({shares})"
+    of_class = f" for {class_name(classes, int(number))}" if number else ""
     return f"too {'low' if observed > predicted else 'high'}{of_class} ({shares})"
