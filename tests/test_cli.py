@@ -37,7 +37,7 @@ def check_error(result, message):
 class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
-    def __init__(self, data, *, seed, level, columns):
+    def __init__(self, data, *, seed, level, columns, table):
         self.data, self.level = data, level
         self.rejected = seed == 1
 
@@ -242,7 +242,7 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
         path
     )
     command = "compare", path, path, "--mean", "mu", "--sd", "sd", "--target", "y"
-    warning = r"Rows next to each other in day depend on each other .*: pass 'day' as times"
+    warning = r"Rows next to each other in day depend on each other .*: pass 'day' as --time"
     assert re.search(warning, run(*command).stdout)
     (remark,) = json.loads(run(*command, "--json").stdout)["remarks"]
     assert re.search(warning, remark)

@@ -122,7 +122,8 @@ def test_the_command(tmp_path):
     options = ["--prob", "p", "--target", "y", "--segments", "station,lead"]
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *options])
     assert run.exit_code == 1 and "segment_test, 999 draws" in run.stdout
-    both = [*options, "--by", "station"]
+    assert "calibjax recalibrate --segments" in run.stdout and "fit_recalib" not in run.stdout
+    both = [*options[:-2], "--by", "station"]  # a column that need not have segments
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both])
     assert "group  rows  p      adjusted" in run.stdout
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both, "--json"])

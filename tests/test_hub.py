@@ -389,8 +389,12 @@ def test_the_command(two_models, monkeypatch):
     assert list(data.groups) == ["unit"] and data.times is None
     for extra, message in (
         (["--model", "bad"], "--model must be one of good, narrow, got bad."),
-        (["--segments", "unit"], "--segments and --html can be used only together with --model."),
+        (
+            ["--segments", "unit"],
+            "--segments, --by and --html can be used only together with --model.",
+        ),
         (["--model", "good", "--segments", "x"], "--segments: there is no column x, only unit."),
+        (["--model", "good", "--by", "x"], "--by: there is no column x, only unit."),
     ):
         result = CliRunner().invoke(app, arguments + extra)
         assert result.exit_code == 2 and result.stderr.strip() == message

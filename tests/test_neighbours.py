@@ -21,7 +21,7 @@ from calibjax.evaluation._serial_dependence import (
     neighbours_in_columns,
     notes_on_order,
 )
-from calibjax.frames import Model, PredictionColumns, read_table
+from calibjax.frames import Model, PredictionColumns, Table, read_table
 
 N = 160
 
@@ -203,6 +203,9 @@ def test_what_tells_the_test_is_said():
     assert f"{of_day} if errors" in both and f"or {of_ward} if" in both and "not both." in both
     assert notes_on_order(0.5, [ward._replace(pvalue=0.5), day])[0].endswith(f"{of_day}.")
     assert notes_on_order(0.003, [ward])[0].endswith(f"pass {of_ward}.")
+    on_command_line = Table({}, np.arange(0), "x.csv", on_command_line=True).option
+    told = notes_on_order(0.003, [], on_command_line)[0]
+    assert told.endswith("pass --time and a --horizon, or --cluster.")
     assert notes_on_order(0.003, [])[0].endswith("pass times and a horizon, or clusters.")
 
 

@@ -46,7 +46,7 @@ def compare(
             jax.random.key(seed), None, data, [other.predictions for other in others]
         )
         beside = columns_of_rows(first, columns.event)
-        remarks = notes_on_independence(keys_of(seed).neighbours, data, beside)
+        remarks = notes_on_independence(keys_of(seed).neighbours, data, beside, first.table.option)
         interval = result.confidence_interval(1 - level)
     names, estimates = list(map(str, files)), np.asarray(result.estimates).tolist()
     models = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]

@@ -1,13 +1,17 @@
 """The command `calibjax evaluate`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calibjax._base.progress import working
 from calibjax.cli._options import AsJson, Columns, Files, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo
+
+if TYPE_CHECKING:
+    from calibjax.evaluation import Evaluation
+    from calibjax.segments import Groups
 
 
 @with_options(
@@ -47,19 +51,24 @@ def evaluate(
       calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'law'"
     """
     from calibjax.evaluation import columns_of_rows, evaluate_data
-    from calibjax.frames import groups_of
 
     model = columns.read(*files)
     with working(f"Testing {len(model.table)} rows"):
         data = columns.data(model)
         others = columns_of_rows(model, columns.event)
-        found = evaluate_data(data, seed=seed, level=level, columns=others)
-        table = None if by is None else found.by(groups_of(model.table, names_of_list(by)))
-        if html is not None:
-            found.to_html(html, by=table)
+        found = evaluate_data(data, seed=seed, level=level, columns=others, table=model.table)
+        return show(found, names_of_list(by) or None, html, as_json)
+
+
+def show(
+    found: "Evaluation", by: "Groups | list[str] | None", html: Path | None, as_json: bool
+) -> bool:
+    """Prints an evaluation, with a table by group if any are asked for; whether it rejects."""
+    table = None if by is None else found.by(by)
+    if html is not None:
+        found.to_html(html, by=table)
     if as_json:
-        of_groups = {} if table is None else {"by": table.to_dict()}
-        echo(as_text(found.to_dict() | of_groups))
+        echo(as_text(found.to_dict() | ({} if table is None else {"by": table.to_dict()})))
     else:
         echo(found if table is None else f"{found}\n\n{table}")
     return found.rejected

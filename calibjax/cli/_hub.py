@@ -4,10 +4,12 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from calibjax._base.progress import working
 from calibjax._base.text import listed
+from calibjax.cli._evaluate import show
 from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo
 
@@ -20,6 +22,7 @@ from calibjax.cli._terminal import as_text, echo
     model="Evaluate this model as `calibjax evaluate` does.",
     first="The model that the others are compared with.",
     segments="With --model: columns such as location,horizon; for whom is it wrong?",
+    by="With --model: columns such as location; a table of the test of each group alone.",
     html="With --model: write a report here.",
 )
 def hub(
@@ -35,6 +38,7 @@ def hub(
     model: str | None = None,
     first: str | None = None,
     segments: str | None = None,
+    by: str | None = None,
     html: Path | None = None,
     as_json: AsJson = False,
     level: Level = 0.05,
@@ -57,8 +61,8 @@ def hub(
     from calibjax.evaluation import evaluate_data
     from calibjax.hub import hub_table, read_hub
 
-    if model is None and (segments is not None or html is not None):
-        raise ValueError("--segments and --html can be used only together with --model.")
+    if model is None and any(x is not None for x in (segments, by, html)):
+        raise ValueError("--segments, --by and --html can be used only together with --model.")
     with working("Reading"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         read = read_hub(
@@ -78,15 +82,16 @@ def hub(
             table = hub_table(jax.random.key(seed), read, first=first, watch=now)
         echo(as_text(table.to_dict()) if as_json else table)
         return any(row["p"] <= level for row in table.models.values())
-    names, data = names_of_list(segments), read[model]
-    for name in names:
-        if name not in data.groups:
-            columns = listed(list(data.groups))
-            raise ValueError(f"--segments: there is no column {name}, only {columns}.")
-    groups = {name: data.groups[name] for name in names}
+    data = read[model]
+
+    def columns(option: str, names: str | None) -> dict[str, np.ndarray] | None:
+        for name in names_of_list(names):
+            if name not in data.groups:
+                known = listed(list(data.groups))
+                raise ValueError(f"{option}: there is no column {name}, only {known}.")
+        return {name: data.groups[name] for name in names_of_list(names)} or None
+
+    groups, groups_of_table = columns("--segments", segments), columns("--by", by)
     with working(f"Testing {data.n} forecasts"):
-        found = evaluate_data(data.replace(groups=groups or None), seed=seed, level=level)
-    if html is not None:
-        found.to_html(html)
-    echo(found.to_json() if as_json else found)
-    return found.rejected
+        found = evaluate_data(data.replace(groups=groups), seed=seed, level=level)
+        return show(found, groups_of_table, html, as_json)

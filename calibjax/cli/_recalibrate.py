@@ -9,7 +9,6 @@ import typer
 
 from calibjax._base.progress import working
 from calibjax._data.column_options import option_name
-from calibjax._data.distribution import Labels
 from calibjax.cli._options import AsJson, Columns, Seed, names_of_list, with_options
 from calibjax.cli._terminal import as_text, echo
 
@@ -73,6 +72,7 @@ def recalibrate(
       calibjax recalibrate --load map.json --apply today.csv --out today_calibrated.csv
     """
     from calibjax._base.files import replacing
+    from calibjax._data.distribution import Labels
     from calibjax.cli._held_out import below_zero, held_out, in_words
     from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, method_of, read_map
     from calibjax.cli._write_table import with_columns_of

@@ -17,7 +17,7 @@ from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._section import N_RESAMPLES, keys_of
 from calibjax.evaluation._serial_dependence import Column
-from calibjax.frames import given_columns, read_arrays, read_model
+from calibjax.frames import Table, given_columns, read_arrays, read_model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.segments import read_segments
 
@@ -87,7 +87,7 @@ def evaluate(
             `normalize`, whether to divide each row of probabilities by its sum; `weights` ``[n]``,
             `clusters` ``[n]``, `times` ``[n]`` and `horizon`; and `groups`, a dict or a frame.
             `segment_test` tests the segments of one or two columns of groups, in the time of some
-            tests more.
+            tests more; for a table by group, call `Evaluation.by`.
 
     Returns:
         Evaluation: print it, or see its fields.
@@ -115,7 +115,7 @@ def evaluate(
             "evaluate must be called outside of jit, grad and vmap; calibration_test, "
             "skce_confidence_interval and others that it calls work inside."
         )
-    given, others = given_columns(columns), []
+    given, others, table = given_columns(columns), [], None
     if isinstance(predictions, Data):
         if targets is not None or given:
             raise TypeError(
@@ -124,14 +124,19 @@ def evaluate(
         data = predictions
     elif _name_columns(targets, given):
         model, data = read_model(predictions, columns)
-        others = columns_of_rows(model, given.get("event"))
+        others, table = columns_of_rows(model, given.get("event")), model.table
     else:
         data = read_arrays(predictions, targets, **given)
-    return evaluate_data(data, seed=seed, level=level, columns=others)
+    return evaluate_data(data, seed=seed, level=level, columns=others, table=table)
 
 
 def evaluate_data(
-    data: Data, *, seed: int, level: float, columns: Sequence[Column] = ()
+    data: Data,
+    *,
+    seed: int,
+    level: float,
+    columns: Sequence[Column] = (),
+    table: Table | None = None,
 ) -> Evaluation:
     """`evaluate` of a data set, and of other columns that may say which rows depend on each other.
 
@@ -157,7 +162,7 @@ def evaluate_data(
     if not is_known:
         raise ValueError(f"predictions cannot be tested{_first_nan(data)}.")
     is_x64 = jax.config.read("jax_enable_x64")
-    return Evaluation(data, test, float(level), seed, columns, groups, is_x64)
+    return Evaluation(data, test, float(level), seed, columns, groups, table, is_x64)
 
 
 def _first_nan(data: Data) -> str:

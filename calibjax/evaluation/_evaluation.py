@@ -160,9 +160,9 @@ class Evaluation(Case):
         `evaluate(groups=)` finds segments with more power, where they are not known beforehand.
 
         Args:
-            groups: columns ``[n]`` by their names, a dict or a frame, as in `segment_test`; or the
-                names of columns among the `groups` of `evaluate`, one or a list, whose numbers
-                are cut as in `segments`.
+            groups: one or a list of names of columns of the frame or file that was evaluated, or
+                among the `groups` of `evaluate` beside arrays; or columns ``[n]`` by their names, a
+                dict or a frame, as in `segment_test`.
 
         Raises:
             TypeError, ValueError: groups are not what they should be.

@@ -21,12 +21,12 @@ from calibjax.evaluation._effect import BEST_TEMPERATURE
 from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number
+from calibjax.frames import groups_of
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.nulls.ranks import as_multiple, holm
 from calibjax.recalibration import fit_temperature
 from calibjax.segments import (
     Groups,
-    ReadSegments,
     Segment,
     SegmentTestResult,
     read_columns,
@@ -117,9 +117,9 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
 
     Args:
         case: what is evaluated.
-        groups: columns by their names, or the names of columns that have segments.
+        groups: columns by their names, or names of columns of the frame or file, or of groups.
     """
-    columns = _columns_of_segments(case.groups, groups) if isinstance(groups, Sequence) else groups
+    columns = _columns_called(case, groups) if isinstance(groups, Sequence) else groups
     members = dict(_rows_of_groups(columns, case.n))
     tested = {name: rows for name, rows in members.items() if rows.size >= _LEAST_ROWS}
     if not tested:
@@ -161,13 +161,17 @@ def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
     return found.replace(where=np.arange(size) < rows.size)
 
 
-def _columns_of_segments(read: ReadSegments | None, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The levels of columns of groups, in words ``[n]``; None for rows that do not count.
+def _columns_called(case: Case, names: Sequence[str]) -> Groups:
+    """Columns of the frame or file, or those of groups: their levels in words ``[n]``.
+
+    Levels are None for rows that do not count.
 
     Raises:
-        ValueError: a name is none of these.
+        ValueError: there is no such column.
     """
-    known = {} if read is None else {column.name: column for column in read.columns}
+    if case.table is not None:
+        return groups_of(case.table, names)
+    known = {} if case.groups is None else {column.name: column for column in case.groups.columns}
     if not set(names) <= set(known) or not known:
         raise ValueError(
             f"groups must be columns, or names among the groups of evaluate, {list(known)}, got "
@@ -220,7 +224,12 @@ class _Segments(Section[SegmentTestResult | None]):
     def advice(self, case: Case) -> str | None:
         if isinstance(case.data.targets, Between) or self.clause(case) is None:
             return None
-        return "segments are recalibrated by fit_recalibrator(groups=...)"
+        return f"segments are recalibrated by {recalibration_of_segments(case)}"
 
 
 SEGMENTS = _Segments()
+
+
+def recalibration_of_segments(case: Case) -> str:
+    """What recalibrates segments."""
+    return case.said_as("fit_recalibrator(groups=...)", "calibjax recalibrate --segments")

@@ -14,7 +14,11 @@ from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._directions import clear_directions_of, directions_in_words
-from calibjax.evaluation._groups import SEGMENTS, segments_in_words
+from calibjax.evaluation._groups import (
+    SEGMENTS,
+    recalibration_of_segments,
+    segments_in_words,
+)
 from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, temperature_text
@@ -195,8 +199,10 @@ class _Recalibration(Section[RecalibrationCheck | None]):
         if check is not None:
             return check.in_words(case.level)
         method = best_method(case.data)
-        call = f"fit_recalibrator(method={method!r})"
-        return method and f"recalibrate it with {call}; cross_fit shows the gain"
+        return method and case.said_as(
+            f"recalibrate it with fit_recalibrator(method={method!r}); cross_fit shows the gain",
+            f"recalibrate it with calibjax recalibrate --method {method}, which shows the gain",
+        )
 
 
 class _Recalibrations(Section[list[RecalibrationCheck]]):
@@ -224,7 +230,7 @@ def _left(case: Case, data: Data, pvalue: float) -> str:
     if case.groups is not None:
         found = segments_in_words(SEGMENTS.of_data(case, data), case.level)
         if found is not None:
-            return f"{found} (fit_recalibrator(groups=...) recalibrates segments, too)"
+            return f"{found} ({recalibration_of_segments(case)} recalibrates segments, too)"
     if pvalue > case.level:
         return ""
     return directions_in_words(clear_directions_of(case, padded(data), None))

@@ -1,7 +1,7 @@
 """What is said of few rows, weights, rows that depend on each other, and censored targets."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -91,19 +91,22 @@ def notes_on_few_units(data: Data) -> list[str]:
     return [f"Few {words} tests find only large errors, and intervals are wide."] if is_few else []
 
 
-def notes_on_independence(key: jax.Array, data: Data, columns: list[serial.Column]) -> list[str]:
+def notes_on_independence(
+    key: jax.Array, data: Data, columns: list[serial.Column], option: Callable[[str], str]
+) -> list[str]:
     """Warnings as those of `evaluate`: rows that depend on each other; few clusters or horizons.
 
     Args:
         key: a key of `jax.random`.
         data: predictions and targets, of which rows may be known to depend on each other.
         columns: others, which may say which rows depend on each other.
+        option: how users write the name of an argument.
     """
     if data.is_dependent:
         return notes_on_few_units(data)
     data = padded(data)
     of_rows = serial.neighbour_dependence_test(key, data)
-    return serial.notes_on_order(of_rows, serial.neighbours_in_columns(key, data, columns))
+    return serial.notes_on_order(of_rows, serial.neighbours_in_columns(key, data, columns), option)
 
 
 class _NeighbourPvalue(Section[float | None]):
@@ -128,7 +131,7 @@ class _Neighbours(Section[tuple[serial.Neighbours, ...]]):
         return serial.neighbours_in_columns(key, case.padded, case.columns)
 
     def notes(self, case: Case) -> list[str]:
-        return serial.notes_on_order(NEIGHBOUR_PVALUE.of(case), self.of(case))
+        return serial.notes_on_order(NEIGHBOUR_PVALUE.of(case), self.of(case), case.option)
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         return {"pvalues_of_neighbours_in": {x.name: x.pvalue for x in self.of(case)}}

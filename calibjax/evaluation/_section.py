@@ -14,6 +14,7 @@ from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.evaluation._serial_dependence import Column
+from calibjax.frames import Table
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.measures import MeasureResult, draws_for_intervals
 from calibjax.nulls.ranks import as_multiple
@@ -56,6 +57,7 @@ class Case:
         seed: what all random numbers come from.
         columns: other columns of a file, which may say which rows depend on each other.
         groups: the segments that are tested; None without groups.
+        table: the frame or file whose rows these are; None for arrays.
         is_x64: whether numbers have 64 bits: people may set this for `evaluate` alone.
     """
 
@@ -65,6 +67,7 @@ class Case:
     seed: int
     columns: Sequence[Column] = ()
     groups: ReadSegments | None = None
+    table: Table | None = None
     is_x64: bool = False
 
     @functools.cached_property
@@ -104,6 +107,15 @@ class Case:
     def padded(self) -> Data:
         """The data with as many rows as a bucket has, behind which others are masked."""
         return padded(self.data)
+
+    def option(self, name: str) -> str:
+        """How users write the name of an argument, such as times or --time."""
+        return name if self.table is None else self.table.option(name)
+
+    def said_as(self, in_python: str, in_command: str) -> str:
+        """What the verdict recommends to call, as users of Python or of the command do it."""
+        is_command = self.table is not None and self.table.on_command_line
+        return in_command if is_command else in_python
 
     @property
     def n_draws(self) -> int:

@@ -80,16 +80,17 @@ class Neighbours(NamedTuple):
     pvalue: float
     horizon: float | None = None
 
-    def in_words(self) -> str:
-        """What tells the test so."""
+    def in_words(self, option: Callable[[str], str]) -> str:
+        """What tells the test so, with options as users write them."""
         if not self.is_time:
-            return f"{self.name!r} as clusters"
-        if self.horizon is None:
-            return f"{self.name!r} as times"
-        return f"{self.name!r} as times with the horizon {self.horizon:g}"
+            return f"{self.name!r} as {option('clusters')}"
+        horizon = "" if self.horizon is None else f" with the {option('horizon')} {self.horizon:g}"
+        return f"{self.name!r} as {option('times')}{horizon}"
 
 
-def notes_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> list[str]:
+def notes_on_order(
+    of_rows: float | None, in_columns: Sequence[Neighbours], option: Callable[[str], str] = str
+) -> list[str]:
     """A warning that the p-value of an evaluation assumes too much, and what to pass.
 
     It is of columns, else of the order of the rows; none if nothing is seen.
@@ -100,17 +101,17 @@ def notes_on_order(of_rows: float | None, in_columns: Sequence[Neighbours]) -> l
             f"ows {'next to each other in' if x.is_time else 'of one'} {x.name}" for x in found
         )
         pvalues = " and ".join(f"{x.pvalue:.2g}" for x in found)
-        advice = found[0].in_words()
+        advice = found[0].in_words(option)
         if found[0].is_time and found[0].horizon is None:
-            advice += ", and a horizon if forecasts look further ahead than one step"
+            advice += f", and a {option('horizon')} if forecasts look further ahead than one step"
         if len(found) > 1:
             advice += (
                 " if errors on near days are alike, as those of forecasts are, or "
-                f"{found[1].in_words()} if those of one name always are, and not both"
+                f"{found[1].in_words(option)} if those of one name always are, and not both"
             )
     elif of_rows is not None and of_rows <= _LEVEL:
         order, pvalues = "ows next to each other", f"{of_rows:.2g}"
-        advice = "times and a horizon, or clusters"
+        advice = f"{option('times')} and a {option('horizon')}, or {option('clusters')}"
     else:
         return []
     return [
