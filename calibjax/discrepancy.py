@@ -13,7 +13,7 @@ terms factor k_P(p, q) <f(p, y), f(q, z)>.  With the residual r(p, y) = f(p, y) 
 h = factor k_P(p, q) <r(p, y), r(q, z)>.
 
 Draws from a law P_i may stand for it: two halves A_i and B_i, with the mean embeddings mu(A_i) and
-mu(B_i).  The halves have two roles (`Distribution.cross_fit_pairs`), and h_ij is the mean of
+mu(B_i).  The halves have two roles (`cross_fit_pairs`), and h_ij is the mean of
 
 k_P(A_i, A_j) <k_Y(y_i, .) - mu(B_i), k_Y(y_j, .) - mu(B_j)>
 
@@ -31,7 +31,6 @@ has the factor 1.
 """
 
 import functools
-import operator
 from collections.abc import Callable, Iterable
 
 import jax
@@ -49,6 +48,7 @@ from calibjax._base.struct import (
     type_name,
     widest_dtype,
 )
+from calibjax._data.capabilities import cross_fit_pairs
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between
@@ -97,7 +97,7 @@ class Term:
         a, b = map(self.residual.pooled, (a, b))
         return self._mean(
             kernel_value(self.prediction_kernel, p, q) * self.residual.product((r, a[1]), (s, b[1]))
-            for (p, r), (q, s) in zip(_cross_fit(a[0]), _cross_fit(b[0]), strict=True)
+            for (p, r), (q, s) in zip(cross_fit_pairs(a[0]), cross_fit_pairs(b[0]), strict=True)
         )
 
     def h_with_itself(self, a: Sample) -> jax.Array:
@@ -105,12 +105,12 @@ class Term:
         a = self.residual.pooled(a)
         return self._mean(
             kernel_value(self.prediction_kernel, p, p) * self.residual.square((r, a[1]))
-            for p, r in _cross_fit(a[0])
+            for p, r in cross_fit_pairs(a[0])
         )
 
     def h_tile(self, a: Sample, b: Sample) -> jax.Array:
         """h of all pairs of two batches of prepared samples, ``[S, T]``."""
-        pairs = jax.vmap(_cross_fit)(a[0]), jax.vmap(_cross_fit)(b[0])
+        pairs = jax.vmap(cross_fit_pairs)(a[0]), jax.vmap(cross_fit_pairs)(b[0])
         return self._mean(
             pairwise(self.prediction_kernel, p, q) * self.residual.tile((r, a[1]), (s, b[1]))
             for (p, r), (q, s) in zip(*pairs, strict=True)
@@ -122,7 +122,7 @@ class Term:
         return self._mean(
             kernel_value(self.prediction_kernel, p, location[0])
             * self.residual.deviation((r, a[1]), location)
-            for p, r in _cross_fit(a[0])
+            for p, r in cross_fit_pairs(a[0])
         )
 
     def _mean(self, of_pairs: Iterable[jax.Array]) -> jax.Array:
@@ -131,10 +131,6 @@ class Term:
         total = functools.reduce(jnp.add, values)
         # A division by 1 would be one more operation in every loop.
         return times(self.factor, total if len(values) == 1 else total / len(values))
-
-
-#: What the prediction kernel compares and what the residual is of, of one prediction.
-_cross_fit = operator.methodcaller("cross_fit_pairs")
 
 
 @struct

@@ -14,6 +14,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax._base.struct import as_pytree
+from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import as_data, clean
 from calibjax._data.distribution import Labels
 from calibjax.discrepancy import normal_form
@@ -554,7 +555,7 @@ def test_default_kernels(family, key):
     # those of labels, and one of U.  Of samples one kernel sees the shape, with all else.
     is_number = predictions.is_ordered and not isinstance(predictions, Labels)
     n_kernels = 9 if is_number else 7 if family == "ordinal" else 6
-    if predictions.is_exchangeable:
+    if is_exchangeable(predictions):
         n_kernels = 7 if is_number else 5
     assert len(kernels) == n_kernels
     dropped = cj.default_kernels(predictions[where])

@@ -78,7 +78,7 @@ def test_maps_keep_them():
     sharp = cj.temper(predictions, 0.25)
     np.testing.assert_allclose(sharp.complement[:2], RARE[:2] ** 4, rtol=1e-3)
     (column,) = (
-        PredictionColumns("prob", ["p"], "p").columns_of(predictions.keeping_digits()).values()
+        PredictionColumns("prob", ["p"], "p").columns_of(predictions.with_full_precision()).values()
     )
     np.testing.assert_allclose(1 - column, 1 - P, rtol=1e-4)
 

@@ -8,6 +8,7 @@ from instances import FAMILIES, SCORED, cast
 from marks import slow
 
 import calibjax as cj
+from calibjax._data.capabilities import has_unit_box
 
 ALONE = "mean variance standard_deviation location spread off_mode_probability has_stein_identity"
 OF_TARGETS = (
@@ -38,11 +39,11 @@ def call(method):
 
 def has_method(method, p, y):
     """Whether a batch of the family has it."""
-    if method == "unit_box" and not p.has_unit_box:
+    if method == "unit_box" and not has_unit_box(p):
         return False
     try:
         jax.eval_shape(call(method), p, y)
-    except TypeError:
+    except (AttributeError, TypeError):
         return False
     return True
 

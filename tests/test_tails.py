@@ -228,7 +228,7 @@ def test_gradients_of_tempered_log_densities(family, temperature):
     make, law, (loc, scale, y) = TAILS[family]
 
     def log_prob(loc, scale, y, temperature):
-        return make(loc[None], scale[None]).tempered_log_prob(y[None], temperature)[0]
+        return make(loc[None], scale[None]).tempered(temperature).log_prob(y[None])[0]
 
     rows = jax.jit(jax.vmap(jax.grad(log_prob, (0, 1, 3)), (0, 0, 0, None)))
     found = rows(loc, scale, y, jnp.float32(temperature))

@@ -12,6 +12,7 @@ from jax import lax
 import calibjax as cj
 from benchmarks.power import one_set_of_draws, t_cal
 from benchmarks.power.settings import Setting
+from calibjax._data.capabilities import exchangeable_pool, is_exchangeable
 from calibjax._data.data import Rows
 from calibjax.expectations import default_prediction_kernels
 from calibjax.expectations._default_kernels import _kernels_of_pit
@@ -54,7 +55,7 @@ def pool_scores(key, predictions, targets, n_draws):
 
 def _of_pool(predictions: Any, targets: jax.Array) -> tuple[list[Any], type[cj.PITKernel]]:
     """The kernels on predictions of the aggregated test, and the kernels that it makes of them."""
-    pool, _ = predictions.exchangeable_pool(targets)
+    pool, _ = exchangeable_pool(predictions, targets)
     is_vector = pool.target_shape == "n d"
     return (
         default_prediction_kernels(Rows(pool)),
@@ -110,7 +111,7 @@ def _t_cal(key, predictions, targets, n_draws, n_bins):
 
 def one_kernel(key, predictions, targets, n_draws):
     """The exact test with the default kernel alone; only its time is of interest."""
-    kernels = [cj.default_kernel(predictions.exchangeable_pool(targets)[0])]
+    kernels = [cj.default_kernel(exchangeable_pool(predictions, targets)[0])]
     return cj.aggregated_skce_test(key, kernels, predictions, targets, n_resamples=n_draws).pvalue
 
 
@@ -134,7 +135,7 @@ NAMES: dict[Test, str] = {
 def tests_of(setting: Setting, predictions: Any) -> list[Test]:
     """The tests that there are for a family and a setting."""
     if setting.is_ensemble:
-        return [aggregated, *([ranks, pool_scores] if predictions.is_exchangeable else [])]
+        return [aggregated, *([ranks, pool_scores] if is_exchangeable(predictions) else [])]
     tests = [
         *(previous_default, aggregated, one_set_of_draws.pvalues),
         *(distribution_free, block, cme),

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 import calibjax as cj
 from calibjax._base.struct import as_pytree
+from calibjax._data.capabilities import exchangeable_pool, is_exchangeable
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
@@ -46,7 +47,7 @@ def member_names(predictions: Any) -> tuple[str, ...]:
     has_labels = isinstance(predictions, (cj.Bernoulli, cj.Categorical))
     if has_labels:
         return _LABELS
-    return _PLACES_OF_SAMPLES if predictions.is_exchangeable else _PLACES
+    return _PLACES_OF_SAMPLES if is_exchangeable(predictions) else _PLACES
 
 
 def largest_score(values: jax.Array) -> jax.Array:
@@ -93,7 +94,7 @@ RULES: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 def pvalues(key: jax.Array, predictions: Any, targets: jax.Array, n_draws: int) -> dict[str, Any]:
     """The p-value of each kernel alone and of each rule, for the grid and the default kernels."""
-    predictions, targets = predictions.exchangeable_pool(targets)
+    predictions, targets = exchangeable_pool(predictions, targets)
     plain = cj.product_kernel(predictions)
     distance, median = plain.prediction_kernel.distance, plain.prediction_kernel.lengthscale
     grid = [

@@ -233,6 +233,11 @@ def widened(tree: T) -> T:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
 
 
+def repeated(tree: T, shape: tuple[int, ...]) -> T:
+    """The leaves ``[n]``, widened, once for each of the draws ``[*shape, n]``."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, *x.shape)), widened(tree))
+
+
 def indexed(tree: T, index: Any) -> T:
     """x[index] of each leaf x."""
     return jax.tree.map(operator.itemgetter(index), tree)

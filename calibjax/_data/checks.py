@@ -16,8 +16,9 @@ from calibjax._base.compile import filled_up
 from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
 from calibjax._base.struct import PyTree, is_array, is_rounded, is_traced, on_host
+from calibjax._data.capabilities import KnownLevels, is_exchangeable
 from calibjax._data.dependence import kept_rows
-from calibjax._data.distribution import Binary, Distribution
+from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.precision import check_digits
 from calibjax._numbers.validity import is_nonnegative
@@ -105,7 +106,8 @@ def check_shapes_of_targets(
         check_dtype_of_targets("targets", targets, predictions)
         check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
         return targets
-    if not predictions.takes_intervals:
+    has_cdf = predictions.is_ordered or isinstance(predictions, Labels)
+    if not has_cdf or is_exchangeable(predictions) or isinstance(predictions, KnownLevels):
         raise TypeError(
             "targets must be an array, got Between: it is for predictions of one number whose cdf "
             f"is known everywhere, got {family_name(predictions)}."

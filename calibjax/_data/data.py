@@ -247,9 +247,8 @@ class Data(Rows):
         if weights is not None:
             check_array("weights", weights, "real")
             check_shapes({"weights": (weights, "n")}, sizes)
-        predictions = predictions.keeping_digits()
-        if predictions.compared_with_targets:
-            predictions, targets = compared_in_one_precision(predictions, targets)
+        predictions = predictions.with_full_precision()
+        predictions, targets = compared_in_one_precision(predictions, targets)
         check_values_of_rows(predictions, targets, where, weights)
         n, columns, is_of_times = sizes["n"], None, times is not None
         if clusters is not None or times is not None or horizon is not None:

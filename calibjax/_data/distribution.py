@@ -1,8 +1,7 @@
 """The interface of all families of predictive distributions."""
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -12,13 +11,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.parameters import as_table, in_words, share_numbers
-from calibjax._base.struct import indexed, widened, widened_integers
+from calibjax._base.struct import indexed, with_fields
 from calibjax._data.row_methods import row_methods
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import FINITE, Constraint
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Distribution")
 
 
 def _complete_family(cls: type["Distribution"]) -> None:
@@ -60,14 +59,14 @@ class Distribution(ABC):
 
     #: Whether expectations of kernels are not known, and `SteinKernel` takes their place.
     score_only: ClassVar[bool] = False
-    #: Whether some quantiles or samples are all that is known: `known_quantiles`.
-    has_known_quantiles: ClassVar[bool] = False
     #: Whether the density, if there is one, has no jumps.
     has_continuous_density: ClassVar[bool] = True
     #: Why the family has no `tempered`: the end of an error message, after "got <family>".
     untempered: ClassVar[str] = ""
     #: What else an array without one of the axes may be, for the end of an error message.
     one_axis_less: ClassVar[str] = ""
+    #: How many axes more than these the predictions have that they are made of.
+    n_axes_of_parts: ClassVar[int] = 0
     #: The conditions on parameters, by name; all others must be finite.
     conditions: ClassVar[dict[str, Constraint]] = {}
     #: The condition on a target, or on each coordinate of one.
@@ -99,17 +98,13 @@ class Distribution(ABC):
     def shapes(self) -> dict[str, str]:
         """The symbolic shape of each parameter, for example "n d"; "n" is the batch axis."""
 
-    def keeping_digits(self) -> Self:
+    def with_full_precision(self) -> Self:
         """The same predictions, with numbers that differences need before jax rounds parameters."""
-        return self
+        return _with_parts(self, lambda part: part.with_full_precision())
 
-    def without_marks(self) -> Self:
-        """The predictions as other batches of the family are: their structure depends on no row."""
-        return self
-
-    def repeated(self, shape: tuple[int, ...]) -> Self:
-        """The parameters, widened, once for each of the draws ``[*shape, n]``."""
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*shape, *x.shape)), widened(self))
+    def with_common_structure(self) -> Self:
+        """The predictions as all batches of the family can be: no option depends on the rows."""
+        return _with_parts(self, lambda part: part.with_common_structure())
 
     def parameter(self, name: str) -> jax.Array:
         """The parameter of this name in `shapes`."""
@@ -120,7 +115,7 @@ class Distribution(ABC):
         """1 for a batch, 0 for one prediction, and 2 for the components of a batch of mixtures."""
         for part in vars(self).values():
             if isinstance(part, Distribution):
-                return part.n_batch_axes
+                return part.n_batch_axes - self.n_axes_of_parts
         for name, axes in self.shapes.items():
             if axes[0] == "n":
                 n_own = len(axes.replace("...", "").split()) - 1
@@ -129,7 +124,8 @@ class Distribution(ABC):
 
     def with_batch_axes(self, n_axes: int) -> Self:
         """The same predictions; a family whose arrays do not tell their `n_batch_axes` keeps it."""
-        return self
+        n_axes += self.n_axes_of_parts
+        return _with_parts(self, lambda part: part.with_batch_axes(n_axes))
 
     @property
     def target_shape(self) -> str:
@@ -154,10 +150,6 @@ class Distribution(ABC):
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         """The condition on targets in words, and which targets satisfy it, ``[n]``."""
         return self.condition_on_targets.of_rows(targets)
-
-    def upper_ends(self, ends: jax.Array) -> jax.Array:
-        """Which numbers may be the upper end of an interval, ``[n]``, by default all targets."""
-        return self.supports(ends)[1]
 
     @abstractmethod
     def mean(self) -> jax.Array:
@@ -224,122 +216,9 @@ class Distribution(ABC):
         return self.cdf(targets), self.survival(targets)
 
     @property
-    def has_cdf(self) -> bool:
-        """Whether a target is a number with a cdf."""
-        return self.target_shape == "n" and has_own(type(self), "cdf", "tails")
-
-    def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """P(Y < targets[i]) and P(Y <= targets[i]), each ``[n]``; by default only integers jump."""
-        if self.target_kind == "real":
-            at = self.cdf(targets)
-            return at, at
-        before, at = jax.vmap(self.cdf)(_both_ends(targets))
-        return before, at
-
-    def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Where U = F(y) may be, the lower and the upper ends of R intervals, each ``[n, R]``.
-
-        If the targets are drawn from the predictions, U is uniform in [0, 1], and given the target
-        it is even in one of these intervals, or in a mixture of them that is not known.  By default
-        there is one interval, the jump of the cdf.
-        """
-        before, after = self.cdf_jump(targets)
-        return before[:, None], after[:, None]
-
-    def restricted(self, targets: jax.Array) -> jax.Array:
-        """Targets as `mean` and `variance` see them, up to the last number that is forecast.
-
-        By default they are the targets, since a forecast is about all numbers.
-        """
-        return targets
-
-    @property
     def is_ordered(self) -> bool:
         """Whether a target is a number with a cdf, so that a `PITKernel` sees every error."""
-        return self.has_cdf
-
-    @property
-    def takes_intervals(self) -> bool:
-        """Whether targets may be `Between`: the forecast says what the cdf is at every number."""
-        return self.has_cdf
-
-    @property
-    def has_atoms(self) -> bool:
-        """Whether U = F(y) is not one number: the cdf may jump, or the targets are vectors.
-
-        By default it jumps for integers, and where `cdf_jump` says so.
-        """
-        jumps = type(self).cdf_jump is not Distribution.cdf_jump
-        return self.target_kind == "integer" or self.target_shape != "n" or jumps
-
-    @property
-    def compared_with_targets(self) -> tuple[str, ...]:
-        """The names of parameters that a target may be equal to, such as samples or quantiles.
-
-        Where these and the targets come in two precisions, both are rounded to the coarser one.
-        """
-        return ()
-
-    @property
-    def is_exchangeable(self) -> bool:
-        """Whether the target might be any of the values of `exchangeable_pool`: of samples."""
-        return False
-
-    def standard_scores(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """z = (y - mean) / deviation, of which any value of `exchangeable_pool` has its own.
-
-        Returns:
-            z of the targets ``[n]`` or ``[n, d]``, z of all values of the pool ``[n, S, …]`` with
-            the mean 0 and the variance 1, or 0 if these are equal, and their probabilities
-            ``[n, S]``.
-        """
-        raise TypeError(
-            "standard scores are defined for samples (Empirical), got "
-            f"{type(self).__name__} predictions; normal scores are defined for all."
-        )
-
-    @property
-    def has_unit_box(self) -> bool:
-        """Whether a `PITKernel` sees vectors, by their `unit_box`."""
-        return False
-
-    def unit_box(self, targets: jax.Array) -> UnitInterval:
-        """Where U_1, …, U_d of target vectors lie on the unit line, each end ``[n, d]``.
-
-        They are independent and uniform if the targets are drawn from the predictions.  No units of
-        the coordinates change them.
-        """
-        raise TypeError(
-            f"{type(self).__name__} predictions of vectors have no known PIT of each coordinate; "
-            "TensorProduct compares vectors."
-        )
-
-    def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None] | None:
-        """The `unit_box` of S vectors that might all be the target, each end ``[n, S, d]``.
-
-        With them which of these exist, ``[n, S, 1]``; None if all do.
-
-        None for all other predictions: then U_1, …, U_d are independent, and here they need not be.
-        """
-        return None
-
-    def unit_interval(self, targets: jax.Array) -> UnitInterval:
-        """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
-        if self.target_kind == "integer":
-            below, above = jax.vmap(self.tails)(_both_ends(targets))
-            return UnitInterval(*below, *above)
-        if self.has_atoms:
-            return interval(*self.cdf_jump(targets))
-        at, above = self.tails(targets)
-        return UnitInterval(at, at, above, above)
-
-    def pit_distribution(self) -> Any:
-        """The distributions of U = F(Y), for predictions of which tests judge U and not the target.
-
-        None for others.  Such predictions give the cdf at some `levels` only, which the
-        distributions have too, and `pit_intervals` are between them.
-        """
-        return None
+        return self.target_shape == "n" and has_own(type(self), "cdf", "tails")
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest y with P(Y <= y) >= level, ``[n]``; `level` is a number or ``[n]``.
@@ -348,25 +227,6 @@ class Distribution(ABC):
         them is a ValueError; inside jit it gives NaN, or -1 for labels and counts.
         """
         raise TypeError(f"{type(self).__name__} predictions have no quantile.")
-
-    def known_quantiles(self) -> tuple[jax.Array, jax.Array]:
-        """The levels ``[L]`` of the quantiles that are all that is known, and these, ``[n, L]``."""
-        raise TypeError(f"{type(self).__name__} predictions are about all numbers.")
-
-    def with_quantiles(self, values: jax.Array) -> Self:
-        """The same predictions with other values ``[n, L]`` of their `known_quantiles`."""
-        raise TypeError(f"{type(self).__name__} predictions are about all numbers.")
-
-    def crps_closed_form(self, targets: jax.Array) -> jax.Array | None:
-        """The continuous ranked probability score of each target, ``[n]``; None without a formula.
-
-        `crps` then computes it from the cdf.
-        """
-        return None
-
-    def mean_absolute_difference(self, other: Self) -> jax.Array | None:
-        """E|Z - Z'| for independent Z and Z' from *one* prediction each; None without a formula."""
-        return None
 
     def location(self) -> jax.Array:
         """Where the targets are: the mean, or what a family without a finite mean has instead."""
@@ -387,65 +247,6 @@ class Distribution(ABC):
     def default_distance(self) -> Any:
         """The distance in `product_kernel`; None stands for MeanEmbeddingDistance."""
         return None
-
-    def wasserstein_embedding(self) -> jax.Array | None:
-        """A vector for *one* prediction; None if the family has none.
-
-        The Euclidean distance of two such vectors is the 2-Wasserstein distance of the predictions.
-        """
-        return None
-
-    def wasserstein_coordinates(self) -> tuple[jax.Array, ...] | None:
-        """`wasserstein_embedding` in parts: two numbers are faster than a vector of two."""
-        vector = self.wasserstein_embedding()
-        return None if vector is None else (vector,)
-
-    def squared_wasserstein(self, other: Self) -> jax.Array:
-        """The squared 2-Wasserstein distance of *one* prediction to another of the family."""
-        ours, theirs = self.wasserstein_coordinates(), other.wasserstein_coordinates()
-        if ours is None or theirs is None:
-            raise wasserstein_refused(self)
-        squares = (jnp.sum(jnp.square(x - y)) for x, y in zip(ours, theirs, strict=True))
-        return functools.reduce(jnp.add, squares)
-
-    def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
-        """What h sees of *one* prediction: pairs (compared, subtracted), over which it averages.
-
-        The kernel on predictions compares the first of a pair.  The second is the distribution
-        whose mean embedding is subtracted from the embedding of the target.  Both are the
-        prediction itself, but for one that is given by draws, where they are halves of these.
-        """
-        return ((self, self),)
-
-    def characteristic(self, v: jax.Array) -> jax.Array:
-        """E exp(i <v, Z>) for Z from *one* prediction, a complex number; v is shaped like Z."""
-        families = families_with("characteristic", "label_probabilities")
-        raise TypeError(
-            f"random features are defined for {families} predictions, got {type(self).__name__}."
-        )
-
-    @property
-    def pieces_of_pit(self) -> int | tuple[float, ...] | None:
-        """What is known of a PIT: a rank among so many members, or between which levels it is.
-
-        None if it is a number, or if that depends on the row.
-        """
-        return None
-
-    def exchangeable_pool(self, targets: jax.Array) -> tuple[Self, jax.Array]:
-        """Predictions whose `sample` can be exchanged for the targets if the model is calibrated.
-
-        They must not depend on which of the exchangeable values is the target.
-        """
-        return self, targets
-
-    def tempered(self, temperature: jax.Array) -> Self:
-        """The predictions with densities proportional to p^(1 / temperature)."""
-        raise tempering_refused(type(self).__name__, self.untempered)
-
-    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
-        """`log_prob` of the tempered predictions, ``[n]``."""
-        return self.tempered(temperature).log_prob(targets)
 
 
 @row_methods
@@ -532,27 +333,26 @@ def as_binary(predictions: Distribution) -> Binary:
     return predictions
 
 
+def _with_parts(predictions: D, function: Callable[[Distribution], Distribution]) -> D:
+    """The predictions with a function of the predictions that they are made of."""
+    own = vars(predictions).items()
+    parts = {name: function(part) for name, part in own if isinstance(part, Distribution)}
+    return with_fields(predictions, **parts) if parts else predictions
+
+
 def of_part(name: str, found: dict[str, T]) -> dict[str, T]:
     """What is known of the parameters of a distribution that another one holds by this name."""
     return {f"{name}.{parameter}": x for parameter, x in found.items()}
 
 
-def _both_ends(counts: jax.Array) -> jax.Array:
-    """The counts before the targets, and the targets: one program finds tails for both."""
-    counts = widened_integers(counts)
-    return jnp.stack([counts - 1, counts])
-
-
-def families_with(*methods: str) -> str:
-    """The names of the families that override one of these methods, joined by commas."""
-
-    return ", ".join(sorted({f.__name__ for f in families() if has_own(f, *methods)}))
+def families_with(*capabilities: type) -> str:
+    """The names of the families with one of these capabilities, joined by commas."""
+    return ", ".join(sorted({f.__name__ for f in families() if issubclass(f, capabilities)}))
 
 
 def has_own(family: type[Distribution], *methods: str) -> bool:
-    """Whether a family overrides one of these methods, or has one that others do not have."""
-    own = (getattr(family, name, None) is not getattr(Distribution, name, None) for name in methods)
-    return any(own)
+    """Whether a family overrides one of these methods."""
+    return any(getattr(family, name) is not getattr(Distribution, name) for name in methods)
 
 
 def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
@@ -563,20 +363,3 @@ def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distrib
             yield child
         else:
             yield from families(child)
-
-
-def wasserstein_refused(predictions: object) -> TypeError:
-    """The error for predictions of a family whose Wasserstein distance has no formula."""
-    families = families_with("wasserstein_embedding", "squared_wasserstein")
-    return TypeError(
-        f"Wasserstein is defined for {families} predictions, and MixtureWasserstein for mixtures "
-        f"of these, got {type(predictions).__name__}."
-    )
-
-
-def tempering_refused(actual: str, reason: str = "") -> TypeError:
-    """The error for predictions that cannot be tempered; `actual` says what came."""
-    return TypeError(
-        f"predictions must be one of {families_with('tempered')} to be tempered, got "
-        f"{actual}{reason}."
-    )

@@ -15,7 +15,16 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_array, check_shapes
 from calibjax._base.sharding import Axis, all_max
-from calibjax._base.struct import PyTree, is_floating, is_traced, struct, widened, widest_dtype
+from calibjax._base.struct import (
+    PyTree,
+    is_floating,
+    is_traced,
+    struct,
+    widened,
+    widened_integers,
+    widest_dtype,
+)
+from calibjax._data.capabilities import OwnPIT, restricted
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax._numbers.validity import is_finite
@@ -135,7 +144,6 @@ class Between:
         low_is_valid = _is_target(predictions, low) | (~is_finite(low) & (low < 0))
         ends = as_targets(predictions, high)
         words, supported = predictions.supports(ends)
-        supported = supported | ((high > low) & predictions.upper_ends(ends))
         possible = _is_target(predictions, high) & supported
         high_is_valid = possible | (~is_finite(high) & (high > 0))
         found = [
@@ -230,10 +238,21 @@ def known_point(predictions: Distribution, targets: Between) -> jax.Array:
 
 def unit_interval(predictions: Distribution, targets: PyTree) -> UnitInterval:
     """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
-    if not isinstance(targets, Between):
+    if isinstance(targets, Between):
+        return _of_between(predictions, targets)
+    if predictions.target_kind == "integer":
+        counts = widened_integers(targets)
+        below, above = jax.vmap(predictions.tails)(jnp.stack([counts - 1, counts]))
+        return UnitInterval(*below, *above)
+    if isinstance(predictions, OwnPIT) and predictions.has_atoms:
         return predictions.unit_interval(targets)
+    at, above_at = predictions.tails(targets)
+    return UnitInterval(at, at, above_at, above_at)
+
+
+def _of_between(predictions: Distribution, targets: Between) -> UnitInterval:
     point = known_point(predictions, targets)
-    exact = predictions.unit_interval(point)
+    exact = unit_interval(predictions, point)
 
     def tails(end: jax.Array, is_open: jax.Array) -> tuple[jax.Array, jax.Array]:
         """F and 1 - F at an end, also where it is open; derivatives there are 0."""
@@ -246,7 +265,7 @@ def unit_interval(predictions: Distribution, targets: PyTree) -> UnitInterval:
         )
 
     # An end that is later than all that a forecast is about is not known.
-    start, end = (predictions.restricted(x) for x in (targets.low, targets.high))
+    start, end = (restricted(predictions, x) for x in (targets.low, targets.high))
     low, above_low = tails(start, jnp.isinf(start))
     high, above_high = tails(end, jnp.isinf(targets.high) | (end < targets.high))
     hidden = UnitInterval(low, high, above_low, above_high)

@@ -65,7 +65,7 @@ def check_like(name: str, predictions: Distribution, like: Distribution, whose: 
     expected, actual = family_name(like), family_name(predictions)
     if actual != expected:
         raise TypeError(f"{name} must be of the family of {whose}, {expected}, got {actual}.")
-    ours, theirs = (row_shapes(p.without_marks()) for p in (like, predictions))
+    ours, theirs = (row_shapes(p.with_common_structure()) for p in (like, predictions))
     if ours != theirs:
         raise ValueError(
             f"{name} must have the shapes of {whose}, but for the leading axis, {ours}, got "

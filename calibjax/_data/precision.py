@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.struct import PyTree, is_floating, is_rounded, is_traced, on_host
+from calibjax._data.capabilities import OwnPIT
 from calibjax._data.distribution import Distribution
 
 # So many rows, evenly spaced, say what all are like.
@@ -27,6 +28,8 @@ def compared_in_one_precision(
     predictions: Distribution, targets: PyTree
 ) -> tuple[Distribution, PyTree]:
     """Predictions and targets, those parameters that targets are compared with in one precision."""
+    if not isinstance(predictions, OwnPIT):
+        return predictions, targets
     names = predictions.compared_with_targets
     leaves = [*map(predictions.parameter, names), *jax.tree.leaves(targets)]
     rounded = in_one_precision(*leaves)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax.hypothesis_tests import calibration_test
@@ -81,7 +82,7 @@ def in_words(found: dict[str, Any]) -> str:
 
 def below_zero(new: Distribution, recalibrated: Distribution) -> list[str]:
     """A line about rows that a map brought below 0, where no forecast is."""
-    if not recalibrated.has_known_quantiles:
+    if not isinstance(recalibrated, KnownQuantiles):
         return []
     before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, recalibrated))
     n_below = int(np.sum(np.any(after < 0, axis=1)))

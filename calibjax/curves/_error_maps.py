@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
+from calibjax._data.capabilities import exchangeable_pool, restricted
 from calibjax._data.data import NOT_PLAIN, Data, Rows, as_data, clean
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._numbers.arithmetic import dot, x_where
@@ -375,7 +376,7 @@ def residual_map(
 def _residual_map(key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: int) -> ResidualMap:
     data = clean(data)
     level, dtype = resamples.level, data.weights.dtype
-    predictions, targets = data.predictions.exchangeable_pool(data.targets)
+    predictions, targets = exchangeable_pool(data.predictions, data.targets)
     location, spread = predictions.location(), predictions.spread()
     kept = data.weights != 0
     location_edges, location_bins = quantile_bins(location, kept, n_bins)
@@ -390,7 +391,7 @@ def _residual_map(key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: i
 
     def means(targets: jax.Array) -> jax.Array:
         """The means of the residuals and of their squares in each cell, ``[2, l s]``."""
-        residuals = (predictions.restricted(targets).astype(dtype) - location) / divisor
+        residuals = (restricted(predictions, targets).astype(dtype) - location) / divisor
         return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size[None]
 
     rows = row_numbers(data.weights)

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct, with_fields
+from calibjax._data.capabilities import Exchangeable, is_exchangeable
 from calibjax._data.data import Data, RowOptions, Rows, clean
 from calibjax._data.distribution import Distribution
 from calibjax.curves._error_maps import quantile_bins
@@ -129,7 +130,7 @@ def spread_skill_curve(
     """
     check_key(key)
     data = numbers_as_data(predictions, targets, **rows)
-    if not data.predictions.is_exchangeable:
+    if not is_exchangeable(data.predictions):
         raise TypeError(
             "predictions must be Empirical members without weights, got "
             f"{type(data.predictions).__name__}; residual_map compares other predicted spreads."
@@ -145,6 +146,7 @@ def _spread_skill_curve(
 ) -> SpreadSkillCurve:
     data = pooled(clean(data))
     pool, dtype = data.predictions, data.weights.dtype
+    assert isinstance(pool, Exchangeable)  # the caller has looked
     z, of_pool, probabilities = (x.astype(dtype) for x in pool.standard_scores(data.targets))
     size = 1 / jnp.max(probabilities, axis=1)
     weights = jnp.where(size > 2.5, data.weights, 0.0)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from calibjax._base.struct import is_floating, static, struct, widened_integers
+from calibjax._base.struct import is_floating, repeated, static, struct, widened_integers
 from calibjax._numbers.arithmetic import complex_exponential, mean_by_gauss
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.quantiles import integer_or_invalid, smallest_count_with
@@ -257,7 +257,7 @@ class Binomial(Counts):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``."""
-        p = self.repeated(shape)
+        p = repeated(self, shape)
         return draw(key, p.total, p.probs)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
@@ -325,6 +325,7 @@ class Binomial(Counts):
         return EmbeddingDistance(_stabilised)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         # (1 - p + p exp(i v))^n, whose base has the squared modulus 1 - 4 p (1 - p) sin(v / 2)^2.
         half = jnp.square(jnp.sin(v / 2))
         square = 1 - 4 * self.probs * (1 - self.probs) * half

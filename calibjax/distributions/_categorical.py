@@ -9,12 +9,12 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag
-from calibjax._base.struct import is_rounded, static, struct, widened, widened_integers
+from calibjax._base.struct import is_rounded, repeated, static, struct, widened, widened_integers
 from calibjax._data.checks import valid_rows
 from calibjax._data.distribution import Binary, Labels
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.quantiles import falls_short, integer_or_invalid
-from calibjax._numbers.tempering import as_before, tempered_label_log_prob, tempered_probabilities
+from calibjax._numbers.tempering import as_before, tempered_probabilities
 from calibjax._numbers.validity import TOLERANCE, probability_vectors
 from calibjax.expectations import finite_sums
 from calibjax.kernels import TotalVariation
@@ -67,7 +67,7 @@ class Categorical(Labels):
             probs = _normalized(jnp.asarray(probs))
         vars(self).update(probs=probs, ragged=check_flag("ragged", ragged))
 
-    def without_marks(self) -> Self:
+    def with_common_structure(self) -> Self:
         return dataclasses.replace(self, probs=self.label_probabilities(), ragged=False)
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
@@ -94,7 +94,7 @@ class Categorical(Labels):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: labels ``[*shape, n]``."""
-        logits = jnp.log(self.repeated(shape).probs)
+        logits = jnp.log(repeated(self, shape).probs)
         return jax.random.categorical(key, logits).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
@@ -122,13 +122,11 @@ class Categorical(Labels):
         return TotalVariation()
 
     def tempered(self, temperature: jax.Array) -> Self:
+        """The predictions with densities proportional to p^(1 / temperature)."""
         probs = tempered_probabilities(self.label_probabilities(), valid_rows(self), temperature)
         if self.ragged:  # The classes that rows have are those that they had.
             probs = jnp.maximum(probs, jnp.minimum(self.probs, LEAST_OF_CLASS / 2))
         return dataclasses.replace(self, probs=as_before(self.probs, probs))
-
-    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
-        return tempered_label_log_prob(self.label_probabilities(), targets, temperature)
 
 
 def _normalized(probs: jax.Array) -> jax.Array:
@@ -228,13 +226,13 @@ class Bernoulli(Binary):
     def shapes(self) -> dict[str, str]:
         return {"probs": "n"} if self.complement is None else {"probs": "n", "complement": "n"}
 
-    def keeping_digits(self) -> Self:
+    def with_full_precision(self) -> Self:
         if self.complement is not None or not is_rounded(self.probs):
             return self
         complement: Any = np.maximum(1 - self.probs, 0)
         return dataclasses.replace(self, complement=complement)
 
-    def without_marks(self) -> Self:
+    def with_common_structure(self) -> Self:
         return dataclasses.replace(self, complement=None)
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
@@ -262,7 +260,7 @@ class Bernoulli(Binary):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: integers 0 and 1, ``[*shape, n]``."""
-        return jax.random.bernoulli(key, self.repeated(shape).probs).astype(jnp.int32)
+        return jax.random.bernoulli(key, repeated(self, shape).probs).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log probability of targets 0 and 1, ``[n]``."""
@@ -294,11 +292,9 @@ class Bernoulli(Binary):
         return TotalVariation()
 
     def tempered(self, temperature: jax.Array) -> Self:
+        """The predictions with densities proportional to p^(1 / temperature)."""
         probs = self.label_probabilities().astype(temperature.dtype)
         probs = tempered_probabilities(probs, valid_rows(self), temperature)
         complement = None if self.complement is None else probs[..., 0]
         tempered = dataclasses.replace(self, probs=probs[..., 1], complement=complement)
         return jax.tree.map(as_before, self, tempered)
-
-    def tempered_log_prob(self, targets: jax.Array, temperature: jax.Array) -> jax.Array:
-        return tempered_label_log_prob(self.label_probabilities(), targets, temperature)

@@ -21,7 +21,7 @@ from calibjax._base.struct import (
     widest_dtype,
     with_fields,
 )
-from calibjax._data.distribution import Distribution
+from calibjax._data.capabilities import Exchangeable, KnownQuantiles, OwnPIT
 from calibjax._numbers.arithmetic import complex_average, complex_exponential, root_mean_square
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.quantiles import falls_short
@@ -32,7 +32,7 @@ from calibjax.expectations import sums_over_atoms
 
 @sums_over_atoms
 @struct
-class Empirical(Distribution):
+class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
     """The distribution of S equally likely, or weighted, samples.
 
     Args:
@@ -132,7 +132,6 @@ class Empirical(Distribution):
     _n_axes: int = dataclasses.field(init=False, metadata={"static": True})
 
     compared_with_targets = ("samples",)
-    has_known_quantiles = True
     untempered = ", which has no density"
 
     def __init__(
@@ -170,14 +169,11 @@ class Empirical(Distribution):
                 f"shape {shape}."
             )
         others = [name for name in ("weights", "where") if getattr(self, name) is not None]
-        return {"samples": "n s d" if self._has_vectors() else "n s"} | dict.fromkeys(others, "n s")
+        return {"samples": "n s d" if self._n_axes == 2 else "n s"} | dict.fromkeys(others, "n s")
 
     @property
     def target_shape(self) -> str:
-        return "n d" if self._has_vectors() else "n"
-
-    def _has_vectors(self) -> bool:
-        return self._n_axes == 2
+        return "n d" if self._n_axes == 2 else "n"
 
     @property
     def n_batch_axes(self) -> int:
@@ -186,7 +182,7 @@ class Empirical(Distribution):
     def with_batch_axes(self, n_axes: int) -> Self:
         return with_fields(self, _n_axes=jnp.ndim(self.samples) - n_axes)
 
-    def without_marks(self) -> Self:
+    def with_common_structure(self) -> Self:
         """Members may be missing in other batches."""
         if self.where is not None:
             return self
@@ -202,18 +198,6 @@ class Empirical(Distribution):
             return jnp.full(n_samples, 1 / n_samples, dtype)
         exists = self.where.astype(dtype)
         return exists / jnp.sum(exists)
-
-    def _relative_weights(self) -> jax.Array:
-        """The weights ``[n, S]`` in units of their sums: ones, which have exact sums, if equal."""
-        if self.weights is not None:
-            return self.weights
-        if self.where is not None:
-            return self.where.astype(self.samples.dtype)
-        return jnp.ones_like(self.samples)
-
-    def exists(self) -> jax.Array | None:
-        """Which members exist, booleans ``[n, S]``; None if all do."""
-        return None if self.where is None else jnp.asarray(self.where).astype(bool)
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """The samples of *one* prediction and their probabilities, ``[S, …]`` and ``[S]``."""
@@ -248,7 +232,7 @@ class Empirical(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
-        (n, n_samples), exists = self.samples.shape[:2], self.exists()
+        (n, n_samples), exists = self.samples.shape[:2], _existing(self)
         if self.weights is None and exists is not None:
             at_least_one = jnp.maximum(jnp.sum(exists, axis=1, dtype=jnp.int32), 1)
             most = jnp.broadcast_to(at_least_one, (*shape, n))
@@ -263,48 +247,30 @@ class Empirical(Distribution):
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The probabilities of samples ``[n, S]`` up to targets[i] and above."""
-        _, up_to, above = self._shares(targets, "cdf")
+        _, up_to, above = _shares(self, targets)
         return up_to, above
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return self._shares(targets, "cdf")[:2]
-
-    def _shares(self, targets: jax.Array, name: str) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """P(Y < targets[i]), P(Y <= targets[i]) and P(Y > targets[i])."""
-        self._check_numbers(name)
-        return jax.vmap(shares)(self._relative_weights(), self.samples, targets)
-
-    def _check_numbers(self, name: str) -> None:
-        """Raises a TypeError for samples that are vectors."""
-        if self._has_vectors():
-            raise TypeError(
-                f"Empirical predictions have a {name} if samples are real numbers [n, S], got "
-                f"shape {list(self.samples.shape)}."
-            )
+        return _shares(self, targets)[:2]
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest samples up to which the probability is at least the level, ``[n]``."""
-        self._check_numbers("quantile")
-        return jax.vmap(quantile)(self._relative_weights(), self.samples, level)
+        _check_numbers(self, "quantile")
+        return jax.vmap(quantile)(_relative_weights(self), self.samples, level)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The score of the samples, ``[n]``; with ``split=True`` the fair score of their source.
 
         The mean of the fair score over independent draws is the score of their distribution.
         """
-        self._check_numbers("CRPS")
-        weights = self._relative_weights()
+        _check_numbers(self, "CRPS")
+        weights = _relative_weights(self)
         scores = jax.vmap(crps)(weights, self.samples, targets)
         if not self.split:
             return scores
         return scores - jax.vmap(half_mean_difference)(weights, self.samples) / (
             jnp.sum(weights, axis=1) - 1
         )
-
-    @property
-    def takes_intervals(self) -> bool:
-        """Samples without weights cannot have the target among them if it is not known."""
-        return self.weights is not None and super().takes_intervals
 
     def known_quantiles(self) -> tuple[jax.Array, jax.Array]:
         """The samples in order, at the levels 1 / (S + 1), …, S / (S + 1), ``[S]``.
@@ -314,7 +280,7 @@ class Empirical(Distribution):
         two largest members goes on in normal scores.
         """
         samples, n = widened(self.samples), self.samples.shape[1]
-        numbers, exists = jnp.arange(1, n + 1, dtype=samples.dtype), self.exists()
+        numbers, exists = jnp.arange(1, n + 1, dtype=samples.dtype), _existing(self)
         if exists is None:
             return numbers / (n + 1), jnp.sort(samples, axis=1)
         ordered = _sorted(samples, exists)
@@ -331,7 +297,7 @@ class Empirical(Distribution):
 
     def with_quantiles(self, values: jax.Array) -> Self:
         """Other samples, in the order of these; missing ones stay missing."""
-        exists = self.exists()
+        exists = _existing(self)
         # Missing ones are the last ones, as in `known_quantiles`.
         ours = self.samples if exists is None else jnp.where(exists, self.samples, jnp.inf)
         back = jnp.argsort(jnp.argsort(ours, axis=1), axis=1)
@@ -339,7 +305,7 @@ class Empirical(Distribution):
         return with_fields(self, samples=_of_members(samples, exists))
 
     @property
-    def pieces_of_pit(self) -> int | None:
+    def pit_partition(self) -> int | None:
         if self.weights is not None or is_traced(self.where):
             return None
         if self.where is None:
@@ -358,35 +324,27 @@ class Empirical(Distribution):
         samples, targets = jnp.asarray(self.samples), jnp.asarray(targets)
         dtype = widest_dtype(samples, targets)
         pool = jnp.concatenate([targets[:, None].astype(dtype), samples.astype(dtype)], axis=1)
-        exists = self.exists()
+        exists = _existing(self)
         if exists is None:
             return _Pool(_sorted(pool)), targets
         exists = jnp.pad(exists, ((0, 0), (1, 0)), constant_values=True)
         in_order = jnp.arange(pool.shape[1])[None] < jnp.sum(exists, axis=1, keepdims=True)
         return _Pool(_sorted(pool, exists), where=in_order), targets
 
-    @property
-    def is_exchangeable(self) -> bool:
-        return self.weights is None
-
-    @property
-    def has_unit_box(self) -> bool:
-        """Only of samples without weights the target is exchangeable for one of them."""
-        return self._has_vectors() and self.is_exchangeable
-
     def unit_box(self, targets: jax.Array) -> UnitInterval:
         """The ranks of the coordinates among those of the samples, which the target is among."""
         p, targets = self.exchangeable_pool(targets)
-        boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None], p.exists())
+        boxes = jax.vmap(_ranks_among)(p.samples, targets[:, None], _existing(p))
         return jax.tree.map(lambda x: x[:, 0], boxes)
 
     def standard_scores(self, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         return jax.vmap(_standard_scores)(*widened(self.exchangeable_pool(targets)))
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
+        """What h compares and subtracts of *one* prediction, as `CrossFit` has it."""
         if not self.split:
-            return super().cross_fit_pairs()
-        n, where = self.samples.shape[0], self.exists()
+            return ((self, self),)
+        n, where = self.samples.shape[0], _existing(self)
         half = -(-n // 2)
         parts = jnp.arange(half), jnp.arange(half, n)
         masks: tuple[jax.Array | None, ...] = (None, None)
@@ -404,6 +362,7 @@ class Empirical(Distribution):
         return (first, second), (second, first)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         return complex_average(
             self.probabilities(), self.samples, lambda z: complex_exponential(jnp.sum(z * v))
         )
@@ -417,16 +376,43 @@ class _Pool(Empirical):
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """By a search, as the values are in order; comparisons with all of many take long."""
-        self._check_numbers("cdf")
+        _check_numbers(self, "cdf")
         of_row = functools.partial(_ranks_in, is_pool=True)
         # A mask of ones, too: ranks over a constant would differ from those over a sum in the last
         # digit, and with them those of ensembles with and without missing members.
-        return jax.vmap(of_row)(self.samples, targets, self._relative_weights() > 0)[:2]
+        return jax.vmap(of_row)(self.samples, targets, _relative_weights(self) > 0)[:2]
 
     def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None]:
-        samples, exists = widened(self.samples), self.exists()
+        samples, exists = widened(self.samples), _existing(self)
         boxes = jax.vmap(_ranks_among)(samples, samples, exists)
         return boxes, None if exists is None else exists[:, :, None]
+
+
+def _existing(p: Empirical) -> jax.Array | None:
+    """Which members exist, booleans ``[n, S]``; None if all do."""
+    return None if p.where is None else jnp.asarray(p.where).astype(bool)
+
+
+def _check_numbers(p: Empirical, name: str) -> None:
+    """Raises a TypeError for samples that are vectors."""
+    if p.target_shape != "n":
+        raise TypeError(
+            f"Empirical predictions have a {name} if samples are real numbers [n, S], got "
+            f"shape {list(p.samples.shape)}."
+        )
+
+
+def _relative_weights(p: Empirical) -> jax.Array:
+    """The weights ``[n, S]`` in units of their sums: ones, which have exact sums, if equal."""
+    if p.weights is not None:
+        return p.weights
+    return jnp.ones_like(p.samples) if p.where is None else p.where.astype(p.samples.dtype)
+
+
+def _shares(p: Empirical, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """P(Y < targets[i]), P(Y <= targets[i]) and P(Y > targets[i])."""
+    _check_numbers(p, "cdf")
+    return jax.vmap(shares)(_relative_weights(p), p.samples, targets)
 
 
 def _of_members(samples: jax.Array, where: jax.Array | None) -> jax.Array:

@@ -66,6 +66,7 @@ class FourierRows:
     measure: Measure
 
     def cross_fit_pairs(self) -> tuple[tuple[Univariate, "FourierRows"], ...]:
+        """What h compares and subtracts of *one* prediction, as `CrossFit` has it."""
         return ((self.law, self),)
 
 

@@ -117,12 +117,15 @@ class Laplace(LocationScale):
         return distance + other.scale * jnp.exp(-y) + weight * quotient
 
     def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
+        """`wasserstein_embedding` in parts."""
         return self.loc, math.sqrt(2) * self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         return complex_exponential(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))
 
     def tempered(self, temperature: jax.Array) -> Self:
+        """The predictions with densities proportional to p^(1 / temperature)."""
         return dataclasses.replace(self, scale=tempered_scale(self.scale, temperature))
 
 

@@ -11,6 +11,14 @@ from jax import lax
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, struct, widened, widest_dtype, with_fields
+from calibjax._data.capabilities import (
+    ClosedFormDifference,
+    OwnPIT,
+    characteristic,
+    cross_fit_pairs,
+    restricted,
+    tempered,
+)
 from calibjax._data.distribution import CountLike, Distribution, Labels
 from calibjax._numbers.arithmetic import complex_average, root_mean_square, sum_over_pairs
 from calibjax._numbers.quantiles import integer_or_invalid, quantile_from_cdf, smallest_count_with
@@ -25,8 +33,13 @@ from calibjax.kernels import KernelLike, NormDistance, squared_wasserstein
 _LARGEST_LOG_RATIO = 80.0
 
 
+def _said_by_components(name: str) -> Any:
+    """A property of a mixture that its components have."""
+    return property(lambda mixture: getattr(mixture.components, name))
+
+
 @struct
-class Mixture(Distribution):
+class Mixture(OwnPIT):
     """The mixture of K components, P = sum_k weights[k] components[k].
 
     Args:
@@ -56,6 +69,11 @@ class Mixture(Distribution):
     weights: jax.Array | None
     components: Distribution
 
+    n_axes_of_parts = 1
+    target_shape = _said_by_components("target_shape")
+    target_kind = _said_by_components("target_kind")
+    is_ordered = _said_by_components("is_ordered")
+
     def __new__(cls, weights: jax.Array | None = None, components: Any = None) -> "Mixture":
         """A mixture knows of labels and counts what its components know."""
         if cls is Mixture:
@@ -73,33 +91,12 @@ class Mixture(Distribution):
         return cls(None, components)
 
     @property
-    def n_batch_axes(self) -> int:
-        return self.components.n_batch_axes - 1
-
-    def with_batch_axes(self, n_axes: int) -> Self:
-        return with_fields(self, components=self.components.with_batch_axes(n_axes + 1))
-
-    @property
     def shapes(self) -> dict[str, str]:
         weights = {} if self.weights is None else {"weights": "n k"}
-        component_shapes = self._first_components().shapes.items()
+        component_shapes = _first_components(self).shapes.items()
         return weights | {
             f"components.{name}": _component_axes(axes) for name, axes in component_shapes
         }
-
-    @property
-    def target_shape(self) -> str:
-        return self._first_components().target_shape
-
-    @property
-    def target_kind(self) -> str:
-        return self.components.target_kind
-
-    def keeping_digits(self) -> Self:
-        return with_fields(self, components=self.components.keeping_digits())
-
-    def without_marks(self) -> Self:
-        return with_fields(self, components=self.components.without_marks())
 
     def probabilities(self) -> jax.Array:
         """The weights of the components of *one* prediction, ``[K]``."""
@@ -112,34 +109,34 @@ class Mixture(Distribution):
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         weights = {} if self.weights is None else {"weights": probability_vectors(self.weights)}
         return weights | {
-            f"components.{name}": (words, self._by_component(valid).all(axis=1))
-            for name, (words, valid) in self._flat_components().constraints().items()
+            f"components.{name}": (words, valid.all(axis=1))
+            for name, (words, valid) in _of_components(self, lambda c: c.constraints()).items()
         }
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return self._first_components().supports(targets)
+        return _first_components(self).supports(targets)
 
     def restricted(self, targets: jax.Array) -> jax.Array:
-        return self._first_components().restricted(targets)
+        return restricted(_first_components(self), targets)
 
     def mean(self) -> jax.Array:
         """The means, ``[n]`` or ``[n, d]``."""
-        return self._average(self._of_components("mean"))
+        return _average(self, _of_components(self, lambda c: c.mean()))
 
     def location(self) -> jax.Array:
-        return self._average(self._of_components("location"))
+        return _average(self, _of_components(self, lambda c: c.location()))
 
     def standard_deviation(self) -> jax.Array:
         """The roots of the mean variance of the components plus the variance of their means."""
-        return self._width("mean", "standard_deviation")
+        return _width(self, *_of_components(self, lambda c: (c.mean(), c.standard_deviation())))
 
     def spread(self) -> jax.Array:
-        return self._width("location", "spread")
+        return _width(self, *_of_components(self, lambda c: (c.location(), c.spread())))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
         choice_key, key = jax.random.split(key)
-        probabilities = widened(self._weights())
+        probabilities = widened(_weights_of(self))
         logits = jnp.broadcast_to(jnp.log(probabilities), (*shape, *probabilities.shape))
         chosen = jax.random.categorical(choice_key, logits)
         if all(jnp.ndim(x) == 2 for x in jax.tree.leaves(self.components)):
@@ -149,16 +146,16 @@ class Mixture(Distribution):
             return flat.sample(key).reshape(chosen.shape)
         # Every component makes a draw, and one of the K draws is chosen: the parameters of a
         # component may be more than a draw.
-        draws = self._flat_components().sample(key, shape)
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.components)
+        draws = flat.sample(key, shape)
         draws = draws.reshape(*logits.shape, *draws.shape[len(shape) + 1 :])
         chosen = chosen.reshape(*logits.shape[:-1], *(1,) * (draws.ndim - logits.ndim + 1))
         return jnp.take_along_axis(draws, chosen, axis=len(shape) + 1).squeeze(len(shape) + 1)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density or log probability at targets ``[n]`` or ``[n, d]``, ``[n]``."""
-        probabilities = self._weights()
-        repeated = jnp.repeat(targets, probabilities.shape[1], axis=0)
-        values = self._by_component(self._flat_components().log_prob(repeated))
+        probabilities = _weights_of(self)
+        values = _of_components(self, lambda c, y: c.log_prob(y), targets)
         largest = jnp.max(jnp.where(probabilities > 0, values, -jnp.inf), axis=1, keepdims=True)
         largest = lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
         # Components of weight 0 take part, because the derivative in their weight is not 0.
@@ -166,27 +163,25 @@ class Mixture(Distribution):
         return jnp.log(jnp.sum(probabilities * ratios, axis=1)) + largest[:, 0]
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
-        words, of_components = self._flat_components().has_stein_identity()
-        return words, jnp.all(self._by_component(of_components), axis=1)
+        words, of_components = _of_components(self, lambda c: c.has_stein_identity())
+        return words, jnp.all(of_components, axis=1)
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The weighted sums of those of the components."""
-        return self._average_at(targets, lambda components, y: components.tails(y))
+        return _average_at(self, lambda c, y: c.tails(y), targets)
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return self._average_at(targets, lambda components, y: components.cdf_jump(y))
-
-    @property
-    def is_ordered(self) -> bool:
-        return self._first_components().is_ordered
+        return _average_at(self, lambda c, y: c.cdf_jump(y), targets)
 
     @property
     def has_atoms(self) -> bool:
-        return self.components.has_atoms
+        return isinstance(self.components, OwnPIT) and self.components.has_atoms
 
     @property
     def compared_with_targets(self) -> tuple[str, ...]:
-        return tuple(f"components.{name}" for name in self.components.compared_with_targets)
+        parts = self.components
+        names = parts.compared_with_targets if isinstance(parts, OwnPIT) else ()
+        return tuple(f"components.{name}" for name in names)
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``, where the cdf reaches the level, by bisection.
@@ -196,7 +191,7 @@ class Mixture(Distribution):
         """
         inside = (level > 0) & (level < 1)
         inner_level = jnp.where(inside, level, 0.5)
-        ends = self._ends_of_support(level)
+        ends = _ends_of_support(self, level)
         if self.target_kind == "real":
             found = jnp.where(inside, quantile_from_cdf(self, inner_level), ends)
             return jnp.where(jnp.isnan(level), jnp.nan, found)
@@ -209,105 +204,34 @@ class Mixture(Distribution):
         s_k is the score of component k, and d_kl = E|Z_k - Z_l|.  None if components have no
         formulas.
         """
-        one = jax.tree.map(lambda x: x[0, 0], self.components)
-        if jax.eval_shape(lambda c: c.mean_absolute_difference(c), one) is None:
+        if not isinstance(self.components, ClosedFormDifference):
             return None
 
         def divergence(c: Any, d: Any) -> jax.Array:
             own = c.mean_absolute_difference(c) + d.mean_absolute_difference(d)
             return c.mean_absolute_difference(d) - own / 2
 
-        of_components = self._average_at(targets, lambda c, y: c.crps_closed_form(y))
-        between = jax.vmap(lambda p: p._sum_over_pairs(p, divergence, ()))(self)
+        of_components = _average_at(self, lambda c, y: c.crps_closed_form(y), targets)
+        between = jax.vmap(lambda p: _sum_over_pairs(p, p, divergence, ()))(self)
         total = jax.vmap(lambda p: jnp.sum(p.probabilities()))(self)
         return of_components - between / (2 * jnp.square(total))
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
-        of_components = jax.vmap(lambda c: c.cross_fit_pairs())(self.components)
+        """What h compares and subtracts of *one* prediction, as `CrossFit` has it."""
+        of_components = jax.vmap(cross_fit_pairs)(self.components)
         return tuple(
             (with_fields(self, components=compared), with_fields(self, components=subtracted))
             for compared, subtracted in of_components
         )
 
     def characteristic(self, v: jax.Array) -> jax.Array:
-        return complex_average(self.probabilities(), self.components, lambda c: c.characteristic(v))
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
+        probabilities = self.probabilities()
+        return complex_average(probabilities, self.components, lambda c: characteristic(c, v))
 
     def tempered(self, temperature: jax.Array) -> Self:
-        return dataclasses.replace(self, components=self.components.tempered(temperature))
-
-    def _first_components(self) -> Distribution:
-        """The first component of each mixture, a batch ``[n]``."""
-        leaves = jax.tree.leaves(self.components)
-        if not isinstance(self.components, Distribution) or any(jnp.ndim(x) < 2 for x in leaves):
-            actual = type(self.components).__name__
-            shapes = [list(jnp.shape(x)) for x in leaves]
-            raise ValueError(
-                "components must be one distribution of calibjax with arrays of shape [n, K, …], "
-                f"got {actual} with shapes {shapes}."
-            )
-        return jax.tree.map(lambda x: x[:, 0], self.components)
-
-    def _flat_components(self) -> Distribution:
-        """All components as one batch of n K predictions."""
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.components)
-
-    def _by_component(self, values: jax.Array) -> jax.Array:
-        """Values ``[n K, …]`` of the flat components, as ``[n, K, …]``."""
-        return values.reshape(*jax.tree.leaves(self.components)[0].shape[:2], *values.shape[1:])
-
-    def _of_components(self, method: str) -> jax.Array:
-        """What a method of the components returns, ``[n, K, …]``."""
-        return self._by_component(getattr(self._flat_components(), method)())
-
-    def _weights(self) -> jax.Array:
-        """The weights of the components, ``[n, K]``."""
-        return jax.vmap(Mixture.probabilities)(self)
-
-    def _average_at(self, targets: jax.Array, function: Callable[[Any, jax.Array], Any]) -> Any:
-        """The weighted means of what a function of the components and targets returns, ``[n]``."""
-        weights = self._weights()
-        repeated = jnp.repeat(targets, weights.shape[1], axis=0)
-
-        def average(values: jax.Array) -> jax.Array:
-            return jnp.sum(weights * self._by_component(values), axis=1) / jnp.sum(weights, axis=1)
-
-        return jax.tree.map(average, function(self._flat_components(), repeated))
-
-    def _ends_of_support(self, level: jax.Array) -> jax.Array:
-        """The largest possible target where the level is 1, else the smallest one."""
-        weights = self._weights()
-        at_end = jnp.where(level >= 1, 1.0, 0.0).astype(weights.dtype)
-        ends = self._flat_components().quantile(jnp.repeat(at_end, weights.shape[1]))
-        ends = lax.stop_gradient(self._by_component(ends))
-        likeliest = jnp.take_along_axis(ends, jnp.argmax(weights, axis=1)[:, None], axis=1)
-        ends = jnp.where(weights > 0, ends, likeliest)
-        return jnp.where(level >= 1, jnp.max(ends, axis=1), jnp.min(ends, axis=1))
-
-    def _sum_over_pairs(
-        self, other: Self, function: Callable[[Any, Any], jax.Array], captured: PyTree
-    ) -> jax.Array:
-        """sum_kl w_k v_l function(c_k, d_l), over the components of *two* mixtures.
-
-        `captured` holds the arrays that the function uses besides its arguments.
-        """
-        ours, theirs = ((p.probabilities(), p.components) for p in (self, other))
-
-        def term(left, right):
-            return left[0] * right[0] * function(left[1], right[1])
-
-        zero = as_varying(jnp.zeros((), ours[0].dtype), (ours, theirs, captured))
-        return sum_over_pairs(term, ours, theirs, zero)
-
-    def _average(self, values: jax.Array) -> jax.Array:
-        """The weighted sums of values ``[n, K, …]`` over the components, ``[n, …]``."""
-        return jax.vmap(lambda p, x: jnp.tensordot(p.probabilities(), x, axes=1))(self, values)
-
-    def _width(self, center: str, width: str) -> jax.Array:
-        """The root of the mean square of widths of components and of deviations of centers."""
-        within, centers = map(self._of_components, (width, center))
-        total = jnp.hypot(within, centers - self._average(centers)[:, None])
-        # Weights of an ensemble are no rows, and would lie on other devices than these.
-        return jax.vmap(lambda p, x: root_mean_square(p.probabilities(), x))(self, total)
+        """The predictions with densities proportional to p^(1 / temperature)."""
+        return dataclasses.replace(self, components=tempered(self.components, temperature))
 
 
 class _MixtureOfLabels(Mixture, Labels):
@@ -344,11 +268,92 @@ class _MixtureOfCounts(Mixture, CountLike):
         Components that are nearly certain are certain of the same count, 0, if they are Poisson,
         and the bound is sharp.
         """
-        return self._average(self._of_components("off_mode_probability"))
+        return _average(self, _of_components(self, lambda c: c.off_mode_probability()))
 
 
 # Both are called what people call them.
 _MixtureOfLabels.__name__ = _MixtureOfCounts.__name__ = "Mixture"
+
+
+def _first_components(mixture: Mixture) -> Distribution:
+    """The first component of each mixture, a batch ``[n]``."""
+    components = mixture.components
+    leaves = jax.tree.leaves(components)
+    if not isinstance(components, Distribution) or any(jnp.ndim(x) < 2 for x in leaves):
+        shapes = [list(jnp.shape(x)) for x in leaves]
+        raise ValueError(
+            "components must be one distribution of calibjax with arrays of shape [n, K, …], "
+            f"got {type(components).__name__} with shapes {shapes}."
+        )
+    return jax.tree.map(lambda x: x[:, 0], components)
+
+
+def _weights_of(mixture: Mixture) -> jax.Array:
+    """The weights of the components, ``[n, K]``."""
+    return jax.vmap(Mixture.probabilities)(mixture)
+
+
+def _of_components(
+    mixture: Mixture, function: Callable[..., Any], targets: jax.Array | None = None
+) -> Any:
+    """A function of all components as one batch of n K predictions, its results ``[n, K, …]``.
+
+    With targets ``[n]`` it is a function of each component and the target of its row.
+    """
+    n, k = jax.tree.leaves(mixture.components)[0].shape[:2]
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mixture.components)
+    given = () if targets is None else (jnp.repeat(targets, k, axis=0),)
+    return jax.tree.map(
+        lambda x: x if isinstance(x, str) else x.reshape(n, k, *x.shape[1:]), function(flat, *given)
+    )
+
+
+def _average(mixture: Mixture, values: jax.Array) -> jax.Array:
+    """The weighted sums of values ``[n, K, …]`` over the components, ``[n, …]``."""
+    return jax.vmap(lambda p, x: jnp.tensordot(p.probabilities(), x, axes=1))(mixture, values)
+
+
+def _average_at(mixture: Mixture, function: Callable[..., Any], targets: jax.Array) -> Any:
+    """The weighted means of what a function of the components and targets returns, ``[n]``."""
+    weights = _weights_of(mixture)
+    return jax.tree.map(
+        lambda x: jnp.sum(weights * x, axis=1) / jnp.sum(weights, axis=1),
+        _of_components(mixture, function, targets),
+    )
+
+
+def _width(mixture: Mixture, centers: jax.Array, widths: jax.Array) -> jax.Array:
+    """The root of the mean square of widths ``[n, K, …]`` and of deviations of centers."""
+    total = jnp.hypot(widths, centers - _average(mixture, centers)[:, None])
+    # Weights of an ensemble are no rows, and would lie on other devices than these.
+    return jax.vmap(lambda p, x: root_mean_square(p.probabilities(), x))(mixture, total)
+
+
+def _ends_of_support(mixture: Mixture, level: jax.Array) -> jax.Array:
+    """The largest possible target where the level is 1, else the smallest one."""
+    weights = _weights_of(mixture)
+    at_end = jnp.where(level >= 1, 1.0, 0.0).astype(weights.dtype)
+    ends = _of_components(mixture, lambda c, level: c.quantile(level), at_end)
+    ends = lax.stop_gradient(ends)
+    likeliest = jnp.take_along_axis(ends, jnp.argmax(weights, axis=1)[:, None], axis=1)
+    ends = jnp.where(weights > 0, ends, likeliest)
+    return jnp.where(level >= 1, jnp.max(ends, axis=1), jnp.min(ends, axis=1))
+
+
+def _sum_over_pairs(
+    p: Mixture, q: Mixture, function: Callable[[Any, Any], jax.Array], captured: PyTree
+) -> jax.Array:
+    """sum_kl w_k v_l function(c_k, d_l), over the components of *two* mixtures.
+
+    `captured` holds the arrays that the function uses besides its arguments.
+    """
+    ours, theirs = ((x.probabilities(), x.components) for x in (p, q))
+
+    def term(left, right):
+        return left[0] * right[0] * function(left[1], right[1])
+
+    zero = as_varying(jnp.zeros((), ours[0].dtype), (ours, theirs, captured))
+    return sum_over_pairs(term, ours, theirs, zero)
 
 
 def _component_axes(axes: str) -> str:
@@ -368,7 +373,7 @@ def mixture_mean(p: Mixture, kernel: KernelLike, y: jax.Array) -> jax.Array:
 
 @inner_product.register(Mixture, object)
 def mixture_inner(p: Mixture, kernel: KernelLike, q: Mixture) -> jax.Array:
-    return p._sum_over_pairs(q, lambda c, d: inner_product(c, kernel, d), kernel)
+    return _sum_over_pairs(p, q, lambda c, d: inner_product(c, kernel, d), kernel)
 
 
 @residual_product.register(Mixture, object)
@@ -380,7 +385,7 @@ def mixture_residual(
     def component_product(c: Distribution, d: Distribution) -> jax.Array:
         return residual_product(c, kernel, y, d, z)
 
-    return p._sum_over_pairs(q, component_product, (kernel, y, z))
+    return _sum_over_pairs(p, q, component_product, (kernel, y, z))
 
 
 @struct

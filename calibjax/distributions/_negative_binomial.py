@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from calibjax._base.struct import static, struct
+from calibjax._base.struct import repeated, static, struct
 from calibjax._numbers.arithmetic import complex_exponential
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.special_functions import (
@@ -72,7 +72,7 @@ class NegativeBinomial(Counts):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Counts ``[*shape, n]``, at most some 2e9."""
-        p, (rate_key, count_key) = self.repeated(shape), jax.random.split(key)
+        p, (rate_key, count_key) = repeated(self, shape), jax.random.split(key)
         r = p.concentration
         # A rate may be too small for its dtype, but hardly its logarithm.
         log_rate = jax.random.loggamma(rate_key, r, dtype=r.dtype) - jnp.log(r) + jnp.log(p.mu)
@@ -103,6 +103,7 @@ class NegativeBinomial(Counts):
         return EmbeddingDistance(_stabilised)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         # (1 + q (1 - exp(i v)))^(-r) with q = m / r, and 1 - cos v = 2 sin(v / 2)^2.
         q, half = self.mu / self.concentration, jnp.square(jnp.sin(v / 2))
         real, imaginary = 1 + 2 * q * half, -q * jnp.sin(v)

@@ -96,6 +96,7 @@ class Poisson(Counts):
         return EmbeddingDistance(_sqrt_of_rate)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         # exp(rate (exp(i v) - 1)), where cos v - 1 = -2 sin(v / 2)^2 does not cancel.
         amplitude = jnp.exp(-2 * self.rate * jnp.square(jnp.sin(v / 2)))
         return complex_exponential(self.rate * jnp.sin(v), amplitude)

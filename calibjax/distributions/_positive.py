@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, gammaln, ndtr, ndtri
 
-from calibjax._base.struct import struct
+from calibjax._base.struct import repeated, struct
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot, quotient
 from calibjax._numbers.quantiles import quantile_from_cdf
@@ -68,7 +68,7 @@ class Gamma(Univariate):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, at least the smallest normal number times the mean."""
-        p = self.repeated(shape)
+        p = repeated(self, shape)
         a, rate = p.concentration, p.rate
         # A draw may be too small for its dtype, but hardly its logarithm.
         log_draw = jax.random.loggamma(key, a, a.shape, a.dtype) - jnp.log(rate)
@@ -151,7 +151,7 @@ class Weibull(Univariate):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, limited to the normal numbers of their dtype."""
-        p = self.repeated(shape)
+        p = repeated(self, shape)
         noise = jax.random.exponential(key, p.scale.shape, p.scale.dtype)
         draws = p.scale * noise ** (1 / p.concentration)
         limits = jnp.finfo(draws.dtype)
@@ -266,7 +266,7 @@ class LogNormal(Univariate):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, limited to the normal numbers of their dtype."""
-        p = self.repeated(shape)
+        p = repeated(self, shape)
         draws = jnp.exp(p.loc + p.scale * jax.random.normal(key, p.loc.shape, p.loc.dtype))
         limits = jnp.finfo(draws.dtype)
         return jnp.clip(draws, limits.tiny, limits.max)

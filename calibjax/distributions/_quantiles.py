@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag
 from calibjax._base.struct import static, struct, widened, widest_dtype
+from calibjax._data.capabilities import KnownLevels, KnownQuantiles, OwnPIT
 from calibjax._data.distribution import Distribution, of_part
 from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import is_finite
@@ -20,7 +21,7 @@ _TAIL_ATOMS, _LEAST_ATOMS = 8, 48
 
 
 @struct
-class Quantiles(Univariate):
+class Quantiles(KnownLevels, KnownQuantiles, Univariate):
     """Predictions given by quantiles at K >= 2 levels, as from quantile regression.
 
     Between two levels the quantile function is linear.  Beyond the first and the last level the
@@ -69,7 +70,6 @@ class Quantiles(Univariate):
 
     shapes = {"values": "n k"}
     compared_with_targets = ("values",)
-    has_known_quantiles = True
     has_continuous_density = False
 
     def __init__(self, values: jax.Array, levels: Sequence[float], sort: bool = False) -> None:
@@ -163,12 +163,7 @@ class Quantiles(Univariate):
         return Quantiles(values, self.levels)
 
     @property
-    def takes_intervals(self) -> bool:
-        """The cdf between two levels is no part of a forecast."""
-        return False
-
-    @property
-    def pieces_of_pit(self) -> tuple[float, ...]:
+    def pit_partition(self) -> tuple[float, ...]:
         return tuple(self.levels)
 
     def pit_distribution(self) -> "PITOfQuantiles":
@@ -306,7 +301,7 @@ def _tail(mass: jax.Array, scale: jax.Array, excess: jax.Array) -> jax.Array:
 
 
 @struct
-class PITOfQuantiles(Distribution):
+class PITOfQuantiles(OwnPIT):
     """U = F(Y), uniform in [0, 1], of which the levels on both sides are judged.
 
     Args:
@@ -318,7 +313,6 @@ class PITOfQuantiles(Distribution):
     levels: Sequence[float] = static()
 
     shapes = {"quantiles.values": "n k"}
-    has_atoms = True
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return of_part("quantiles", self.quantiles.constraints())
@@ -345,7 +339,7 @@ class PITOfQuantiles(Distribution):
         return jax.random.uniform(key, (*shape, values.shape[0]), widest_dtype(values))
 
     @property
-    def pieces_of_pit(self) -> tuple[float, ...]:
+    def pit_partition(self) -> tuple[float, ...]:
         return tuple(self.levels)
 
     def cdf(self, targets: jax.Array) -> jax.Array:

@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calibjax._base.struct import struct
+from calibjax._base.struct import repeated, struct
 from calibjax._numbers.arithmetic import mean_by_gauss, quotient
 from calibjax._numbers.derivatives import mirrored, safe_sqrt
 from calibjax._numbers.quantiles import quantile_from_cdf
@@ -61,7 +61,7 @@ class StudentT(Univariate):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``, limited to the finite numbers of their dtype."""
-        p = self.repeated(shape)
+        p = repeated(self, shape)
         t = jax.random.t(key, p.df, p.df.shape, p.df.dtype)
         most = jnp.finfo(t.dtype).max
         return jnp.clip(p.loc + p.scale * t, -most, most)

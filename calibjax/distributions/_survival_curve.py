@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.struct import is_array, is_traced, struct, widened, widest_dtype
-from calibjax._data.distribution import Distribution
+from calibjax._data.capabilities import OwnPIT
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax._numbers.validity import NONNEGATIVE, TOLERANCE, is_finite, is_nonnegative
@@ -122,7 +122,7 @@ def cells_of(times: jax.Array, survival: jax.Array) -> Cells:
 
 
 @struct
-class SurvivalCurve(Distribution):
+class SurvivalCurve(OwnPIT):
     """Survival curves S(t) = P(Y > t) at K times, as from a Cox model or a forest of lifetimes.
 
     A curve says how probable each cell between two times is: P(t_k < Y <= t_(k+1)) is
@@ -187,7 +187,6 @@ class SurvivalCurve(Distribution):
     shapes = {"times": "n k", "probs": "n k"}
     condition_on_targets = NONNEGATIVE
     has_continuous_density = False
-    has_atoms = True
     compared_with_targets = ("times",)
     untempered = ", whose density after the last time is not known"
 
@@ -292,12 +291,8 @@ class SurvivalCurve(Distribution):
         before = jnp.where(targets <= 0, 0.0, jnp.where(jnp.isinf(targets), 1 - self._last(), at))
         return before, jnp.where(targets > self.times[:, -1], 1.0, at)
 
-    def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The values of the cdf at both ends of the cell of a target, or after the last time."""
-        low, high, *_ = self.unit_interval(targets)
-        return low[:, None], high[:, None]
-
     def unit_interval(self, targets: jax.Array) -> UnitInterval:
+        """The values of the cdf at both ends of the cell of a target, or after the last time."""
         return jax.vmap(lambda p, y: p._cells().interval(y))(self, targets)
 
     def quantile(self, level: jax.Array) -> jax.Array:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jax.typing import DTypeLike
 
-from calibjax._base.struct import struct, widened, widest_dtype
+from calibjax._base.struct import repeated, struct, widened, widest_dtype
 from calibjax._data.distribution import Distribution, has_own
 from calibjax._data.row_methods import row_methods
 from calibjax._numbers.arithmetic import complex_exponential, quotient, root_mean_square
@@ -166,6 +166,7 @@ class Univariate(Distribution):
         return EmbeddingDistance(location_and_spread)
 
     def characteristic(self, v: jax.Array) -> jax.Array:
+        """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         points, weights = self.atoms()
         return jnp.sum(complex_exponential(v * points, weights))
 
@@ -233,7 +234,7 @@ class LocationScale(Distribution):
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]``."""
-        p = self.repeated(shape)
+        p = repeated(self, shape)
         return self.noise(key, p.loc.shape, p.loc.dtype) * p.scale + p.loc
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -252,4 +253,5 @@ class LocationScale(Distribution):
         """The mean and the standard deviation of *one* prediction."""
 
     def wasserstein_embedding(self) -> jax.Array:
+        """A vector for *one* prediction; distances of two are 2-Wasserstein distances."""
         return jnp.stack(self.wasserstein_coordinates())

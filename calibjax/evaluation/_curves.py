@@ -10,6 +10,7 @@ import numpy as np
 from calibjax import curves
 from calibjax._base.struct import with_fields
 from calibjax._base.text import class_name, format_distinct, shares_in_words
+from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
 from calibjax._data.interval_censored import Between
@@ -177,7 +178,7 @@ class _Curves(Section[dict[str, Any]]):
         elif data.predictions.target_shape == "n":
             found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)
             found["coverage"] = curves.coverage_curve(keys[1], data, n_levels=19, **options)
-            if data.predictions.is_exchangeable:
+            if is_exchangeable(data.predictions):
                 found["spread_skill"] = curves.spread_skill_curve(keys[2], data, **options)
         return found | MAPS.of(case)
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from calibjax._base.compile import quick_jit
 from calibjax._base.text import class_name, format_distinct, shares_in_words
+from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
@@ -130,7 +131,7 @@ def directions_of(
     if isinstance(predictions, Quantiles):
         levels = np.asarray(predictions.levels)
     else:
-        both = moments(predictions)[0], predictions.restricted(data.targets)
+        both = moments(predictions)[0], restricted(predictions, data.targets)
         of_means, targets = (np.asarray(x)[:n][counts] for x in both)
         means = (of_means, targets) if np.isfinite(of_means).all() else None
     pits, locations, spreads = counted(*rows)

@@ -9,6 +9,7 @@ import numpy as np
 
 from calibjax._base.struct import widest_dtype
 from calibjax._base.text import named_rows
+from calibjax._data.capabilities import KnownLevels
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
@@ -134,7 +135,7 @@ def zero_probability_rows(data: Data) -> np.ndarray:
     falls at the times of its own data: a target between two of them does not refute it, but one
     does that comes before the curve falls at all, or after it has reached 0.
     """
-    scores = None if data.predictions.pit_distribution() is not None else log_scores(data)
+    scores = None if isinstance(data.predictions, KnownLevels) else log_scores(data)
     if scores is None:
         return np.empty(0, int)
     has_zero = np.isposinf(scores)

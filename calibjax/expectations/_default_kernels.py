@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices, on_one_device
 from calibjax._base.struct import is_traced
+from calibjax._data.capabilities import has_unit_box, is_exchangeable
 from calibjax._data.data import Data, Rows, fill_masked
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.padding import check_rows
@@ -322,7 +323,7 @@ def default_kernels_of(data: Rows) -> list[Kernel]:
     if data.predictions.is_ordered:
         kinds = _NEAR_IN_LOCATION, _NEAR_IN_SPREAD, _NEAR_AND_FAR
         of_predictions = rank_score_kernels([(data.predictions, data.where)], *kinds)
-        return _kernels_of_pit(of_predictions, PITKernel, data.predictions.is_exchangeable)
+        return _kernels_of_pit(of_predictions, PITKernel, is_exchangeable(data.predictions))
     return _kernels_of_standardised_targets(data)
 
 
@@ -372,7 +373,7 @@ _OF_CELLS = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0], np.float32)
 
 
 def _kernels_of_pit(
-    of_predictions: list[DistanceKernel], on_pairs: type[PITKernel], is_exchangeable: bool
+    of_predictions: list[DistanceKernel], on_pairs: type[PITKernel], of_pools: bool
 ) -> list[Kernel]:
     """Of each kernel on predictions those that see a wrong location, spread, and shape.
 
@@ -386,9 +387,9 @@ def _kernels_of_pit(
         for weights, in_pool in both:
             of_ranks = on_pairs(k, weights, "normal scores")
             of_pool = on_pairs(k, in_pool, "standard scores")
-            kernels.append(of_ranks + of_pool if is_exchangeable else of_ranks)
+            kernels.append(of_ranks + of_pool if of_pools else of_ranks)
         shape = on_pairs(k, _OF_SHAPE, "normal scores") + on_pairs(k, _OF_CELLS)
-        (of_shape if is_exchangeable else kernels).append(shape)
+        (of_shape if of_pools else kernels).append(shape)
     return [*kernels, functools.reduce(operator.add, kernels + of_shape)] if of_shape else kernels
 
 
@@ -398,8 +399,8 @@ def _kernels_of_standardised_targets(data: Rows) -> list[Kernel]:
     if distance is None:
         distance = EmbeddingDistance(location_and_spread)
     of_predictions = _at_scales(distance, data, (_MIDDLE, _WIDE))
-    if predictions.has_unit_box:
-        return _kernels_of_pit(of_predictions, VectorPITKernel, predictions.is_exchangeable)
+    if has_unit_box(predictions):
+        return _kernels_of_pit(of_predictions, VectorPITKernel, is_exchangeable(predictions))
     features = (
         StandardisedFourierFeatures(_LOCATION),
         StandardisedFourierFeatures(_SHAPE),
@@ -452,7 +453,7 @@ def judging_kernels(data: Data) -> dict[str, int]:
         index = {"frequencies": 0} if n_labels <= _MANY_CLASSES else {}
         index |= {"most likely class": 3, "log probability": 5}
         return index | ({"order": 6} if predictions.is_ordered else {})
-    if predictions.is_ordered or predictions.has_unit_box:
+    if predictions.is_ordered or has_unit_box(predictions):
         return {"location": 0, "spread": 1}
     return {"location": 0, "spread": 4}
 

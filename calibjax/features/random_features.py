@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import struct, type_name
+from calibjax._data.capabilities import characteristic, cross_fit_pairs
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.fusion import wave
 from calibjax._numbers.arithmetic import dot
@@ -98,7 +99,7 @@ class Features:
         p, y = a
         if self.unit_feature is not None:
             return wave(self._angles(pooled(a)[0])), self.unit_feature(*a)
-        pairs = p.cross_fit_pairs()
+        pairs = cross_fit_pairs(p)
         if self.target_frequencies is None:
             ((compared, subtracted),) = pairs
             return wave(self._angles(compared)), label_residual(subtracted, y)
@@ -118,7 +119,7 @@ class Features:
         # Of complex numbers XLA would make both parts again wherever it uses one.
         cosine, sine = wave(self._angles(compared))
         ours, ours_imag = wave(jax.vmap(lambda v: jnp.sum(v * y.astype(v.dtype)))(v))
-        mean = jax.vmap(subtracted.characteristic)(v)
+        mean = jax.vmap(lambda v: characteristic(subtracted, v))(v)
         real, imag = ours - mean.real, ours_imag - mean.imag
         return cosine * real - sine * imag, cosine * imag + sine * real
 
@@ -161,7 +162,7 @@ def _draw_product_features(
     """Random features of `factor` times a product of prediction kernels and target kernels."""
     p, y = a
     dtype = jax.tree.leaves(p)[0].dtype
-    (compared, _), *other_pairs = p.cross_fit_pairs()
+    (compared, _), *other_pairs = cross_fit_pairs(p)
     # Labels and U have no frequencies.
     n_targets = 0
     if not (isinstance(p, Labels) or isinstance(target_kernels, UnitFeature)):

@@ -170,7 +170,7 @@ class PredictionColumns:
             is_most = np.sum(probs > 1) > len(probs) / 2
             other = "; of percentages, 0 to 100, divide the column by 100" if is_most else ""
         table.check(name, (probs >= 0) & (probs <= 1), "a probability", hint=other)
-        return jax.device_put(dist.Bernoulli(probs).keeping_digits())
+        return jax.device_put(dist.Bernoulli(probs).with_full_precision())
 
     def _read_mean(self, table: Table) -> dist.Normal:
         mean, sd = self._values(table).T

@@ -30,6 +30,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, axis_size, global_offset, rows_at
 from calibjax._base.struct import indexed, is_traced, rows_of, static, struct
+from calibjax._data.capabilities import KnownLevels, has_atoms, pit_partition
 from calibjax._data.data import Data, Rows, in_dtype, kept_first
 from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
@@ -292,10 +293,11 @@ def _statistic(
     by_pit = data.predictions.is_ordered
     by_pit &= all(source.is_of_pit for source in terms.sources)
     # If a PIT stands for its target, all rows tell the same pieces of the line.
-    found, is_target = data.predictions.pieces_of_pit, data.predictions.pit_distribution() is None
-    pieces = found if isinstance(found, tuple) and is_target else ()
+    is_target = not isinstance(data.predictions, KnownLevels)
+    found = pit_partition(data.predictions) if is_target else None
+    pieces = found if isinstance(found, tuple) else ()
     in_cells = by_pit and not is_coarse and size < n_all
-    in_cells &= bool(pieces) or not data.predictions.has_atoms
+    in_cells &= bool(pieces) or not has_atoms(data.predictions)
     one = indexed(data.samples, 0)
     keys = jax.random.split(key, len(terms.sources))
     features = [x.finite(k, *one) for k, x in zip(keys, terms.sources, strict=True)]

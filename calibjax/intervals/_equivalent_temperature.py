@@ -28,6 +28,7 @@ from calibjax._base.sharding import (
     rows_at,
 )
 from calibjax._base.struct import is_array, is_traced, rows_of, struct, widest_dtype
+from calibjax._data.capabilities import tempered
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype, kept_first
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.padding import padded
@@ -118,10 +119,10 @@ def _products_of_pit(
             "equivalent_temperature of counts has no PITKernel; use product_kernel, got "
             f"{type(predictions).__name__}."
         )
-    tempered = predictions.tempered(temperature)
+    after = tempered(predictions, temperature)
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
     of_levels = lax.map(
-        lambda u: feature.of_rows(predictions, tempered.quantile(u)),
+        lambda u: feature.of_rows(predictions, after.quantile(u)),
         jnp.asarray(levels, widest_dtype(*jax.tree.leaves(predictions))),
     )
     means = jnp.mean(of_levels, axis=0)
@@ -135,7 +136,7 @@ def _products_of_numbers(
 
     Their sums with symmetric factors are equal.
     """
-    tempered = predictions.tempered(temperature)
+    after = tempered(predictions, temperature)
 
     def row_products(row: tuple[Distribution, Distribution]) -> jax.Array:
         p, hot = row
@@ -146,15 +147,15 @@ def _products_of_numbers(
                 mixed - inner_product(p, kernel, q)
             )
 
-        return jax.vmap(with_other)(predictions, tempered)
+        return jax.vmap(with_other)(predictions, after)
 
-    return lax.map(row_products, (predictions, tempered), batch_size=_ROWS)
+    return lax.map(row_products, (predictions, after), batch_size=_ROWS)
 
 
 def _label_gaps(predictions: Distribution, temperature: jax.Array) -> jax.Array:
     """q - p of the probabilities of all labels, ``[n, m]``."""
-    tempered = as_labels(predictions.tempered(temperature)).label_probabilities()
-    return tempered - as_labels(predictions).label_probabilities()
+    after = as_labels(tempered(predictions, temperature)).label_probabilities()
+    return after - as_labels(predictions).label_probabilities()
 
 
 # The number of rows whose pairs show what a temperature does: n x n numbers are in memory, and n^2
@@ -289,7 +290,7 @@ def equivalent_temperature(
 def check_tempering(predictions: Distribution) -> None:
     """Raises a TypeError unless the family of the predictions can be tempered."""
     one = jax.ShapeDtypeStruct((), jnp.result_type(float))
-    jax.eval_shape(lambda p, temperature: p.tempered(temperature), predictions, one)
+    jax.eval_shape(tempered, predictions, one)
 
 
 def has_temperature(predictions: Distribution) -> bool:
@@ -364,8 +365,8 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
 def deviation_ratio(data: Data, temperature: jax.Array) -> jax.Array:
     """The median of spread(p) / spread(temper(p, T)) over all kept rows and coordinates."""
     predictions, is_finite = data.predictions, jnp.isfinite(temperature)
-    tempered = predictions.tempered(x_where(is_finite, temperature, 1.0))
-    ratios = predictions.spread() / tempered.spread()
+    after = tempered(predictions, x_where(is_finite, temperature, 1.0))
+    ratios = predictions.spread() / after.spread()
     kept = jnp.ones(len(predictions), bool) if data.where is None else data.where
     ratio = jnp.nanmedian(x_where(_along(kept, ratios), ratios, jnp.nan))
     return x_where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))

@@ -1,5 +1,6 @@
 """Distances between predictions: of labels, of embeddings, and of Wasserstein."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,12 +9,16 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import is_array, struct, widest_dtype
+from calibjax._data.capabilities import (
+    SquaredWasserstein,
+    WassersteinCoordinates,
+    WassersteinEmbedding,
+)
 from calibjax._data.distribution import (
     Binary,
     Distribution,
     Labels,
     families_with,
-    wasserstein_refused,
 )
 from calibjax._loops.coordinate_sums import (
     distance,
@@ -198,24 +203,36 @@ class Wasserstein(NormDistance):
         return super().coordinates_of_both(p, q, are_batches)
 
     def coordinates(self, p: Distribution) -> Coordinates | None:
-        return p.wasserstein_coordinates()
+        return _wasserstein_coordinates(p)
 
     def embedding(self, p: Distribution) -> jax.Array:
         """A vector for one prediction; the distance is the norm of the difference of vectors."""
-        vector = p.wasserstein_embedding()
-        if vector is None:
-            families = families_with("wasserstein_embedding")
+        if not isinstance(p, WassersteinEmbedding):
+            families = families_with(WassersteinEmbedding)
             raise TypeError(
                 f"random features of Wasserstein are defined for {families} predictions, got "
                 f"{type(p).__name__}; EmbeddingDistance takes a function of any prediction."
             )
-        return vector
+        return p.wasserstein_embedding()
 
 
 def squared_wasserstein(p: Distribution, q: Distribution) -> jax.Array:
     """The squared 2-Wasserstein distance of one pair."""
     _check_families(p, q)
-    return p.squared_wasserstein(q)
+    if isinstance(p, SquaredWasserstein):
+        return p.squared_wasserstein(q)
+    ours, theirs = map(_wasserstein_coordinates, (p, q))
+    if ours is None or theirs is None:
+        raise _wasserstein_refused(p)
+    squares = (jnp.sum(jnp.square(x - y)) for x, y in zip(ours, theirs, strict=True))
+    return functools.reduce(jnp.add, squares)
+
+
+def _wasserstein_coordinates(p: Distribution) -> Coordinates | None:
+    """The embedding of one prediction in parts; None if its family has none."""
+    if isinstance(p, WassersteinCoordinates):
+        return p.wasserstein_coordinates()
+    return (p.wasserstein_embedding(),) if isinstance(p, WassersteinEmbedding) else None
 
 
 def _check_families(p: Distribution, q: Distribution) -> None:
@@ -227,4 +244,13 @@ def _check_families(p: Distribution, q: Distribution) -> None:
             f"{type(p).__name__} and {type(q).__name__}."
         )
     if not isinstance(p, Distribution):
-        raise wasserstein_refused(p)
+        raise _wasserstein_refused(p)
+
+
+def _wasserstein_refused(predictions: object) -> TypeError:
+    """The error for predictions of a family whose Wasserstein distance has no formula."""
+    families = families_with(WassersteinEmbedding, SquaredWasserstein)
+    return TypeError(
+        f"Wasserstein is defined for {families} predictions, and MixtureWasserstein for mixtures "
+        f"of these, got {type(predictions).__name__}."
+    )

@@ -48,6 +48,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
 from calibjax._base.struct import PyTree, batch_of_one, indexed, is_traced, on_host, static, struct
+from calibjax._data.capabilities import Exchangeable, UnitBox, exchangeable_pool
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import unit_interval
 from calibjax._numbers.arithmetic import dot, quotient
@@ -169,7 +170,7 @@ class UnitFeature:
     def __call__(self, p: Distribution, y: PyTree) -> jax.Array:
         """The feature of one prediction and one target, ``[K]``."""
         predictions, targets = batch_of_one((p, y))
-        return self.of_rows(*predictions.exchangeable_pool(targets))[0]
+        return self.of_rows(*exchangeable_pool(predictions, targets))[0]
 
     def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
         """The features of n rows that are pooled already, ``[n, K]``."""
@@ -210,6 +211,11 @@ class StandardFeature(UnitFeature):
 
     def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
         """The features of n rows, ``[n, M]``."""
+        if not isinstance(predictions, Exchangeable):
+            raise TypeError(
+                "standard scores are defined for samples (Empirical), got "
+                f"{type(predictions).__name__} predictions; normal scores are defined for all."
+            )
         z, of_pool, probabilities = predictions.standard_scores(targets)
         n, n_samples = probabilities.shape
         values = self._of_coordinates(of_pool.reshape(n, n_samples, -1))
@@ -249,13 +255,18 @@ class VectorFeatures(UnitFeature):
                 "VectorPITKernel is defined for predictions of vectors, got "
                 f"{type(predictions).__name__} predictions of one number; take a PITKernel."
             )
+        if not isinstance(predictions, UnitBox):
+            raise TypeError(
+                f"{type(predictions).__name__} predictions of vectors have no known PIT of each "
+                "coordinate; TensorProduct compares vectors."
+            )
         box = predictions.unit_box(targets)
         n, d = box.low.shape
         features = self.of_intervals(box).reshape(n, -1)
         if 2 not in self.orders or d == 1:
             return features
         products = self._products(box)
-        pool = predictions.unit_boxes_of_pool()
+        pool = predictions.unit_boxes_of_pool() if isinstance(predictions, Exchangeable) else None
         if pool is not None:
             boxes, exist = pool
             products = products - jnp.mean(self._products(boxes), axis=1, where=exist)
@@ -375,7 +386,7 @@ class PITKernel(Kernel):
 def pooled(sample: Sample) -> Sample:
     """One sample as it is compared: draws with the target among them, and others as they are."""
     predictions, targets = batch_of_one(sample)
-    return indexed(predictions.exchangeable_pool(targets), 0)
+    return indexed(exchangeable_pool(predictions, targets), 0)
 
 
 @struct

@@ -11,6 +11,7 @@ import numpy as np
 from calibjax._base.compile import quick_jit
 from calibjax._base.struct import with_fields
 from calibjax._base.text import named_rows
+from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
@@ -112,9 +113,9 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
         fair = np.asarray(crps(data.replace(predictions=with_fields(predictions, split=True))))[:n]
         if np.isfinite(fair).all():  # where each row has two members
             found["fair CRPS"] = Measure(fair)
-    restricted = predictions.restricted(data.targets)
+    until = restricted(predictions, data.targets)
     targets, means, deviations = (
-        np.asarray(x, np.float64)[:n] for x in (restricted, *moments(predictions))
+        np.asarray(x, np.float64)[:n] for x in (until, *moments(predictions))
     )
     ratio = _error_over_variance(predictions, np.square(targets - means), np.square(deviations))
     if np.isfinite(ratio.columns).all() and np.isfinite(deviations).all():
@@ -139,8 +140,8 @@ def _error_over_variance(
         if not isinstance(predictions, Empirical) or predictions.weights is not None:
             return Measure(squares / variances, **kind)
         n_draws: Any = predictions.samples.shape[1]
-        if (exists := predictions.exists()) is not None:
-            n_draws = np.asarray(exists)[: len(squares)].sum(axis=1)
+        if predictions.where is not None:
+            n_draws = np.asarray(predictions.where)[: len(squares)].sum(axis=1)
         expected = variances * np.divide(n_draws + 1, n_draws - 1)
     return Measure(np.stack([squares, expected], axis=1), ratio_of_means, **kind)
 

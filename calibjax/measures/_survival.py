@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.compile import quick_jit
+from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, known_point
@@ -140,7 +141,7 @@ def _events(data: Data) -> dict[str, NumberOfRows]:
 def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Until when rows were seen, H there, and whether a forecast is about that time."""
     at = known_point(predictions, targets)
-    until = predictions.restricted(at)
+    until = restricted(predictions, at)
     return until, -jnp.log(predictions.survival(until)), at <= until
 
 

@@ -27,6 +27,7 @@ from calibjax._base.files import (
 from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_of, all_sum, on_devices, optimised_on_devices
 from calibjax._base.struct import as_pytree, is_traced, rows_of, static, struct, widest_dtype
+from calibjax._data.capabilities import exchangeable_pool
 from calibjax._data.data import Data, Rows, as_data, clean, fill_masked, in_dtype, kept_first
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
@@ -333,7 +334,7 @@ def _pooled(key: jax.Array, predictions: Distribution) -> tuple[Distribution, ja
     """Predictions like those of updates, and the keys of `_start`."""
     keys = jax.random.split(key, 3)
     targets = predictions.sample(keys[0])
-    return predictions.without_marks().exchangeable_pool(targets)[0], keys[1:]
+    return exchangeable_pool(predictions.with_common_structure(), targets)[0], keys[1:]
 
 
 @functools.partial(on_devices, light=True)
@@ -379,7 +380,7 @@ def _update(
     )
     order = order_of_rows(*rows[2:])
     predictions, targets, weights, clusters = jax.tree.map(lambda x: rows_of(x, order), rows)
-    predictions, targets = predictions.exchangeable_pool(targets)
+    predictions, targets = exchangeable_pool(predictions, targets)
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
@@ -419,7 +420,7 @@ def _checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
 
 def _check_family(landmarks: Distribution, data: Data) -> None:
     def check(p: Distribution, y: jax.Array) -> None:
-        check_like("predictions", p.exchangeable_pool(y)[0], landmarks, "those at the start")
+        check_like("predictions", exchangeable_pool(p, y)[0], landmarks, "those at the start")
 
     jax.eval_shape(check, *data.samples)
 

@@ -49,8 +49,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import PyTree, as_pytree, batch_of_one, struct
+from calibjax._data.capabilities import KnownLevels
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between, unit_interval
+from calibjax._data.interval_censored import unit_interval
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
 from calibjax.expectations import (
     has_log_prob,
@@ -91,14 +92,14 @@ class Outcomes:
 
 def outcomes_of(key: jax.Array, predictions: Distribution, targets: PyTree) -> Outcomes:
     """The outcomes of n targets, an array or `Between`; only vectors use the key."""
-    if isinstance(targets, Between):
-        interval = unit_interval(predictions, targets)
-        return _cells(interval.low[:, None, None], interval.high[:, None, None])
     if isinstance(predictions, Labels):
         return _labels(predictions.label_probabilities(), predictions, targets)
-    if predictions.has_cdf:
+    if isinstance(predictions, KnownLevels):
         low, high = predictions.pit_intervals(targets)
         return _cells(low[:, None], high[:, None])
+    if predictions.is_ordered:
+        interval = unit_interval(predictions, targets)
+        return _cells(interval.low[:, None, None], interval.high[:, None, None])
     return _cells(*_ranks(key, predictions, targets))
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from calibjax._base.compile import bucket
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, static, struct
+from calibjax._data.capabilities import KnownLevels, exchangeable_pool, has_atoms
 from calibjax._data.data import AnyRows, Data, Rows
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, unit_interval
@@ -32,7 +33,7 @@ _FEW_ROWS = 50
 
 def pooled(data: AnyRows) -> AnyRows:
     """The data with an exchangeable pool in place of samples: the target is among them."""
-    predictions, targets = data.predictions.exchangeable_pool(data.targets)
+    predictions, targets = exchangeable_pool(data.predictions, data.targets)
     return data.replace(predictions=predictions, targets=targets)
 
 
@@ -41,11 +42,10 @@ def pits_as_targets(key: jax.Array, data: AnyRows) -> AnyRows:
 
     A PIT in a jump of the cdf is drawn.
     """
-    distribution = data.predictions.pit_distribution()
-    if distribution is None:
+    if not isinstance(data.predictions, KnownLevels):
         return data
     pits = pit_between_levels(jax.random.fold_in(key, _PITS), data)
-    return data.replace(predictions=distribution, targets=pits)
+    return data.replace(predictions=data.predictions.pit_distribution(), targets=pits)
 
 
 class NullSampler(NamedTuple):
@@ -159,7 +159,7 @@ class DataSets:
         continuous it is uniform, and neither targets nor their cdf are needed.
         """
         predictions, observed, hidden, numbers, _ = rows
-        if self.by_pit and (self.in_cells or not predictions.has_atoms):
+        if self.by_pit and (self.in_cells or not has_atoms(predictions)):
             pit = unit_interval(predictions, observed)
             u, above = draw_pits(self.key, numbers, batches, pit.low.dtype)
             if hidden is None:
@@ -167,7 +167,7 @@ class DataSets:
             interval = unit_interval(predictions, hidden)
             return DrawnPIT(pit, (u, above), Hidden(interval, _contains(interval, u, above)))
         drawn = draw_batches(self.key, predictions, numbers, batches)
-        intervals_of = jax.vmap(predictions.unit_interval, 1, 1)
+        intervals_of = jax.vmap(lambda y: unit_interval(predictions, y), 1, 1)
         if hidden is None:
             every = jnp.concatenate([observed[:, None], drawn], axis=1)
             return intervals_of(every) if self.by_pit else every

@@ -20,6 +20,7 @@ from calibjax._base.struct import (
     widest_dtype,
     with_fields,
 )
+from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.covariates import CovariatesLike, covariate_columns
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
@@ -106,7 +107,7 @@ def median_and_spread(predictions: Distribution) -> jax.Array:
     if isinstance(p, Counts):
         deviation = jnp.maximum(p.standard_deviation(), jnp.finfo(p.mean().dtype).tiny)
         return jnp.stack([p.mean(), jnp.log(deviation)], axis=1)
-    if p.has_known_quantiles:
+    if isinstance(p, KnownQuantiles):
         z, values = known_quantiles(p)
         low, median, high = interpolated(z, values, jnp.array([-1.0, 0.0, 1.0], z.dtype)).T
     else:

@@ -18,8 +18,10 @@ import numpy as np
 from jax.scipy.special import ndtri
 
 from calibjax._base.struct import static, struct, widest_dtype
+from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
+from calibjax._data.interval_censored import unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.unit_interval import normal_score
 from calibjax.distributions import Quantiles
@@ -49,7 +51,7 @@ class ConformalPITMap(Step):
         z = ndtri(jnp.asarray(self.levels, dtype))
         scores = jnp.asarray(self.scores, dtype)
         rounding = _OF_SCORES * eps * (1 + jnp.abs(scores))
-        if predictions.has_known_quantiles:
+        if isinstance(predictions, KnownQuantiles):
             scores = scores + outwards(z, 1.0) * rounding
 
             def inverse(at: jax.Array) -> jax.Array:
@@ -98,7 +100,7 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
 def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Of each target the coordinate, and at a jump of F those of both ends, each ``[n]``."""
     predictions, targets = data.predictions, data.targets
-    if predictions.has_known_quantiles:
+    if isinstance(predictions, KnownQuantiles):
         z, values = pit_map.known_quantiles(predictions)
         return _between(np.asarray(values, float), np.asarray(z, float), np.asarray(targets, float))
     low, high = score_rows(None, (data,), _normal_scores)
@@ -106,7 +108,7 @@ def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    pit = predictions.unit_interval(targets)
+    pit = unit_interval(predictions, targets)
     return normal_score(pit.low, pit.above_low), normal_score(pit.high, pit.above_high)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from calibjax._base.check import check_choice
 from calibjax._base.compile import filled_up, quick_jit
+from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
@@ -117,7 +118,7 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
         isinstance(lower, (int, float, np.number)) and np.isfinite(lower)
     ):
         raise ValueError(f"lower must be a finite number or None, got {lower!r}.")
-    if not data.predictions.has_known_quantiles:
+    if not isinstance(data.predictions, KnownQuantiles):
         raise ValueError(
             "lower must be None for predictions that are no quantiles or samples, got "
             f"{type(data.predictions).__name__} predictions."
@@ -165,7 +166,7 @@ def _pit_map_rows(
         ends = PITInterval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
         below = _known(_mass_below(ends, levels.astype(dtype)), kept)
     rows = PITMapRows(levels, below, counts, part, seen=seen)
-    if not predictions.has_known_quantiles:
+    if not isinstance(predictions, KnownQuantiles):
         return rows
     quantiles = _known(pit_map.quantiles_at(predictions, levels), kept)
     rows = rows._replace(distances=fits.distances_of(quantiles))

@@ -16,6 +16,7 @@ from jax.scipy.special import ndtr, ndtri
 from calibjax import distributions as dist
 from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.struct import static, struct, widened, widest_dtype
+from calibjax._data.capabilities import KnownQuantiles, pit_partition
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import filled
 from calibjax._numbers.unit_interval import normal_score
@@ -47,7 +48,7 @@ def apply_pit_map(predictions: Distribution, g: jax.Array, levels: Sequence[floa
     g = _with_tails(g.astype(dtype), scores)
     if isinstance(predictions, dist.Counts):
         return recalibrated_counts(predictions, scores, normal_score(g, 1 - g))
-    if not predictions.has_known_quantiles:
+    if not isinstance(predictions, KnownQuantiles):
         rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
         return dist.Recalibrated(predictions, rows, levels)
     scores = jnp.broadcast_to(scores, g.shape)
@@ -66,7 +67,7 @@ def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
 
 
 def moved(
-    predictions: Distribution, inverse: Callable[[jax.Array], jax.Array], rounding: float = 0.0
+    predictions: KnownQuantiles, inverse: Callable[[jax.Array], jax.Array], rounding: float = 0.0
 ) -> Distribution:
     """Quantiles Q(G^{-1}(u)) at the levels u where Q is known, or samples in their order.
 
@@ -88,14 +89,14 @@ def outwards(z: jax.Array, size: float) -> jax.Array:
 
 
 @functools.partial(quick_jit, light=True)
-def known_quantiles(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+def known_quantiles(predictions: KnownQuantiles) -> tuple[jax.Array, jax.Array]:
     """Normal scores of levels ``[L]``, or ``[n, L]``, and the quantiles there ``[n, L]``."""
     levels, values = predictions.known_quantiles()
     return ndtri(levels), values
 
 
 @functools.partial(quick_jit, light=True)
-def quantiles_at(predictions: Distribution, levels: jax.Array) -> jax.Array:
+def quantiles_at(predictions: KnownQuantiles, levels: jax.Array) -> jax.Array:
     """Quantiles of these forecasts at levels ``[K]``: ``[n, K]``."""
     z, values = known_quantiles(predictions)
     return interpolated(z, values, ndtri(levels.astype(z.dtype)))
@@ -114,7 +115,7 @@ def quantiles_of(
 
 def known_levels(predictions: Distribution) -> Sequence[float]:
     """The levels at which the data say how often U is below: those of a forecast, if it has few."""
-    pieces = predictions.pieces_of_pit
+    pieces = pit_partition(predictions)
     if isinstance(pieces, tuple):
         return pieces
     if pieces is not None and pieces <= _FEW_SAMPLES:

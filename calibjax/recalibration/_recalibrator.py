@@ -152,7 +152,7 @@ class Recalibrator:
         if curve is not None and groups is not None:
             segments = curve.coding.segments(groups, n)
         if n_classes is not None:
-            rows = self.steps, curve, predictions.keeping_digits(), segments
+            rows = self.steps, curve, predictions.with_full_precision(), segments
             return (_recalibrated_on_host if can_be_filled(rows, n) else _recalibrated)(*rows)
         numbers = covariates_of(covariates, self.fit.covariates, n)
         given = filled((predictions, numbers, segments), n)

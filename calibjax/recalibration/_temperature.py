@@ -15,12 +15,15 @@ from calibjax._base.check import check_array
 from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.sharding import gathered
 from calibjax._base.struct import bind, is_array, is_traced, rows_of, widest_dtype
+from calibjax._data.capabilities import tempered, tempering_refused
 from calibjax._data.data import Data, Rows, as_data, clean
-from calibjax._data.distribution import Distribution, tempering_refused
+from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import filled, padded
 from calibjax._numbers.arithmetic import exact_sum, x_where
+from calibjax._numbers.tempering import tempered_label_log_prob
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
+from calibjax.distributions import Bernoulli, Categorical
 
 Family = TypeVar("Family", bound=Distribution)
 # Temperatures are 100^u with u in [-1, 1].  The grid contains both ends and T = 1 in the middle.
@@ -74,7 +77,7 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
         actual = "an array" if is_array(predictions) else type(predictions).__name__
         raise tempering_refused(actual)
     _check_temperature(temperature)
-    rows, n = predictions.keeping_digits(), len(predictions)
+    rows, n = predictions.with_full_precision(), len(predictions)
     return first_rows(_temper(filled(rows, n), temperature), n)
 
 
@@ -94,7 +97,7 @@ def _check_temperature(temperature: ArrayLike) -> None:
 @functools.partial(quick_jit, light=True)
 def _temper(predictions: Family, temperature: ArrayLike) -> Family:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
-    return predictions.tempered(valid_or_nan(POSITIVE, temperature, "temperature"))
+    return tempered(predictions, valid_or_nan(POSITIVE, temperature, "temperature"))
 
 
 def fit_temperature(
@@ -176,6 +179,14 @@ def is_end_of_range(temperature: float) -> bool:
     return abs(math.log(temperature)) > math.log(_LARGEST / 1.01)
 
 
+def _log_prob(data: Rows, temperature: jax.Array) -> jax.Array:
+    """The log probabilities of the targets under the tempered predictions, ``[n]``."""
+    if isinstance(data.predictions, Bernoulli | Categorical):
+        probs = data.predictions.label_probabilities()
+        return tempered_label_log_prob(probs, data.targets, temperature)
+    return tempered(data.predictions, temperature).log_prob(data.targets)
+
+
 @functools.partial(quick_jit, light=True)
 def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> jax.Array:
     is_weighted, data = data.weights is not None, clean(data)
@@ -187,12 +198,12 @@ def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> 
     counted = data.weights > 0
     if objective is None:
         # What a label of probability 0 would add is infinite at each temperature.
-        counted &= data.predictions.tempered_log_prob(data.targets, jnp.ones((), dtype)) != -jnp.inf
+        counted &= _log_prob(data, jnp.ones((), dtype)) != -jnp.inf
 
     def loss(power):
         temperature = _LARGEST**power
         if objective is None:
-            log_prob = data.predictions.tempered_log_prob(data.targets, temperature)
+            log_prob = _log_prob(data, temperature)
             total = exact_sum(x_where(counted, data.weights * log_prob, 0.0))
             weight = jnp.sum(data.weights, where=counted)
             return -total / x_where(weight > 0, weight, 1.0)  # 0 if no row counts

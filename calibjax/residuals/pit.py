@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, rows_of, static, struct
+from calibjax._data.capabilities import exchangeable_pool
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line
@@ -87,7 +88,7 @@ class PITResidual(FiniteResidual):
         return self.feature.of_rows(*rows)
 
     def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        return super().prepare(prediction_kernel, rows[0].exchangeable_pool(rows[1]), axis)
+        return super().prepare(prediction_kernel, exchangeable_pool(*rows), axis)
 
     def in_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> "PITResidual":
         # XLA would compute a table of constants while it compiles, in seconds.

@@ -43,7 +43,9 @@ import numpy as np
 
 from calibjax._base.sharding import Axis, all_sum
 from calibjax._base.struct import PyTree, batch_of_one, static, struct
+from calibjax._data.capabilities import has_atoms, pit_partition
 from calibjax._data.distribution import Distribution, as_labels
+from calibjax._data.interval_censored import unit_interval
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.kernels import Sample, UnitFeature
 from calibjax.residuals.base import FiniteResidual
@@ -395,7 +397,7 @@ class NumberStatistics(Readable):
         if isinstance(targets, DrawnPIT):
             return targets.values(self._of_intervals, self._of_points)
         if not isinstance(targets, UnitInterval):
-            targets = jax.vmap(predictions.unit_interval, 1, 1)(targets)
+            targets = jax.vmap(lambda y: unit_interval(predictions, y), 1, 1)(targets)
         return self._of_intervals(targets)
 
     def _of_intervals(self, interval: UnitInterval) -> jax.Array:
@@ -427,8 +429,8 @@ class NumberStatistics(Readable):
 def statistics_of(predictions: Distribution, is_exact: bool = True) -> Readable:
     """The statistics for a family; `is_exact` says whether all targets are known."""
     if predictions.is_ordered:
-        coverage = Coverage(*central_interval(predictions.pieces_of_pit))
-        knows_moments = is_exact and not predictions.has_atoms
+        coverage = Coverage(*central_interval(pit_partition(predictions)))
+        knows_moments = is_exact and not has_atoms(predictions)
         return NumberStatistics(knows_moments, [LocationAndSpread(), coverage])
     n_classes = predictions.n_labels or 0
     if n_classes <= 2:

@@ -27,6 +27,7 @@ from calibjax._base.check import check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
 from calibjax._base.struct import PyTree, as_pytree, rows_of, widest_dtype
+from calibjax._data.capabilities import KnownLevels, exchangeable_pool, pit_partition
 from calibjax._data.data import Data, Rows, clean, kept_first
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets, unit_interval
@@ -52,8 +53,7 @@ def pit_between_levels(key: jax.Array, data: Rows) -> jax.Array:
     base, *kernels = map(
         as_pytree, (default_kernel(rows).prediction_kernel, *default_prediction_kernels(rows))
     )
-    levels = data.predictions.pit_distribution().levels
-    return _pit_between_levels((key, base, kernels), data, levels)
+    return _pit_between_levels((key, base, kernels), data, pit_partition(data.predictions))
 
 
 @row_by_row_on_devices
@@ -199,7 +199,7 @@ def pit_interval(predictions: Distribution | Data, targets: Targets | None = Non
 
 
 def _interval(predictions: Distribution, targets: PyTree) -> PITInterval:
-    return PITInterval(*unit_interval(*predictions.exchangeable_pool(targets))[:2])
+    return PITInterval(*unit_interval(*exchangeable_pool(predictions, targets))[:2])
 
 
 def mass_below(pit: PITInterval, z: jax.Array) -> jax.Array:
@@ -272,7 +272,7 @@ def pit(
     check_key(key)
     data = numbers_as_data(predictions, targets)
     rows = padded(data)
-    if data.predictions.pit_distribution() is not None:
+    if isinstance(data.predictions, KnownLevels):
         return without_masked(pit_between_levels(key, rows), data)
     return without_masked(score_rows(None, (rows, _uniform(key, rows)), _pit), data)
 
@@ -298,8 +298,8 @@ def _uniform(key: jax.Array, data: Data) -> jax.Array:
 
 def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:
     # Draws with the target among them have S + 1 equally likely ranks.
-    predictions, targets = predictions.exchangeable_pool(targets)
-    low, high, *_ = predictions.unit_interval(targets)
+    predictions, targets = exchangeable_pool(predictions, targets)
+    low, high, *_ = unit_interval(predictions, targets)
     return low + between * (high - low)
 
 

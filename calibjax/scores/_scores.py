@@ -31,6 +31,7 @@ from jax.typing import ArrayLike
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, as_varying, row_by_row_on_devices
 from calibjax._base.struct import PyTree, struct
+from calibjax._data.capabilities import ClosedFormCRPS
 from calibjax._data.data import Data, RowOptions, as_data, clean
 from calibjax._data.distribution import CountLike, Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets, known_point, unit_interval
@@ -187,9 +188,10 @@ def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> 
 def _crps(predictions: Distribution, targets: jax.Array) -> jax.Array:
     if isinstance(predictions, Labels):
         return crps_of_labels(predictions.label_probabilities(), targets)
-    closed_form = predictions.crps_closed_form(targets)
-    if closed_form is not None:
-        return closed_form
+    if isinstance(predictions, ClosedFormCRPS):
+        closed_form = predictions.crps_closed_form(targets)
+        if closed_form is not None:
+            return closed_form
     of_kind = crps_of_numbers if predictions.target_kind == "real" else crps_of_counts
     return of_kind(predictions, targets)
 

@@ -89,7 +89,7 @@ class Names(NamedTuple):
         statistics: of each statistic.
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
-        pieces: in which pieces of the unit line the PIT is known, as `Distribution.pieces_of_pit`.
+        pieces: in which pieces of the unit line the PIT is known, as `OwnPIT.pit_partition`.
         classes: the names of the classes, or None.
     """
 

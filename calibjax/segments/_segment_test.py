@@ -9,6 +9,7 @@ import numpy as np
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import bucket, first_rows
 from calibjax._base.parameters import family_name
+from calibjax._data.capabilities import pit_partition
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
@@ -164,7 +165,7 @@ def segments_tested(
         statistics=statistics_of(forecasts).names,
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
-        pieces=forecasts.pieces_of_pit,
+        pieces=pit_partition(forecasts),
         classes=None if classes is None else tuple(classes),
     )
     return SegmentTestResult(
