@@ -110,11 +110,11 @@ class Term:
 
     def h_tile(self, a: Sample, b: Sample) -> jax.Array:
         """h of all pairs of two batches of prepared samples, ``[S, T]``."""
-        pairs = jax.vmap(cross_fit_pairs)(a[0]), jax.vmap(cross_fit_pairs)(b[0])
-        return self._mean(
-            pairwise(self.prediction_kernel, p, q) * self.residual.tile((r, a[1]), (s, b[1]))
-            for (p, r), (q, s) in zip(*pairs, strict=True)
-        )
+        pairs, tiles = (jax.vmap(cross_fit_pairs)(a[0]), jax.vmap(cross_fit_pairs)(b[0])), []
+        for (p, r), (q, s) in zip(*pairs, strict=True):
+            products = self.residual.tile((r, a[1]), (s, b[1]))
+            tiles.append(pairwise(self.prediction_kernel, p, q) * products)
+        return self._mean(tiles)
 
     def deviation(self, a: Sample, location: Sample) -> jax.Array:
         """The deviation of one sample at one location."""
@@ -159,8 +159,10 @@ class One:
 
 def normal_form(kernel: KernelLike) -> SumOfTerms:
     """A user's kernel on pairs, which is checked already, as a sum of terms."""
-    products = sum_of_products(kernel)
-    return SumOfTerms(tuple(Term(f, *separate(functools.reduce(Product, k))) for f, k in products))
+    terms = []
+    for factor, kernels in sum_of_products(kernel):
+        terms.append(Term(factor, *separate(functools.reduce(Product, kernels))))
+    return SumOfTerms(tuple(terms))
 
 
 @functools.singledispatch
@@ -172,24 +174,12 @@ def separate(kernel: KernelLike) -> tuple[KernelLike, TargetResidual]:
     return One(), JointResidual(kernel)
 
 
-@separate.register
-def _separate_product(kernel: TensorProduct) -> tuple[KernelLike, TargetResidual]:
-    return kernel.prediction_kernel, KernelResidual(kernel.target_kernel)
-
-
-@separate.register
-def _separate_feature(kernel: FeatureKernel) -> tuple[KernelLike, TargetResidual]:
-    return kernel.prediction_kernel, FeatureResidual(VectorFeature(kernel.feature))
-
-
-@separate.register
-def _separate_stein(kernel: SteinKernel) -> tuple[KernelLike, TargetResidual]:
-    return kernel.prediction_kernel, SteinResidual(kernel.target_kernel)
-
-
-@separate.register
-def _separate_pit(kernel: PITKernel) -> tuple[KernelLike, TargetResidual]:
-    return kernel.prediction_kernel, PITResidual(kernel.unit_feature())
+separate.register(TensorProduct, lambda k: (k.prediction_kernel, KernelResidual(k.target_kernel)))
+separate.register(SteinKernel, lambda k: (k.prediction_kernel, SteinResidual(k.target_kernel)))
+separate.register(PITKernel, lambda k: (k.prediction_kernel, PITResidual(k.unit_feature())))
+separate.register(
+    FeatureKernel, lambda k: (k.prediction_kernel, FeatureResidual(VectorFeature(k.feature)))
+)
 
 
 @struct
@@ -229,10 +219,10 @@ def h_with_itself(kernel: SumOfTerms, a: Sample) -> jax.Array:
 
 def h_tile(kernel: SumOfTerms, a: PreparedRows, b: PreparedRows) -> jax.Array:
     """h of all pairs of two batches of rows, ``[S, T]``."""
-    terms = zip(kernel.terms, a.of_term, strict=True)
-    return functools.reduce(
-        jnp.add, (term.h_tile(a.variants[i], b.variants[i]) for term, i in terms)
-    )
+    tiles = []
+    for term, i in zip(kernel.terms, a.of_term, strict=True):
+        tiles.append(term.h_tile(a.variants[i], b.variants[i]))
+    return functools.reduce(jnp.add, tiles)
 
 
 def deviation(kernel: SumOfTerms, a: Sample, location: Sample) -> jax.Array:
@@ -265,8 +255,9 @@ def check_kernel_of(
         if data.where is None:
             # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
             check_symmetric(kernel, *data.samples)
-    if any(term.residual.needs_stein_identity for term in terms.terms):
-        _check_stein_identity(data)
+    for term in terms.terms:
+        if term.residual.needs_stein_identity:
+            _check_stein_identity(data)
     return terms
 
 

@@ -43,28 +43,6 @@ def functions_in(function: PyTree, name: str = "kernel", role: str = "pairs") ->
         yield from functions_in(getattr(function, field), field + owner, inner_role or role)
 
 
-def check_kernel(
-    kernel: Callable[..., Any], name: str = "kernel", role: str = "pairs"
-) -> list[Part]:
-    """The functions in a kernel that are not the library's; all in it are checked.
-
-    It is a kernel on "pairs", "predictions" or "targets", or has the role "a distance".  Types,
-    domains and parameters are checked.
-    """
-    for part_name, function, part_role in functions_in(kernel, name, role):
-        _check_type(part_name, function, part_role)
-        for parameter, constraint in getattr(function, "parameter_constraints", {}).items():
-            value, words = getattr(function, parameter), constraint.words
-            of_owner = f"{parameter} of {type(function).__name__}"
-            if value is None:  # The class knows a value for it.
-                continue
-            if not (isinstance(value, (int, float)) if constraint.is_static else is_array(value)):
-                raise TypeError(f"{of_owner} must be {words}, got {type(value).__name__}.")
-            if not is_traced(value):
-                check_values(of_owner, value, words, constraint.is_valid(on_host(value)))
-    return users_functions(kernel, name, role)
-
-
 _DOMAINS = "pairs", "predictions", "targets"
 #: What a function of other roles must be, in words, and what it must not be.
 _KINDS: dict[str, tuple[str, type | tuple[()]]] = {
@@ -74,22 +52,41 @@ _KINDS: dict[str, tuple[str, type | tuple[()]]] = {
 }
 
 
-def _check_type(name: str, function: Callable[..., Any], role: str) -> None:
-    """A TypeError unless a function has the type and the domain of its role."""
-    plain, actual = unwrapped(function), type(function).__name__
-    if isinstance(plain, type) and issubclass(plain, (Kernel, Distance)):
-        raise TypeError(
-            f"{name} must be an instance, got the class {plain.__name__}: call it, "
-            f"{plain.__name__}(…)."
-        )
-    what, others = _KINDS.get(role, ("a kernel or a callable", Distance))
-    if not callable(function) or isinstance(function, others):
-        raise TypeError(f"{name} must be {what}, got {actual}.")
-    if isinstance(function, Kernel) and role in _DOMAINS and function.domain not in (None, role):
-        raise TypeError(
-            f"{name} must be a kernel on {role}, got {actual}, a kernel on {function.domain}; "
-            "TensorProduct(prediction_kernel, target_kernel) is on pairs of both."
-        )
+def check_kernel(
+    kernel: Callable[..., Any], name: str = "kernel", role: str = "pairs"
+) -> list[Part]:
+    """The functions in a kernel that are not the library's; all in it are checked.
+
+    It is a kernel on "pairs", "predictions" or "targets", or has the role "a distance".  Types,
+    domains and parameters are checked.
+    """
+    for part_name, function, part_role in functions_in(kernel, name, role):
+        plain, actual = unwrapped(function), type(function).__name__
+        if isinstance(plain, type) and issubclass(plain, (Kernel, Distance)):
+            raise TypeError(
+                f"{part_name} must be an instance, got the class {plain.__name__}: call it, "
+                f"{plain.__name__}(…)."
+            )
+        what, others = _KINDS.get(part_role, ("a kernel or a callable", Distance))
+        if not callable(function) or isinstance(function, others):
+            raise TypeError(f"{part_name} must be {what}, got {actual}.")
+        is_kernel = isinstance(function, Kernel) and part_role in _DOMAINS
+        if is_kernel and function.domain not in (None, part_role):
+            raise TypeError(
+                f"{part_name} must be a kernel on {part_role}, got {actual}, a kernel on "
+                f"{function.domain}; TensorProduct(prediction_kernel, target_kernel) is on pairs "
+                "of both."
+            )
+        for parameter, constraint in getattr(function, "parameter_constraints", {}).items():
+            value, words = getattr(function, parameter), constraint.words
+            of_owner = f"{parameter} of {actual}"
+            if value is None:  # The class knows a value for it.
+                continue
+            if not (isinstance(value, (int, float)) if constraint.is_static else is_array(value)):
+                raise TypeError(f"{of_owner} must be {words}, got {type(value).__name__}.")
+            if not is_traced(value):
+                check_values(of_owner, value, words, constraint.is_valid(on_host(value)))
+    return users_functions(kernel, name, role)
 
 
 def users_functions(kernel: PyTree, name: str = "kernel", role: str = "pairs") -> list[Part]:
