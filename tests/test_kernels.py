@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import math
 import operator
 
 import jax
@@ -439,18 +438,19 @@ def test_bernoulli_is_the_categorical_of_two_classes(name, float64):
 
 
 @pytest.mark.parametrize("m", [1, 2, 10, 32, 70])
-def test_sums_over_coordinates_on_every_platform(m, float64):
+def test_sums_over_coordinates_on_every_platform(m, float64, monkeypatch):
     rng = np.random.default_rng(m)
     p, q, weights = rng.normal(size=(5, m)), rng.normal(size=(7, m)), rng.normal(size=(5, 7))
     q[0] = p[0]
     gap = p[:, None] - q[None]
-    per_pass = coordinate_sums._COORDINATES_PER_PASS, coordinate_sums._SIDE_BY_SIDE
-    for passes in (max(2, math.ceil(m / per_pass[0])), math.ceil(m / per_pass[1])):
-        found = jax.jit(
-            functools.partial(coordinate_sums._in_passes, coordinate_sums.distance, passes)
-        )(p, q)
-        np.testing.assert_allclose(found, np.abs(gap).sum(axis=2), rtol=1e-13)
     slope = coordinate_sums.slope_of_distance
+    for on_cpu in (True, False):
+        monkeypatch.setattr(coordinate_sums, "on_cpu", lambda on_cpu=on_cpu: on_cpu)
+        distances = functools.partial(
+            coordinate_sums._sum_over_coordinates, coordinate_sums.distance, slope
+        )
+        found = jax.jit(distances)(p, q)
+        np.testing.assert_allclose(found, np.abs(gap).sum(axis=2), rtol=1e-13)
     for slopes in (coordinate_sums._slopes_in_passes, coordinate_sums._slopes_fused):
         found = jax.jit(functools.partial(slopes, slope))(p, q, weights)
         expected = np.einsum("stm,st->tm", np.sign(gap), weights)
