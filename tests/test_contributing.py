@@ -75,6 +75,7 @@ CHANGES = {
         ["test_hypothesis_tests.py::test_a_model_that_is_certain_and_right[cantelli]"],
     ),
     "Add a statistic of segments": ("statistic", []),
+    "Add a measure": ("measure", []),
     "Add a metric": ("metric", []),
     "Add a plot": ("plot", []),
 }

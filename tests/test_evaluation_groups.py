@@ -91,7 +91,14 @@ def test_by_groups(evaluation):
     p = np.sort([x.pvalue for x in table.groups])
     expected = np.minimum(np.maximum.accumulate(p * [3, 2, 1]), 1)
     np.testing.assert_allclose([x.adjusted for x in table.groups], expected, atol=1e-6)
-    assert repr(table).splitlines()[1].startswith("C        40  0.001  0.003")
+    header, line, *_ = repr(table).splitlines()
+    assert header.split() == "group rows predicted observed top-label ECE p adjusted".split()
+    assert line.split()[:2] == ["C", "40"] and line.split()[5:7] == ["0.001", "0.003"]
+    probs = np.asarray(evaluation.predictions.probs)[STATION == "C"]
+    hits = probs.argmax(axis=1) == np.asarray(evaluation.targets)[STATION == "C"]
+    of_group = table.groups[0].measures
+    assert of_group["predicted"].value == pytest.approx(probs.max(axis=1).mean(), rel=1e-6)
+    assert of_group["accuracy"].value == of_group["observed"].value == hits.mean()
     assert table.to_dict()["groups"][0]["name"] == "C"
     # Columns that were groups of the evaluation need no more than their names.
     assert evaluation.by("station").to_dict() == table.to_dict()
@@ -107,7 +114,7 @@ def test_small_groups_are_left_out(evaluation):
     said = "1 of 2 groups have fewer than 8 rows, too few to tell: few"
     assert said == repr(table).splitlines()[-1] and table.to_dict()["too_small"] == ["few"]
     html = evaluation.to_html(by=table)
-    assert f"<p>{said}.</p>" in html and '<th scope="row">many</th><td>115</td>' in html
+    assert f"<p>{said}.</p>" in html and '<th scope="row">many</th><td>115</td><td>' in html
     assert "Each group alone" not in evaluation.to_html()
 
 
@@ -125,7 +132,7 @@ def test_the_command(tmp_path):
     assert "calibjax recalibrate --segments" in run.stdout and "fit_recalib" not in run.stdout
     both = [*options[:-2], "--by", "station"]  # a column that need not have segments
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both])
-    assert "group  rows  p      adjusted" in run.stdout
+    assert "group  rows  predicted  observed" in run.stdout
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both, "--json"])
     assert len(json.loads(run.stdout)["by"]["groups"]) == 3
     wrong = CliRunner().invoke(

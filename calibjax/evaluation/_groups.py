@@ -5,7 +5,8 @@ groups differ, or that a model is fair to them, is another question, and no word
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number
 from calibjax.frames import groups_of
 from calibjax.hypothesis_tests import calibration_test
+from calibjax.measures import MeasureResult, measures
 from calibjax.nulls.ranks import as_multiple, holm
 from calibjax.recalibration import fit_temperature
 from calibjax.segments import (
@@ -35,6 +37,8 @@ from calibjax.segments import (
 
 # Minimum number of rows of a group that is tested.
 _LEAST_ROWS = 8
+# Measures that tables of groups have.
+_IN_TABLE = re.compile(r"predicted|observed|(top-label )?ECE|CRPS|coverage of .*|mean PIT|events")
 # Maximum number of small groups listed.
 _SHOWN = 10
 
@@ -51,6 +55,7 @@ class GroupVerdict:
         adjusted: the p-value adjusted for all groups.
         directions: which way the model is wrong for the group; none if the adjusted p-value is
             above the level.
+        measures: accuracy, scores and others, by their names, as an `Evaluation` has them.
     """
 
     name: str
@@ -59,6 +64,7 @@ class GroupVerdict:
     pvalue: float
     adjusted: float
     directions: tuple[Direction, ...]
+    measures: dict[str, MeasureResult]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,9 +79,9 @@ class GroupVerdicts:
     Example:
         >>> import calibjax as cj
         >>> evaluation = cj.evaluate([[0.9, 0.1], [0.2, 0.8]] * 30, [1, 0] * 30)
-        >>> print(str(evaluation.by({"half": ["first"] * 30 + ["second"] * 30}))[:53])
-        group   rows  p      adjusted
-        first     30  0.001  0.00
+        >>> print(str(evaluation.by({"half": ["first"] * 30 + ["second"] * 30}))[:93])
+        group   rows  predicted  observed   ECE  p      adjusted
+        first     30       0.45       0.5  0
     """
 
     groups: tuple[GroupVerdict, ...]
@@ -90,12 +96,19 @@ class GroupVerdicts:
         """Numbers, strings, lists and dicts of Python, as JSON takes them."""
         return plain(dataclasses.asdict(self))
 
+    def columns(self) -> list[str]:
+        """Names of the measures that are printed."""
+        names = dict.fromkeys(name for group in self.groups for name in group.measures)
+        return [name for name in names if _IN_TABLE.fullmatch(name)]
+
     def __repr__(self) -> str:
-        rows = [("group", "rows", "p", "adjusted", "")]
+        columns = self.columns()
+        rows = [["group", "rows", *columns, "p", "adjusted", ""]]
         for x in self.groups:
             words = "" if not x.directions else str(x.directions[0])
-            rows.append((x.name, str(x.n), number(x.pvalue), number(x.adjusted), words))
-        lines = text_table(rows, "<><<<")
+            values = [number(x.measures[y].value) if y in x.measures else "" for y in columns]
+            rows.append([x.name, str(x.n), *values, number(x.pvalue), number(x.adjusted), words])
+        lines = text_table(rows, "<>" + ">" * len(columns) + "<<<")
         if self.too_small:
             lines.append(self.note())
         return "\n".join(lines)
@@ -120,7 +133,7 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
         groups: columns by their names, or names of columns of the frame or file, or of groups.
     """
     columns = _columns_called(case, groups) if isinstance(groups, Sequence) else groups
-    members = dict(_rows_of_groups(columns, case.n))
+    members = _rows_of_groups(columns, case.data.counted_rows())
     tested = {name: rows for name, rows in members.items() if rows.size >= _LEAST_ROWS}
     if not tested:
         raise ValueError(f"groups must hold {_LEAST_ROWS} rows of a group, got none with so many.")
@@ -131,11 +144,13 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
     tests = {name: calibration_test(key, x, n_resamples=N_RESAMPLES) for name, x in chosen.items()}
     pvalues = np.array([as_multiple(x.pvalue, N_RESAMPLES) for x in tests.values()])
     adjusted = holm(pvalues)
+    rows = 1 - case.level, case.n_draws, case.row_names, [*tested.values()]
+    of_groups = measures(case.random_keys.measures, case.padded, *rows)
     found = []
-    for (name, test), p, a in zip(tests.items(), pvalues, adjusted, strict=True):
-        n, estimate, adjusted_pvalue = tested[name].size, float(test.estimate), round(float(a), 6)
+    for (name, test), p, a, x in zip(tests.items(), pvalues, adjusted, of_groups, strict=True):
         clear = _directions_of_group(case, chosen[name]) if a <= case.level + 1e-6 else ()
-        found.append(GroupVerdict(name, n, estimate, float(p), adjusted_pvalue, clear))
+        numbers = tested[name].size, float(test.estimate), float(p), round(float(a), 6)
+        found.append(GroupVerdict(name, *numbers, clear, x))
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
     return GroupVerdicts(tuple(found), case.level, tuple(x for x in members if x not in tested))
 
@@ -145,13 +160,15 @@ def _directions_of_group(case: Case, data: Data) -> tuple[Direction, ...]:
     return clear_directions_of(case, data, float(fit_temperature(data)) if is_tempered else None)
 
 
-def _rows_of_groups(groups: Groups, n: int) -> Iterator[tuple[str, np.ndarray]]:
-    columns, _ = read_columns(groups, np.ones(n, bool))
+def _rows_of_groups(groups: Groups, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """The names of groups, and the indices of their rows among those that count, given ``[n]``."""
+    columns, _ = read_columns(groups, np.ones(counts.size, bool))
     codes = np.stack([column.codes for column in columns], axis=1)
     levels, group = np.unique(codes, axis=0, return_inverse=True)
-    for k, of_group in enumerate(levels):
-        name = ", ".join(c.phrases[x] for c, x in zip(columns, of_group, strict=True))
-        yield name, np.flatnonzero(group == k)
+    names = [", ".join(c.phrases[x] for c, x in zip(columns, y, strict=True)) for y in levels]
+    order = np.argsort(group, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(group))[:-1])
+    return {name: rows[counts[rows]] for name, rows in zip(names, parts, strict=True)}
 
 
 def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from calibjax.evaluation._effect import BEST_TEMPERATURE_NAME
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import interval_text, number
-from calibjax.measures import MeasureResult, measures
+from calibjax.measures import OBSERVED, PREDICTED, MeasureResult, measures
 from calibjax.recalibration import is_end_of_range
 
 
@@ -18,7 +18,8 @@ class _Measures(Section[dict[str, MeasureResult]]):
         return found
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
-        return self.of(case).items()
+        # The verdict has both means where they differ.
+        return [x for x in self.of(case).items() if x[0] not in (PREDICTED, OBSERVED)]
 
 
 MEASURES = _Measures()

@@ -23,6 +23,9 @@ from calibjax.nulls.ranks import host_pvalue
 
 # Relative rounding of a calibration error: data sets without any event are equal, and must tie.
 _ROUNDING = 1e-9
+# Names of the means of what is predicted and observed: of an event, of the confidence in the most
+# likely class and its accuracy, or of numbers.
+PREDICTED, OBSERVED = "predicted", "observed"
 # The step of a derivative, relative to the size of a column: the error is about its square.
 _STEP = 1e-5
 
@@ -79,8 +82,8 @@ class Subset:
         """
         n, sampling = data.n_kept(), Sampling.of_data(data)
         names = np.arange(n) if names is None else names
-        every = [np.arange(n)] if groups is None else groups
-        counted = [rows[sampling.shares()[rows] > 0] for rows in every]
+        every, counts = [np.arange(n)] if groups is None else groups, sampling.shares() > 0
+        counted = [rows[counts[rows]] for rows in every]
         return [cls(x, sampling.of_rows(x), level, names, k) for k, x in enumerate(counted)]
 
 

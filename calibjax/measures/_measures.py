@@ -17,7 +17,14 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.expectations import has_log_prob
-from calibjax.measures._measure import Measure, MeasureResult, NumberOfRows, Subset
+from calibjax.measures._measure import (
+    OBSERVED,
+    PREDICTED,
+    Measure,
+    MeasureResult,
+    NumberOfRows,
+    Subset,
+)
 from calibjax.measures._survival import measures_of_intervals
 from calibjax.measures.labels import label_measures
 from calibjax.scores import crps, log_score, pit
@@ -108,15 +115,18 @@ def _log_score(data: Data) -> dict[str, NumberOfRows]:
 
 def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
     predictions, n = data.predictions, data.n_kept()
-    found = {"CRPS": Measure(crps(data), possible=_NONNEGATIVE)}
+    targets, means, deviations = (
+        np.asarray(x, np.float64)[:n]
+        for x in (restricted(predictions, data.targets), *moments(predictions))
+    )
+    found = {}
+    if np.isfinite(means).all():
+        found = {PREDICTED: Measure(means), OBSERVED: Measure(targets)}
+    found["CRPS"] = Measure(crps(data), possible=_NONNEGATIVE)
     if isinstance(predictions, Empirical) and predictions.weights is None and not predictions.split:
         fair = np.asarray(crps(data.replace(predictions=with_fields(predictions, split=True))))[:n]
         if np.isfinite(fair).all():  # where each row has two members
             found["fair CRPS"] = Measure(fair)
-    until = restricted(predictions, data.targets)
-    targets, means, deviations = (
-        np.asarray(x, np.float64)[:n] for x in (until, *moments(predictions))
-    )
     ratio = _error_over_variance(predictions, np.square(targets - means), np.square(deviations))
     if np.isfinite(ratio.columns).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = ratio

@@ -11,12 +11,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax._base.compile import LARGEST_BUCKET, quick_jit
+from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up, quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import as_labels
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
-from calibjax.measures._measure import Measure, MeasureResult, NumberOfRows, Subset
+from calibjax.measures._measure import (
+    OBSERVED,
+    PREDICTED,
+    Measure,
+    MeasureResult,
+    NumberOfRows,
+    Subset,
+)
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets
 
 # How many rows of a batch of data sets are drawn at a time: they fit into a cache.
@@ -87,20 +94,26 @@ def label_measures(
     event = np.ones(n, int) if held.shape[1] == 2 else held.argmax(axis=1)
     confidences = np.minimum(held[np.arange(n), event], 1)
     of_event = "" if held.shape[1] == 2 else "top-label "
-    measures = _scores(held.astype(np.float64), data.predictions.is_ordered)
-    measures[f"{of_event}ECE"] = _ece(event, confidences, held.shape[1])
+    hits = (event[:, None] == np.arange(held.shape[1])).astype(np.float64)
+    measures = {OBSERVED: LabelMeasure([hits], np.ones((n, 1)), {"is_share": True})}
+    measures |= _scores(held.astype(np.float64), data.predictions.is_ordered)
+    measures[f"{of_event}ECE"] = _ece(hits - confidences[:, None], confidences)
     draw, sums = functools.partial(drawn_labels, key, every), _sums([*measures.values()], groups)
     means = under_model_on_host(sums, draw, observed, n_resamples)
-    found: dict[str, NumberOfRows] = {}
+    found: dict[str, NumberOfRows] = {PREDICTED: Measure(confidences)}
     for name, x in measures.items():
         columns = x.columns(observed)
         drawn, means = np.split(means, [columns.shape[1]], axis=2)
         found[name] = Measure(columns, drawn=drawn, **x.options)
 
+    # All groups share a program.
+    size = bucket(max(rows.index.size for rows in groups))
+
     def smooth(rows: Subset) -> MeasureResult:
-        hits = (observed == event)[rows.index].astype(np.int32)
-        of_rows = Bernoulli(confidences[rows.index]), hits
-        return MeasureResult(float(smooth_ece(*of_rows, weights=rows.sampling.weights)))
+        some, where = filled_up(rows.index, size), np.arange(size) < rows.index.size
+        pairs = Bernoulli(confidences[some]), (observed == event)[some].astype(np.int32)
+        weights = None if data.weights is None else np.asarray(data.weights)[some]
+        return MeasureResult(float(smooth_ece(*pairs, where=where, weights=weights)))
 
     return found | {f"{of_event}smooth ECE": smooth}
 
@@ -129,11 +142,10 @@ def _scores(probabilities: np.ndarray, is_ordered: bool) -> dict[str, LabelMeasu
     }
 
 
-def _ece(event: np.ndarray, confidences: np.ndarray, n_classes: int) -> LabelMeasure:
+def _ece(residuals: np.ndarray, confidences: np.ndarray) -> LabelMeasure:
     """The sum over bins of |frequency - mean confidence|, each times the share of the bin."""
     ends = _BINNING.ends(np.arange(1, _BINNING.n_bins, dtype=confidences.dtype))
     bins = np.eye(_BINNING.n_bins)[np.searchsorted(ends, confidences)]
-    residuals = (event[:, None] == np.arange(n_classes)) - confidences[:, None].astype(np.float64)
     options = {"function": lambda means: np.abs(means).sum(axis=-1), "is_error": True}
     return LabelMeasure([residuals], bins, options)
 

@@ -1,0 +1,139 @@
+"""Measures of groups, beside the same measures of their rows alone, and formulas by hand."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from marks import slow
+from scipy import stats
+
+import calibjax as cj
+from calibjax._data.data import as_data
+from calibjax._data.padding import padded
+from calibjax.measures import Measure, Sampling, Subset, measures, ratio_of_means
+
+N = 96
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=N)
+Y = X + 1.3 * RNG.normal(size=N)
+PROBS = RNG.dirichlet(np.ones(3), N)
+SITES = RNG.permutation(np.repeat([0, 1, 1, 2, 2, 2], N // 6))
+LEVELS = np.array([0.1, 0.5, 0.9])
+QUANTILES = X[:, None] + stats.norm.ppf(LEVELS)
+TIMES = np.linspace(0.2, 2.0, 8)
+SEEN = np.minimum(RNG.exponential(size=N), RNG.uniform(0.5, 2, N))
+CURVES = np.exp(-TIMES * np.exp(0.3 * X)[:, None])
+CASES = {
+    "events": (cj.Bernoulli, [PROBS[:, 0]], RNG.integers(0, 2, N)),
+    "labels": (cj.Categorical, [PROBS], RNG.integers(0, 3, N)),
+    "ordered labels": (cj.Ordinal, [PROBS], RNG.integers(0, 3, N)),
+    "normal": (cj.Normal, [X, np.ones(N)], Y),
+    "draws": (cj.Empirical, [X[:, None] + RNG.normal(size=(N, 5))], Y),
+    "quantiles": (lambda q: cj.Quantiles(q, LEVELS), [QUANTILES], Y),
+    "ties": (lambda q: cj.Quantiles(q, LEVELS), [np.round(QUANTILES)], np.round(Y)),
+    "lifetimes": (
+        lambda s: cj.SurvivalCurve(jnp.broadcast_to(TIMES, s.shape), s),
+        [CURVES],
+        (SEEN, RNG.random(N) < 0.7),
+    ),
+}
+ROWS = {
+    "plain": {},
+    "weighted clusters": {
+        "weights": RNG.integers(0, 3, N).astype(float),
+        "clusters": np.arange(N) // 3,
+    },
+    "times": {"times": np.sort(RNG.integers(0, 60, N)).astype(float), "horizon": 2.0},
+}
+
+
+def data_of(case, rows, some):
+    family, parameters, targets = CASES[case]
+    targets = jax.tree.map(lambda x: jnp.asarray(x[some]), targets)
+    if case == "lifetimes":
+        targets = cj.Between.right_censored(*targets)
+    predictions = family(*(jnp.asarray(x[some]) for x in parameters))
+    given = {name: x if name == "horizon" else x[some] for name, x in ROWS[rows].items()}
+    return padded(as_data(predictions, targets, intervals=True, **given))
+
+
+def assert_near(ours, expected, name, atol=0.0):
+    assert (ours is None) == (expected is None), name
+    if expected is not None:
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=atol + 1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("case", slow(CASES.keys() - {"events", "normal"}, CASES))
+@pytest.mark.parametrize("rows", slow({"times"}, ROWS))
+def test_measures_of_a_group_are_those_of_its_rows_alone(case, rows):
+    key, every = jax.random.key(0), np.arange(N)
+    groups = [np.flatnonzero(SITES == k) for k in range(3)]
+    found = measures(key, data_of(case, rows, every), 0.9, 99, groups=groups)
+    for some, of_group in zip(groups, found, strict=True):
+        (alone,) = measures(key, data_of(case, rows, some), 0.9, 99)
+        # By times that nobody of a group has reached, the whole may have a line.
+        assert of_group.keys() <= alone.keys() or case == "lifetimes"
+        for name in of_group.keys() & alone.keys():
+            if case == "draws" and name.startswith("coverage"):
+                continue  # Ranks among draws are random, by the number of the row.
+            ours, expected = of_group[name], alone[name]
+            assert ours.note == expected.note
+            assert_near(ours.value, expected.value, name)
+            assert_near(ours.interval, expected.interval, name)
+            is_drawn = case in ("events", "labels", "ordered labels")
+            assert_near(ours.if_calibrated, expected.if_calibrated, name, 0.3 if is_drawn else 0)
+
+
+def test_rows_of_weight_0_are_not_rows():
+    """Ten rows of a hundred count: all numbers but ranges of draws are those of ten rows."""
+    counts = np.arange(N) < 10
+    predictions, targets = cj.Normal(jnp.asarray(X), 1.0), jnp.asarray(Y)
+    given = {"weights": counts.astype(float), "clusters": np.arange(N) // 2}
+    data = padded(as_data(predictions, targets, **given))
+    (ours,) = measures(jax.random.key(0), data, 0.95, 19)
+    alone = padded(as_data(predictions[:10], targets[:10], clusters=np.arange(10) // 2))
+    (expected,) = measures(jax.random.key(0), alone, 0.95, 19)
+    for name, x in expected.items():
+        assert_near(ours[name].value, x.value, name)
+        assert_near(ours[name].interval, x.interval, name)
+
+
+def test_ratios_by_the_delta_method():
+    """The interval of a ratio is that of its linear expansion; on the log scale it is positive."""
+    events, expected = RNG.integers(0, 2, 40).astype(float), RNG.uniform(0.2, 0.6, 40)
+    weights = RNG.uniform(0.5, 2, 40)
+    rows = Subset(np.arange(40), Sampling(40, weights), 0.95, np.arange(40))
+    columns, shares = np.stack([events, expected], axis=1), weights / weights.sum()
+    ratio = shares @ events / (shares @ expected)
+    linear = ratio + (events - ratio * expected) / (shares @ expected)
+    by_hand = Measure(linear)(rows)
+    found = Measure(columns, ratio_of_means)(rows)
+    assert found.value == pytest.approx(ratio)
+    assert found.interval == pytest.approx(by_hand.interval, rel=1e-8)
+    measure = Measure(columns, ratio_of_means, is_ratio=True, expected=(1.0, 1.0))
+    low, high = measure(rows).interval
+    of_logs = Measure(linear / ratio)(rows).interval
+    assert np.log([low, high]) == pytest.approx(np.log(ratio) + np.array(of_logs) - 1)
+    assert measure(rows).if_calibrated == (1.0, 1.0)
+    nothing = dataclasses.replace(measure, columns=columns * [0.0, 1.0])(rows)
+    assert nothing.value == 0 and nothing.interval is None
+
+
+def test_one_cluster_has_no_interval():
+    rows = Subset(np.arange(4), Sampling(4, clusters=np.zeros(4, int)), 0.95, np.arange(4))
+    for measure in (Measure(np.arange(4.0)), Measure(np.arange(4) > 1, is_share=True)):
+        assert measure(rows).interval is None
+
+
+def test_intervals_of_ratios_contain_them():
+    """400 sets of 40 rows, whose two columns depend on each other."""
+    rng, hits = np.random.default_rng(1), 0
+    rows = Subset(np.arange(40), Sampling(40), 0.95, np.arange(40))
+    for _ in range(400):
+        expected = rng.uniform(0.05, 0.6, 40)
+        columns = np.stack([rng.random(40) < 1.5 * expected, expected], axis=1)
+        low, high = Measure(columns, ratio_of_means, is_ratio=True)(rows).interval
+        hits += low <= 1.5 <= high
+    assert 0.92 <= hits / 400 <= 0.98  # 0.95 but for three standard errors
