@@ -21,28 +21,6 @@ from calibjax._base.struct import PyTree
 
 T = TypeVar("T")
 
-#: Operations that XLA takes for so expensive that it never makes one of them twice.
-_EXPENSIVE = {
-    primitives.acos_p, primitives.acosh_p, primitives.asin_p, primitives.asinh_p,
-    primitives.atan2_p, primitives.atan_p, primitives.atanh_p, primitives.bessel_i0e_p,
-    primitives.bessel_i1e_p, primitives.cbrt_p, primitives.cos_p, primitives.cosh_p,
-    primitives.digamma_p, primitives.div_p, primitives.erf_inv_p, primitives.erf_p,
-    primitives.erfc_p, primitives.exp2_p, primitives.exp_p, primitives.expm1_p,
-    primitives.lgamma_p, primitives.log1p_p, primitives.log_p, primitives.logistic_p,
-    primitives.pow_p, primitives.rem_p, primitives.rsqrt_p, primitives.sin_p,
-    primitives.sinh_p, primitives.sqrt_p, primitives.tan_p, primitives.tanh_p,
-}  # fmt: skip
-
-#: Operations that call one function, and the name of the parameter that holds it.
-_CALLS = {
-    primitives.call_p: "call_jaxpr",
-    primitives.closed_call_p: "call_jaxpr",
-    primitives.custom_jvp_call_p: "call_jaxpr",
-    primitives.custom_vjp_call_p: "call_jaxpr",
-    primitives.jit_p: "jaxpr",
-    primitives.remat_p: "jaxpr",
-}
-
 Arrays = Sequence[jax.Array]
 
 _LOOPS = {primitives.scan_p, primitives.while_p}
@@ -112,71 +90,29 @@ def materialised(rows: T) -> T:
     return jax.tree.unflatten(structure, leaves)
 
 
-def with_fusion_hints(function: Callable[..., T]) -> Callable[..., T]:
-    """The same function of pytrees, of which a CPU can make all results in one loop.
+def recomputed(x: jax.Array) -> jax.Array:
+    """The same numbers, which a CPU computes again in each loop that uses them.
 
-    An expensive operation with two users is not fused into either: XLA holds its result in memory
-    and, with it, all that leads to it.  Here each such result is rounded, once, to as many digits
-    as it has and to an exponent of one bit more than it has, which changes nothing.  The expensive
-    operation then has one user, the rounding, and XLA repeats a rounding gladly wherever code
-    uses it: the whole chain is fused into the loop, where LLVM merges the equal parts.  With the
-    bits of its own type XLA would remove the rounding.
-
-    The derivative is that of the function itself, without roundings.
+    XLA never makes an expensive operation, such as exp or a division, twice: with two users it
+    holds the result in memory and, with it, all that leads to it.  Here the result is rounded to as
+    many digits as it has and to an exponent of one bit more than it has, which changes nothing.
+    The expensive operation then has one user, the rounding, which XLA does repeat: the whole chain
+    is fused into the loop, where LLVM merges the equal parts.
     """
-    if not on_cpu():
-        return function
-
-    @jax.custom_jvp
-    def rounding(*args: PyTree) -> T:
-        leaves, structure = jax.tree.flatten(args)
-
-        def on_leaves(*leaves: jax.Array) -> T:
-            return function(*jax.tree.unflatten(structure, leaves))
-
-        closed, shapes = jax.make_jaxpr(on_leaves, return_shape=True)(*leaves)
-        results = _evaluate(closed.jaxpr, closed.consts, leaves)
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
-
-    @rounding.defjvp
-    def rule(primals, tangents):
-        return jax.jvp(function, primals, tangents)
-
-    return rounding
-
-
-def _evaluate(jaxpr: core.Jaxpr, constants: Arrays, arguments: Arrays) -> list[jax.Array]:
-    """The results of a jaxpr, with roundings; loops and branches are bound as they are."""
-    variables = [*jaxpr.constvars, *jaxpr.invars]
-    values = dict(zip(variables, [*constants, *arguments], strict=True))
-
-    def read(atom: core.Var | core.Literal) -> jax.Array:
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-    for equation in jaxpr.eqns:
-        primitive, inputs = equation.primitive, [read(atom) for atom in equation.invars]
-        if primitive in _CALLS:
-            results = _evaluate(*_called(equation), inputs)
-        else:
-            bound = primitive.bind(*inputs, **equation.params)
-            results = bound if primitive.multiple_results else [bound]
-        if primitive in _EXPENSIVE:
-            results = [_rounded(x) for x in results]
-        values.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _called(equation: core.JaxprEqn) -> tuple[core.Jaxpr, Arrays]:
-    """The jaxpr that an equation calls, and its constants."""
-    called = equation.params[_CALLS[equation.primitive]]
-    return (called.jaxpr, called.consts) if isinstance(called, core.ClosedJaxpr) else (called, ())
-
-
-def _rounded(x: jax.Array) -> jax.Array:
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
     info = jnp.finfo(x.dtype)
-    return lax.reduce_precision(x, info.nexp + 1, info.nmant)
+    return lax.reduce_precision(x, info.nexp + 1, info.nmant) if on_cpu() else x
+
+
+@jax.custom_jvp
+def recomputed_exp(x: jax.Array) -> jax.Array:
+    """`recomputed` of exp(x); so is its derivative."""
+    return recomputed(jnp.exp(x))
+
+
+@recomputed_exp.defjvp
+def _recomputed_exp_jvp(primals, tangents):
+    value = recomputed_exp(*primals)
+    return value, value * tangents[0]
 
 
 def is_of_numbers(function: Callable[..., PyTree], *args: PyTree) -> bool:
@@ -197,9 +133,11 @@ def has_loops(function: Callable[..., PyTree], *args: PyTree) -> bool:
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
-    """The equations of a jaxpr, and in place of calls those of what they call."""
+    """The equations of a jaxpr and those of what they call, but not those inside of loops."""
     for equation in jaxpr.eqns:
-        if equation.primitive in _CALLS:
-            yield from _equations(_called(equation)[0])
-        else:
-            yield equation
+        yield equation
+        for called in () if equation.primitive in _LOOPS else equation.params.values():
+            if isinstance(called, core.ClosedJaxpr):
+                called = called.jaxpr
+            if isinstance(called, core.Jaxpr):
+                yield from _equations(called)

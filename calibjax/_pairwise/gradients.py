@@ -1,6 +1,5 @@
 """The gradient of the weighted sum of one tile of pairs, along with its value."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, Split, indexed, merge
-from calibjax._loops.fusion import in_one_loop, is_of_numbers, materialised, with_fusion_hints
+from calibjax._loops.fusion import in_one_loop, is_of_numbers, materialised
 from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import Tile, Weighted, weighted
 from calibjax.kernels import vmap_pairs
@@ -34,7 +33,7 @@ Gradient = tuple[list[jax.Array], list[jax.Array], list[jax.Array]]
 
 def tile_values(tile: Tile, parameters: PyTree, left: PyTree, right: PyTree) -> jax.Array:
     """The values of all pairs, ``[S, T]``, in few loops on a CPU."""
-    return with_fusion_hints(tile)(parameters, materialised(left), materialised(right))
+    return tile(parameters, materialised(left), materialised(right))
 
 
 def _sum_of_tile(
@@ -42,7 +41,7 @@ def _sum_of_tile(
 ) -> jax.Array:
     """`weighted_sum`, for its derivative."""
     (left, left_weights), (right, right_weights) = materialised((left, right))
-    values = with_fusion_hints(tile)(parameters, left, right)
+    values = tile(parameters, left, right)
     values = jnp.where(jnp.eye(left_weights.shape[0], dtype=bool) & same, 0.0, values)
     return weighted(values, left_weights, right_weights)
 
@@ -108,10 +107,7 @@ def _by_partials(
     arrays: list[jax.Array] = []
     for group in _groups(counts):
         left, right = materialised((left, right))
-        tile_values_and_partials = with_fusion_hints(
-            functools.partial(_values_and_partials, pair_value, group)
-        )
-        values, partials = tile_values_and_partials(parameters, left, right)
+        values, partials = _values_and_partials(pair_value, group, parameters, left, right)
         made = [values, *partials] if not arrays else partials
         arrays += in_one_loop([jnp.where(same_row, 0.0, x) for x in made])
     values, *partials = arrays

@@ -13,6 +13,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from calibjax._loops.fusion import recomputed, recomputed_exp
 from calibjax._numbers.special_functions import coefficients
 
 # Gaps up to which nodes are close: quotients beyond cancel by factors of 1.3 and 5, and the series
@@ -25,8 +26,9 @@ def first_difference(x: jax.Array, y: jax.Array) -> jax.Array:
     """Phi(x, y) for x, y >= 0, elementwise."""
     gap = x - y
     close = jnp.square(gap) < _CLOSE_PAIR**2
-    series = jnp.exp(-(x + y) / 2) * _sinhc(jnp.where(close, gap, 0.0) / 2)
-    quotient = (jnp.exp(-y) - jnp.exp(-x)) / jnp.where(close, 1.0, gap)
+    series = recomputed_exp(-(x + y) / 2) * _sinhc(jnp.where(close, gap, 0.0) / 2)
+    differences = recomputed_exp(-y) - recomputed_exp(-x)
+    quotient = recomputed(differences / jnp.where(close, 1.0, gap))
     return jnp.where(close, series, quotient)
 
 
@@ -47,16 +49,15 @@ def first_slopes(x: jax.Array, y: jax.Array, value: jax.Array) -> tuple[jax.Arra
     u = (x - y) / 2 has the derivatives e^{-m} sinhc'(u) / 2 - Phi / 2 by x and
     -e^{-m} sinhc'(u) / 2 - Phi / 2 by y.
 
-    Both cases share one division at the end, here and below: XLA computes the result of a division
-    once for all its uses, and repeats cheaper operations together with all that leads to them.
+    Both cases share one division at the end, here and below.
     """
     gap = x - y
     close = jnp.square(gap) < _CLOSE_PAIR**2
-    odd = jnp.exp(-(x + y) / 2) * _sinhc_slope(jnp.where(close, gap, 0.0) / 2) / 2
+    odd = recomputed_exp(-(x + y) / 2) * _sinhc_slope(jnp.where(close, gap, 0.0) / 2) / 2
     divisor = jnp.where(close, 1.0, gap)
-    by_x = jnp.where(close, odd - value / 2, jnp.exp(-x) - value) / divisor
-    by_y = jnp.where(close, -odd - value / 2, value - jnp.exp(-y)) / divisor
-    return by_x, by_y
+    by_x = jnp.where(close, odd - value / 2, recomputed_exp(-x) - value) / divisor
+    by_y = jnp.where(close, -odd - value / 2, value - recomputed_exp(-y)) / divisor
+    return recomputed(by_x), recomputed(by_y)
 
 
 @jax.custom_jvp
@@ -71,7 +72,7 @@ def _all_differences(x, y, z):
     """Phi(x, y), Phi2(x, y, z) and Phi(y, z)."""
     first, last = first_difference(x, y), first_difference(y, z)
     close = z - x < _CLOSE_TRIPLE
-    quotient = (first - last) / jnp.where(close, 1.0, z - x)
+    quotient = recomputed((first - last) / jnp.where(close, 1.0, z - x))
     mean, deviations = _deviations(x, y, z, close)
     second = jnp.where(close, jnp.exp(-mean) * _second_series(*deviations)[0], quotient)
     return first, second, last
@@ -121,12 +122,12 @@ def differences_and_slopes(
     # Where e^m would overflow nothing is left of the slopes, but their derivatives would be NaN.
     most = math.log(jnp.finfo(x.dtype).max) - 3
     grown = jnp.exp(jnp.where(close, jnp.minimum(mean, most), 0.0))
-    by_s, by_t = by_s / grown, by_t / grown
+    by_s, by_t = recomputed(by_s / grown), recomputed(by_t / grown)
 
     def slope(deviation, others, far_numerator):
         """The derivative of Phi2 by a node, given the product of the two other deviations."""
         near = by_s * deviation + by_t * (others + third_of_s) - second / 3
-        return jnp.where(close, near, far_numerator) / divisor
+        return recomputed(jnp.where(close, near, far_numerator) / divisor)
 
     slopes = (
         slope(u, v * w, by_x + second),

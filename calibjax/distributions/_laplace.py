@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._base.struct import struct
+from calibjax._loops.fusion import recomputed, recomputed_exp
 from calibjax._numbers.arithmetic import complex_exponential, quotient
 from calibjax._numbers.derivatives import absolute, mirrored
 from calibjax._numbers.tempering import tempered_scale
@@ -213,7 +214,7 @@ def _value_and_difference(s: jax.Array, t: jax.Array, d: jax.Array) -> tuple[jax
     x_sign, y_sign = jnp.where(x_left, -1.0, 1.0), jnp.where(y_left, -1.0, 1.0)
     near = _erfcx_terms(s, t, d, x_sign, y_sign)
     far = _erfcx_terms(s, t, -d, 1.0, 1.0)
-    tail = jnp.exp(-jnp.square(d) / 2) / 2
+    tail = recomputed_exp(-jnp.square(d) / 2) / 2
 
     # Rates of 0 leave no exponential.  The rates of narrow scales, whose squares overflow, would
     # spoil the derivatives even of a branch that is not taken.
@@ -221,9 +222,9 @@ def _value_and_difference(s: jax.Array, t: jax.Array, d: jax.Array) -> tuple[jax
     b = jnp.where(y_left, 1 / jnp.where(y_left, t, 1.0), 0.0)
     u, v = a * (d - a / 2), b * (d - b / 2)
     decay = b * first_difference(u, v) * (d - (a + b) / 2)
-    difference = a * b * (decay - jnp.exp(-u)) + tail * (far[2] + x_sign * near[2])
-    value = a * jnp.exp(-u) + tail * (far[0] + x_sign * near[0])
-    other = b * jnp.exp(-v) + tail * (far[1] + y_sign * near[1])
+    difference = a * b * (decay - recomputed_exp(-u)) + tail * (far[2] + x_sign * near[2])
+    value = a * recomputed_exp(-u) + tail * (far[0] + x_sign * near[0])
+    other = b * recomputed_exp(-v) + tail * (far[1] + y_sign * near[1])
 
     apart = x_left != y_left
     quotient = (value - other) / jnp.where(apart, s - t, 1.0)
@@ -304,10 +305,10 @@ def _two_predictions(d: jax.Array, p_scale: jax.Array, q_scale: jax.Array) -> ja
     """E k(Z, Z') at the distance d of the locations."""
     s0, s1, s2 = _descending(p_scale, q_scale, jnp.ones_like(p_scale))
     d = _within_reach(d, s0)
-    t0, t1, t2 = d / s0, d / s1, d / s2
+    t0, t1, t2 = map(recomputed, (d / s0, d / s1, d / s2))
     first, second = first_and_second_difference(t0, t1, t2)
-    q02, q12 = s2 / (s0 + s2), s2 / (s1 + s2)
-    a, b = jnp.exp(-t0) + t0 * first, t0 * (t1 * second)
+    q02, q12 = recomputed(s2 / (s0 + s2)), recomputed(s2 / (s1 + s2))
+    a, b = recomputed_exp(-t0) + t0 * first, t0 * (t1 * second)
     return a * (1 - q02 * q12) / (s0 + s1) + b * (q02 / (s1 + s2))
 
 

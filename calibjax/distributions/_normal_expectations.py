@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._loops.coordinate_sums import row_by_row
-from calibjax._loops.fusion import in_one_loop, with_fusion_hints
+from calibjax._loops.fusion import in_one_loop
 from calibjax._numbers.derivatives import SMALL, absolute, mirrored, small_expm1
 from calibjax._numbers.special_functions import erfcx, erfcx_and_slope
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
@@ -415,7 +415,7 @@ def _expectations_in_memory(differences: Sequence[tuple[jax.Array, jax.Array]]) 
 
     XLA would make them inside of the loop over coordinates, which is not vectorised.
     """
-    return in_one_loop([with_fusion_hints(_expectation_at_rate_1)(*law) for law in differences])
+    return in_one_loop([_expectation_at_rate_1(*law) for law in differences])
 
 
 @_expectations_in_memory.defjvp
@@ -423,7 +423,7 @@ def _expectations_in_memory_jvp(primals, tangents):
     """The partial derivatives of `_value_and_slopes`, all of one distribution out of one loop."""
     values, products = [], []
     for law, tangent in zip(primals[0], tangents[0], strict=True):
-        value, by_difference, by_scale = in_one_loop(with_fusion_hints(_value_and_slopes)(*law))
+        value, by_difference, by_scale = in_one_loop(_value_and_slopes(*law))
         values.append(value)
         products.append(by_difference * tangent[0] + by_scale * tangent[1])
     return values, products
