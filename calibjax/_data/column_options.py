@@ -12,6 +12,8 @@ import numpy as np
 Name = str | None
 #: A pattern with one ``*``, or the name of each column.
 Names = str | Sequence[str] | None
+#: Rows whose times are closer may depend on each other.
+Horizon = float | timedelta | np.timedelta64 | None
 # What Python calls by a word for many rows has the word for one column on the command line.
 _ON_COMMAND_LINE = {
     "weights": "weight",
@@ -79,7 +81,7 @@ class ColumnOptions(TypedDict, total=False):
     weights: object
     clusters: object
     times: object
-    horizon: float | timedelta | np.timedelta64 | None
+    horizon: Horizon
     groups: object
     classes: Sequence[object] | None
 

@@ -18,7 +18,7 @@ def coded_dependence(
     times: ArrayLike | None,
     horizon: float | None,
     n: int,
-    where: Any,
+    where: ArrayLike | None,
     kept: np.ndarray | None,
 ) -> tuple[Any, Any]:
     """Clusters as numbers and times in units of the horizon, each None if there are none.
@@ -60,7 +60,7 @@ def coded_dependence(
     return None, jax.device_put(at.astype(jax.dtypes.canonicalize_dtype(float)))
 
 
-def _numbered(values: ArrayLike, n: int, where: Any, kept: np.ndarray | None) -> Any:
+def _numbered(values: ArrayLike, n: int, where: ArrayLike | None, kept: np.ndarray | None) -> Any:
     """Clusters as numbers from 0 on; integers remain as they are where they are not known here.
 
     Those of 64 bits are numbered there, too: two of them may have the same 32 bits.
@@ -81,7 +81,7 @@ def _numbered(values: ArrayLike, n: int, where: Any, kept: np.ndarray | None) ->
     return jax.device_put(numbers.astype(np.int32))
 
 
-def kept_rows(n: int, where: Any, weights: Any) -> np.ndarray | None:
+def kept_rows(n: int, where: ArrayLike | None, weights: ArrayLike | None) -> np.ndarray | None:
     """Which rows count, ``[n]``, or None if that is traced."""
     if is_traced((where, weights)):
         return None

@@ -57,7 +57,7 @@ class TypedColumn(NamedTuple):
 
 
 def typed_column(
-    name: str, given: Any, n: int, kept: np.ndarray | bool = True, known: bool = False
+    name: str, given: object, n: int, kept: np.ndarray | bool = True, known: bool = False
 ) -> TypedColumn:
     """A column ``[n]``; `name` is what errors call it, such as "column region of groups".
 
@@ -154,7 +154,7 @@ def of_kind(items: list[Any]) -> np.ndarray:
     return np.array([text_of(x) for x in items], object)
 
 
-def is_missing(item: Any) -> bool:
+def is_missing(item: object) -> bool:
     """Whether it is None, or does not equal itself, as NaN; pandas.NA and sNaN do not say."""
     try:
         return item is None or bool(item != item)

@@ -288,5 +288,5 @@ def options_of(model: Model, columns: Columns) -> dict[str, Any]:
     }
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return listed(value) if isinstance(value, list) else str("none" if value is None else value)

@@ -60,7 +60,7 @@ def echo(text: object, otherwise: str = "") -> None:
         raise ValueError(message) from error
 
 
-def as_text(found: Any) -> str:
+def as_text(found: object) -> str:
     """JSON, which has no infinity: it is a text, and NaN is null."""
     found = plain(found, says_infinity=True)
     return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)

@@ -1,6 +1,6 @@
 """Whatever holds numbers, as NumPy arrays: lists, frames and columns, tensors."""
 
-from typing import Any
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from calibjax._data.typed_column import is_missing as is_missing_item
 from calibjax._data.typed_column import read_array
 
 
-def as_numpy(name: str, value: Any) -> np.ndarray:
+def as_numpy(name: str, value: object) -> np.ndarray:
     """The numbers, truth values or strings of an argument as an array of NumPy.
 
     Args:
@@ -58,7 +58,7 @@ def as_numpy(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def cells_of(name: str, values: Any) -> np.ndarray:
+def cells_of(name: str, values: object) -> np.ndarray:
     """An array whose texts are objects, and whose missing values are None, NaN or NaT."""
     try:
         array = read_array(values)
@@ -101,7 +101,7 @@ def as_floats(cells: np.ndarray) -> np.ndarray:
     return np.array([_as_float(x) for x in cells.flat], float).reshape(cells.shape)
 
 
-def _as_float(value: Any) -> float:
+def _as_float(value: str | SupportsFloat) -> float:
     # Python reads 1_000 as a number, and no other program does.
     if isinstance(value, str) and "_" in value:
         return np.nan
@@ -140,5 +140,5 @@ def _where(index: tuple[int, ...]) -> str:
     return f"row {row}" + "".join(f", column {number}" for number in column)
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"

@@ -21,11 +21,11 @@ from calibjax.frames._table import table_of_arrays
 
 
 def read_arrays(
-    predictions: Any,
-    targets: Any,
+    predictions: object,
+    targets: object,
     classes: Sequence[Any] | None = None,
     normalize: bool = False,
-    groups: Any = None,
+    groups: object = None,
     **rows: Any,
 ) -> Data:
     """The data set of all that `evaluate` takes but frames and files; errors say what to do.
@@ -44,7 +44,7 @@ _Samples = tuple[Distribution, Any, list[Any] | None]
 
 
 def _read_samples(
-    predictions: Any, targets: Any, classes: Sequence[Any] | None, normalize: bool
+    predictions: Any, targets: object, classes: Sequence[Any] | None, normalize: bool
 ) -> _Samples:
     if isinstance(targets, Distribution) or is_foreign(targets):
         raise TypeError(f"targets must hold values, got {type(targets).__name__}: {IN_ORDER}")
@@ -79,7 +79,7 @@ def _read_samples(
 
 
 def _read_probabilities(
-    predictions: Any, targets: np.ndarray, classes: Sequence[Any] | None, normalize: bool
+    predictions: object, targets: np.ndarray, classes: Sequence[Any] | None, normalize: bool
 ) -> _Samples:
     """Probabilities of an event ``[n]`` or ``[n, 1]``, or of classes ``[n, m]``, and labels."""
     array = as_numpy("predictions", predictions)

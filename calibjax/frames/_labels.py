@@ -24,7 +24,7 @@ EVENTS += [("f", "t"), ("no", "yes"), ("n", "y"), ("off", "on")]
 EVENTS += [("negative", "positive"), ("neg", "pos")]
 
 
-def key_of(name: Any) -> Key:
+def key_of(name: object) -> Key:
     """What equal names share: 1, 1.0 and "1" are one name, and so are True and "TRUE".
 
     Numbers are exact, however long they are.
@@ -35,13 +35,13 @@ def key_of(name: Any) -> Key:
     return Decimal(text) if _NUMERAL.fullmatch(text) else text
 
 
-def event_key(name: Any) -> Key:
+def event_key(name: object) -> Key:
     """The key of a name of `EVENTS`, whose capital letters mean nothing."""
     key = key_of(name)
     return key.casefold() if isinstance(key, str) else key
 
 
-def number_of(label: Any) -> int | None:
+def number_of(label: object) -> int | None:
     """The whole number that a label is, None if it is none; False is 0, and True is 1."""
     key = key_of(label)
     if key in _TRUTHS:
@@ -65,7 +65,7 @@ class Names:
         self._of_keys = {key: k for k, key in enumerate(keys) if count[key] == 1}
         self.have_numbers = any(isinstance(key, Decimal) for key in keys)
 
-    def index(self, label: Any) -> int | None:
+    def index(self, label: object) -> int | None:
         """The index of the name that a label is; None if it is none, or may be two of them."""
         key = key_of(label)
         index = self._indices.get(str(label).strip(), self._of_keys.get(key))

@@ -9,6 +9,7 @@ from calibjax._base.struct import on_host
 from calibjax._base.text import listed
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
+from calibjax._data.named_columns import Frame
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._table import table_of_arrays
@@ -17,7 +18,7 @@ from calibjax.frames._table import table_of_arrays
 IN_ORDER = "predictions come first, evaluate(predictions, targets)."
 
 
-def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
+def read_lifetimes(predictions: Any, targets: object) -> tuple[Any, Any]:
     """A `SurvivalCurve` and `Between` of curves and of times with events; all else as it is.
 
     Args:
@@ -58,7 +59,7 @@ def read_lifetimes(predictions: Any, targets: Any) -> tuple[Any, Any]:
     return predictions, targets
 
 
-def read_intervals(predictions: Any, targets: Between) -> tuple[Distribution, Between]:
+def read_intervals(predictions: object, targets: Between) -> tuple[Distribution, Between]:
     """Predictions that are a distribution, and both ends as arrays."""
     if is_foreign(predictions):
         predictions = as_predictions(predictions)
@@ -86,7 +87,7 @@ def _are_functions(predictions: Any) -> bool:
     return callable(predictions[0]) and hasattr(predictions[0], "x")
 
 
-def _is_frame(predictions: Any) -> bool:
+def _is_frame(predictions: object) -> bool:
     return hasattr(predictions, "index") and hasattr(predictions, "columns")
 
 
@@ -100,7 +101,7 @@ def _curves_of(frame: Any, n: int) -> SurvivalCurve:
     return SurvivalCurve.from_curves(frame)
 
 
-def _check_order(curves: Any, targets: Any) -> None:
+def _check_order(curves: Frame, targets: Any) -> None:
     """An error if columns of curves are called like the rows of targets, in another order."""
     if not _is_frame(targets):
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibjax._data.column_options import Horizon
 from calibjax._data.data import RowOptions
 from calibjax._data.typed_column import TypedColumn, numbered
 from calibjax.frames._array_conversion import as_floats
@@ -21,7 +22,7 @@ def row_options(
     weights: str | None = None,
     clusters: str | None = None,
     times: str | None = None,
-    horizon: Any = None,
+    horizon: Horizon = None,
 ) -> RowOptions:
     """How much each row counts, and which rows may depend on each other, as columns say it.
 
@@ -45,11 +46,11 @@ def row_options(
     return found
 
 
-def row_options_of_arrays(horizon: Any = None, **arrays: Any) -> RowOptions:
+def row_options_of_arrays(horizon: Horizon = None, **arrays: Any) -> RowOptions:
     """`row_options` of arrays ``[n]`` as people have them."""
     given = {name: x for name, x in arrays.items() if x is not None}
     if not given:
-        return RowOptions(horizon=horizon)
+        return RowOptions(horizon=in_units(horizon, True))
     return row_options(table_of_arrays(**given), **{name: name for name in given}, horizon=horizon)
 
 
@@ -107,7 +108,7 @@ def _days(text: str) -> float:
         return np.nan
 
 
-def in_units(horizon: Any, are_dates: bool) -> Any:
+def in_units(horizon: Horizon, are_dates: bool) -> Any:
     """A horizon as a number of days, if it is a difference of times."""
     if isinstance(horizon, np.timedelta64):
         horizon = horizon.astype("timedelta64[us]").item()

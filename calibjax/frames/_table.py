@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Never, Self
 
 import numpy as np
@@ -17,6 +17,9 @@ from calibjax._data.typed_column import is_missing as is_missing_item
 from calibjax.frames._array_conversion import as_floats, cells_of, is_missing, kinds_of
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+
+#: What was given in each row, or a function of a row; None for the values of a column.
+Got = Sequence[object] | np.ndarray | Callable[[int], object] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +151,9 @@ class Table:
         self.say(f"{self.source}: {used}, without missing values{words}.")
         return kept
 
-    def check_present(self, name: str, expected: str, absent: Any = np.False_) -> None:
+    def check_present(
+        self, name: str, expected: str, absent: np.ndarray | np.bool_ = np.False_
+    ) -> None:
         """An error at the first row without a value, where something is not absent."""
         self.check(name, ~is_missing(self.cells(name)) | absent, expected)
 
@@ -260,7 +265,7 @@ class Table:
         return as_floats(padded_lists(cells)[0])
 
     def check(
-        self, name: str, valid: np.ndarray, expected: str, got: Any = None, hint: str = ""
+        self, name: str, valid: np.ndarray, expected: str, got: Got = None, hint: str = ""
     ) -> None:
         """An error that names the first row which is not valid.
 
@@ -274,7 +279,7 @@ class Table:
         if valid.all():
             return
         row = int(np.argmin(valid))
-        value = got(row) if callable(got) else (self.cells(name) if got is None else got)[row]
+        value: Any = got(row) if callable(got) else (self.cells(name) if got is None else got)[row]
         is_none = np.ndim(value) == 0 and is_missing_item(value)
         came = "nothing" if is_none else text_of(value) or "an empty text"
         self.fail(name, row, f"expected {expected}, got {came}{hint}.")

@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -18,7 +19,13 @@ from sklearn.base import (
 )
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GroupKFold, PredefinedSplit, StratifiedGroupKFold, check_cv
+from sklearn.model_selection import (
+    BaseCrossValidator,
+    GroupKFold,
+    PredefinedSplit,
+    StratifiedGroupKFold,
+    check_cv,
+)
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -36,6 +43,23 @@ from calibjax.distributions import Categorical, Normal, Quantiles
 from calibjax.frames import row_options_of_arrays
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 
+#: A number of folds, a splitter, or pairs of rows that train and rows that are held out.
+Folds = int | BaseCrossValidator | Iterable[tuple[np.ndarray, np.ndarray]]
+
+
+class Model(Protocol):
+    """What is asked of an estimator; of a regressor no probabilities and classes."""
+
+    classes_: np.ndarray
+
+    def fit(self, X: object, y: np.ndarray, **options: np.ndarray) -> Self: ...
+
+    def predict(self, X: object, **options: bool) -> Any: ...
+
+    def predict_proba(self, X: object) -> np.ndarray: ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
 
 class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
     """An estimator that reads the features, and a map that recalibrates what it predicts.
@@ -45,21 +69,27 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
 
     _default: ClassVar[type]
     #: Fitted copies of the estimator, of features, targets and weights.
-    _fitted: Callable[..., list[Any]]
+    _fitted: Callable[..., list[Model]]
     #: What models predict of features, ``[n, K]``.
     _numbers: Callable[..., np.ndarray]
     #: Predictions of calibjax, of what models predict, and its targets ``[n]``.
     _forecasts: Callable[..., Distribution]
     _targets: Callable[..., np.ndarray]
-    estimator: Any
+    estimator: Model | None
     method: str
-    cv: Any
+    cv: Folds
     groups: Sequence[str | int] | None
-    estimators_: list[Any]
+    estimators_: list[Model]
     recalibrator_: Recalibrator
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, clusters: Any = None, times: Any = None
+        self,
+        X: object,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        clusters: object = None,
+        times: object = None,
     ) -> Self:
         """Fits the estimator and the map.
 
@@ -73,28 +103,29 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
             times: numbers or dates ``[n]``, of which neighbours may depend on each other: folds are
                 blocks of consecutive ones. Not with clusters.
         """
-        X, y = indexable(X, column_or_1d(y, warn=True))
-        self._check_targets(y)
-        check_consistent_length(y, clusters, times)
+        X, observed = indexable(X, column_or_1d(y, warn=True))
+        if is_classifier(self):
+            check_classification_targets(observed)
+        check_consistent_length(observed, clusters, times)
         dependence = row_options_of_arrays(clusters=clusters, times=times)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         columns = self._columns(X)
         is_fitted = isinstance(self._base(), FrozenEstimator)
-        self.estimators_ = [self._base()] if is_fitted else self._fitted(X, y, weights)
+        self.estimators_ = [self._base()] if is_fitted else self._fitted(X, observed, weights)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimators_[0], name):
                 setattr(self, name, getattr(self.estimators_[0], name))
         if is_fitted:
-            held, numbers = np.arange(len(y)), self._numbers(self.estimators_, X)
+            held, numbers = np.arange(len(observed)), self._numbers(self.estimators_, X)
         else:
-            held, numbers = self._held_out(X, y, weights, dependence)
+            held, numbers = self._held_out(X, observed, weights, dependence)
         clusters, times = dependence.get("clusters"), dependence.get("times")
         if clusters is None and times is None and np.any(np.diff(held) == 0):
             # A row that was held out several times is a cluster.
-            clusters = np.arange(len(y))
+            clusters = np.arange(len(observed))
         of_rows = {"weights": weights, "clusters": clusters, "times": times} | columns
         known = jax.tree.map(lambda x: np.asarray(x)[held], of_rows)
-        targets = self._targets(y)[held]
+        targets = self._targets(observed)[held]
         self._learn(numbers, targets, known["weights"])
         with jax.enable_x64(True):
             self.recalibrator_ = fit_recalibrator(
@@ -103,7 +134,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _held_out(
-        self, X: Any, y: np.ndarray, weights: np.ndarray | None, dependence: RowOptions
+        self, X: object, y: np.ndarray, weights: np.ndarray | None, dependence: RowOptions
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows as often as they are held out, and what models say of them that did not see them."""
         held, found = [], []
@@ -118,24 +149,21 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         order = np.argsort(np.concatenate(held), kind="stable")
         return np.concatenate(held)[order], np.concatenate(found)[order]
 
-    def _recalibrated(self, X: Any) -> tuple[Any, int]:
+    def _recalibrated(self, X: object) -> tuple[Any, int]:
         """The recalibrated predictions, filled up to a bucket, and the number of rows."""
         check_is_fitted(self)
         numbers = self._numbers(self.estimators_, X)
         filled = jax.tree.map(filled_up, self._columns(X))
         return self.recalibrator_(self._forecasts(filled_up(numbers)), **filled), len(numbers)
 
-    def _columns(self, X: Any) -> dict[str, dict[str, np.ndarray] | None]:
+    def _columns(self, X: object) -> dict[str, dict[str, np.ndarray] | None]:
         """What the map looks at beside predictions: arguments of `fit_recalibrator`."""
         return {"groups": columns_of(X, self.groups)}
-
-    def _check_targets(self, y: np.ndarray) -> None:
-        """An error unless targets are of the right kind."""
 
     def _learn(self, numbers: np.ndarray, targets: np.ndarray, weights: np.ndarray | None) -> None:
         """Keeps what forecasts need beside what models say of held-out rows."""
 
-    def _base(self) -> Any:
+    def _base(self) -> Model:
         """The estimator, or the default one."""
         return self._default() if self.estimator is None else self.estimator
 
@@ -145,14 +173,14 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-def fitted_clone(estimator: Any, X: Any, y: np.ndarray, weights: np.ndarray | None) -> Any:
+def fitted_clone(estimator: Model, X: object, y: np.ndarray, weights: np.ndarray | None) -> Model:
     """A copy of an estimator, fitted; weights are given to those that take them."""
     takes_weights = weights is not None and has_fit_parameter(estimator, "sample_weight")
     options = {"sample_weight": weights} if takes_weights else {}
     return clone(estimator).fit(X, y, **options)
 
 
-def columns_of(X: Any, names: Sequence[str | int] | None) -> dict[str, np.ndarray] | None:
+def columns_of(X: object, names: Sequence[str | int] | None) -> dict[str, np.ndarray] | None:
     """Columns of features, by names in frames and by positions in arrays; None of none."""
     if names is None:
         return None
@@ -163,7 +191,7 @@ def columns_of(X: Any, names: Sequence[str | int] | None) -> dict[str, np.ndarra
 
 
 def _folds_of(
-    cv: Any, X: Any, y: np.ndarray, dependence: RowOptions, of_classes: bool
+    cv: Folds, X: object, y: np.ndarray, dependence: RowOptions, of_classes: bool
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Rows that train a model, and others that fit the map to its predictions.
 
@@ -227,16 +255,16 @@ class RecalibratedClassifier(ClassifierMixin, RecalibratedEstimator):
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Model | None = None,
         *,
         method: str = "auto",
-        cv: Any = 5,
+        cv: Folds = 5,
         groups: Sequence[str | int] | None = None,
     ) -> None:
         self.estimator, self.method, self.cv, self.groups = estimator, method, cv, groups
 
     @property
-    def estimator_(self) -> Any:
+    def estimator_(self) -> Model:
         """The classifier that was fitted to all rows."""
         return self.estimators_[0]
 
@@ -245,25 +273,22 @@ class RecalibratedClassifier(ClassifierMixin, RecalibratedEstimator):
         """The classes, in the order of the probabilities."""
         return self.estimator_.classes_
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: object) -> np.ndarray:
         """Recalibrated probabilities of all classes, ``[n, m]``, in the order of ``classes_``."""
         with jax.enable_x64(True):
             recalibrated, n = self._recalibrated(X)
             found = np.asarray(recalibrated.probs)[:n]
         return found / found.sum(axis=1, keepdims=True)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """The class with the largest recalibrated probability, ``[n]``."""
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
-    def _check_targets(self, y: np.ndarray) -> None:
-        check_classification_targets(y)
-
-    def _fitted(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> list[Any]:
+    def _fitted(self, X: object, y: np.ndarray, weights: np.ndarray | None) -> list[Model]:
         check_has_probabilities(self._base())
         return [fitted_clone(self._base(), X, y, weights)]
 
-    def _numbers(self, models: list[Any], X: Any) -> np.ndarray:
+    def _numbers(self, models: list[Model], X: object) -> np.ndarray:
         (model,) = models
         found = probabilities_of(model, X)
         # A class that did not train the model has the probability 0.
@@ -292,7 +317,7 @@ def labels_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return labels.astype(np.int32)
 
 
-def check_has_probabilities(estimator: Any) -> None:
+def check_has_probabilities(estimator: Model) -> None:
     """A TypeError if an estimator predicts no probabilities."""
     if not hasattr(estimator, "predict_proba"):
         raise TypeError(
@@ -300,14 +325,16 @@ def check_has_probabilities(estimator: Any) -> None:
         )
 
 
-def probabilities_of(estimator: Any, X: Any) -> np.ndarray:
+def probabilities_of(estimator: Model, X: object) -> np.ndarray:
     """The probabilities of all classes, ``[n, m]``, in float64."""
     check_has_probabilities(estimator)
     return np.asarray(estimator.predict_proba(X), float)
 
 
-def labels_and_forecasts(estimator: Any, X: Any, y: Any) -> tuple[Categorical, np.ndarray]:
-    """Predictions of a classifier, and what came."""
+def labels_and_forecasts(
+    estimator: Model, X: object, y: ArrayLike
+) -> tuple[Categorical, np.ndarray]:
+    """Predictions of a classifier, and the labels observed."""
     probs = probabilities_of(estimator, X)
     return Categorical(jnp.asarray(probs)), labels_of(np.asarray(y), estimator.classes_)
 
@@ -367,11 +394,11 @@ class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Model | None = None,
         *,
         levels: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
         method: str = "auto",
-        cv: Any = 5,
+        cv: Folds = 5,
         groups: Sequence[str | int] | None = None,
         covariates: Sequence[str | int] | None = None,
     ) -> None:
@@ -381,41 +408,41 @@ class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
     _default = LinearRegression
     scale_: float | None
 
-    def predict_distribution(self, X: Any) -> Distribution:
+    def predict_distribution(self, X: object) -> Distribution:
         """Recalibrated predictions, which all functions of calibjax take, such as `evaluate`."""
         check_is_fitted(self)
         return self.recalibrator_(
             self._forecasts(self._numbers(self.estimators_, X)), **self._columns(X)
         )
 
-    def predict_quantiles(self, X: Any, levels: Sequence[float] | None = None) -> np.ndarray:
+    def predict_quantiles(self, X: object, levels: Sequence[float] | None = None) -> np.ndarray:
         """Recalibrated quantiles ``[n, K]`` at levels in (0, 1), or at those of the estimator."""
         with jax.enable_x64(True):
             recalibrated, n = self._recalibrated(X)
             at = jnp.asarray(self.levels if levels is None else levels, float)
             return np.asarray(_quantiles(recalibrated, at))[:n]
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+    def predict_interval(self, X: object, coverage: float = 0.9) -> np.ndarray:
         """Central intervals that hold targets with a probability, ``[n, 2]``."""
         if not 0 < coverage < 1:
             raise ValueError(f"coverage must be between 0 and 1, got {coverage}.")
         return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """The medians of the recalibrated predictions, ``[n]``."""
         return self.predict_quantiles(X, (0.5,))[:, 0]
 
-    def _columns(self, X: Any) -> dict[str, dict[str, np.ndarray] | None]:
+    def _columns(self, X: object) -> dict[str, dict[str, np.ndarray] | None]:
         return super()._columns(X) | {"covariates": columns_of(X, self.covariates)}
 
-    def _fitted(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> list[Any]:
+    def _fitted(self, X: object, y: np.ndarray, weights: np.ndarray | None) -> list[Model]:
         estimator, (_, parameter) = self._base(), kind_of(self._base())
         if parameter is None:
             return [fitted_clone(estimator, X, y, weights)]
         copies = [clone(estimator).set_params(**{parameter: float(x)}) for x in self.levels]
         return [fitted_clone(copy, X, y, weights) for copy in copies]
 
-    def _numbers(self, models: list[Any], X: Any) -> np.ndarray:
+    def _numbers(self, models: list[Model], X: object) -> np.ndarray:
         """Quantiles, a mean and a deviation, or one number, ``[n, K]``."""
         if kind_of(self._base())[0] == "deviation":
             return np.stack(models[0].predict(X, return_std=True), axis=1).astype(float)
@@ -439,7 +466,7 @@ class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
         return Normal(values[:, 0], jnp.maximum(values[:, 1], jnp.finfo(values.dtype).tiny))
 
 
-def kind_of(estimator: Any) -> tuple[Kind, str | None]:
+def kind_of(estimator: Model) -> tuple[Kind, str | None]:
     """What an estimator predicts, and of quantile regressors the parameter that is the level."""
     parameters = estimator.get_params(deep=False)
     loss = parameters.get("loss", "quantile")
@@ -454,5 +481,5 @@ def kind_of(estimator: Any) -> tuple[Kind, str | None]:
 
 
 @jax.jit
-def _quantiles(predictions: Any, levels: jax.Array) -> jax.Array:
+def _quantiles(predictions: Distribution, levels: jax.Array) -> jax.Array:
     return jax.vmap(predictions.quantile, out_axes=1)(levels)

@@ -1,20 +1,30 @@
 """Scorers and a reliability diagram for scikit-learn."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from calibjax.curves import CORPCurve, corp_curve
 from calibjax.distributions import Bernoulli
 from calibjax.estimators import skce
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
-from calibjax.sklearn._estimators import labels_and_forecasts, labels_of, probabilities_of
+from calibjax.sklearn._estimators import (
+    Model,
+    labels_and_forecasts,
+    labels_of,
+    probabilities_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 
-def skce_scorer(estimator: Any, X: Any, y: Any) -> float:
+def skce_scorer(estimator: Model, X: object, y: ArrayLike) -> float:
     """Minus the unbiased squared kernel calibration error of a classifier: larger is better.
 
     The kernel is the same for all models, exp(-TV(p, q) / 0.5) 1[y = y'], so that they can be
@@ -46,7 +56,7 @@ def skce_scorer(estimator: Any, X: Any, y: Any) -> float:
     return -float(skce(kernel, predictions, targets))
 
 
-def calibration_pvalue_scorer(estimator: Any, X: Any, y: Any) -> float:
+def calibration_pvalue_scorer(estimator: Model, X: object, y: ArrayLike) -> float:
     """The p-value of `calibration_test`: small if the model is not calibrated on these rows.
 
     It says whether an error is more than chance on so many rows, and not how large it is.
@@ -107,19 +117,19 @@ class ReliabilityDisplay:
     def __init__(self, curve: CORPCurve, *, name: str | None = None) -> None:
         self.curve, self.name = curve, name
 
-    ax_: Any
-    figure_: Any
+    ax_: "Axes"
+    figure_: "Figure | SubFigure"
 
     @classmethod
     def from_estimator(
         cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
+        estimator: Model,
+        X: object,
+        y: ArrayLike,
         *,
-        pos_label: Any = None,
+        pos_label: object = None,
         name: str | None = None,
-        ax: Any = None,
+        ax: "Axes | None" = None,
     ) -> "ReliabilityDisplay":
         """The picture of a fitted classifier.
 
@@ -149,12 +159,12 @@ class ReliabilityDisplay:
     @classmethod
     def from_predictions(
         cls,
-        y_true: Any,
-        y_prob: Any,
+        y_true: ArrayLike,
+        y_prob: ArrayLike,
         *,
-        pos_label: Any = None,
+        pos_label: object = None,
         name: str | None = None,
-        ax: Any = None,
+        ax: "Axes | None" = None,
     ) -> "ReliabilityDisplay":
         """The picture of probabilities.
 
@@ -176,7 +186,7 @@ class ReliabilityDisplay:
         curve = corp_curve(Bernoulli(probs), events, key=jax.random.key(0))
         return cls(curve, name=name).plot(ax=ax)
 
-    def plot(self, ax: Any = None, *, name: str | None = None) -> "ReliabilityDisplay":
+    def plot(self, ax: "Axes | None" = None, *, name: str | None = None) -> "ReliabilityDisplay":
         """Draws into axes, or into a new figure.
 
         Args:

@@ -88,7 +88,7 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _put(record: dict[str, Any], name: str, value: Any) -> None:
+def _put(record: dict[str, Any], name: str, value: object) -> None:
     """Sets the value that `_flat` has under a name."""
     for key, inner in record.items():
         rest = name.removeprefix(f"{key}.")
