@@ -19,13 +19,7 @@ from sklearn.base import (
 )
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import (
-    BaseCrossValidator,
-    GroupKFold,
-    PredefinedSplit,
-    StratifiedGroupKFold,
-    check_cv,
-)
+from sklearn.model_selection import GroupKFold, PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -42,9 +36,6 @@ from calibjax._data.distribution import Distribution
 from calibjax.distributions import Categorical, Normal, Quantiles
 from calibjax.frames import row_options_of_arrays
 from calibjax.recalibration import Recalibrator, fit_recalibrator
-
-#: A number of folds, a splitter, or pairs of rows that train and rows that are held out.
-Folds = int | BaseCrossValidator | Iterable[tuple[np.ndarray, np.ndarray]]
 
 
 class Model(Protocol):
@@ -77,7 +68,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
     _targets: Callable[..., np.ndarray]
     estimator: Model | None
     method: str
-    cv: Folds
+    cv: object
     groups: Sequence[str | int] | None
     estimators_: list[Model]
     recalibrator_: Recalibrator
@@ -191,7 +182,7 @@ def columns_of(X: object, names: Sequence[str | int] | None) -> dict[str, np.nda
 
 
 def _folds_of(
-    cv: Folds, X: object, y: np.ndarray, dependence: RowOptions, of_classes: bool
+    cv: object, X: object, y: np.ndarray, dependence: RowOptions, of_classes: bool
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Rows that train a model, and others that fit the map to its predictions.
 
@@ -258,7 +249,7 @@ class RecalibratedClassifier(ClassifierMixin, RecalibratedEstimator):
         estimator: Model | None = None,
         *,
         method: str = "auto",
-        cv: Folds = 5,
+        cv: object = 5,
         groups: Sequence[str | int] | None = None,
     ) -> None:
         self.estimator, self.method, self.cv, self.groups = estimator, method, cv, groups
@@ -398,7 +389,7 @@ class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
         *,
         levels: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95),
         method: str = "auto",
-        cv: Folds = 5,
+        cv: object = 5,
         groups: Sequence[str | int] | None = None,
         covariates: Sequence[str | int] | None = None,
     ) -> None:

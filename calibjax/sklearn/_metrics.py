@@ -12,12 +12,7 @@ from calibjax.distributions import Bernoulli
 from calibjax.estimators import skce
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
-from calibjax.sklearn._estimators import (
-    Model,
-    labels_and_forecasts,
-    labels_of,
-    probabilities_of,
-)
+from calibjax.sklearn._estimators import Model, labels_and_forecasts, labels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,7 +136,8 @@ class ReliabilityDisplay:
             name: what the picture is called; None for the class of the estimator.
             ax: axes of matplotlib, or None for a new figure.
         """
-        probs, classes = probabilities_of(estimator, X), estimator.classes_
+        predictions, labels = labels_and_forecasts(estimator, X, y)
+        classes = estimator.classes_
         if pos_label is None:
             if len(classes) != 2:
                 raise ValueError(
@@ -149,12 +145,9 @@ class ReliabilityDisplay:
                     "None."
                 )
             pos_label = classes[1]
-        y = np.asarray(y)
-        labels_of(y, classes)
         (column,) = labels_of(np.asarray([pos_label]), classes)
         said = name or type(estimator).__name__
-        events = (y == pos_label).astype(int)
-        return cls.from_predictions(events, probs[:, column], name=said, ax=ax)
+        return cls.from_predictions(labels == column, predictions.probs[:, column], name=said, ax=ax)
 
     @classmethod
     def from_predictions(
