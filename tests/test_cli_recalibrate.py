@@ -320,7 +320,7 @@ def test_columns_of_other_names(tested, rows, tmp_path):
     unknown = tmp_path / "unknown.json"
     cj.load_recalibrator(kept).save(unknown)  # a map of Python does not know its columns
     for path, table, option, message in [
-        (kept, swapped, ("--probs", "r_*"), "classes a, b, c as in .*map.json, got b, a, c"),
+        (kept, swapped, ("--probs", "r_*"), "classes a, b, c of .*map.json, got b, a, c"),
         (kept, others, (), r"expected at least two columns p_\*, got none"),
         (kept, frame.drop("p_c"), (), "expected the columns p_a, p_b, p_c as .*, got p_a, p_b"),
         (kept, frame.with_columns(p_d=0.0), (), "got p_a, p_b, p_c, p_d"),

@@ -409,7 +409,7 @@ def test_errors_of_groups():
     check_message(
         lambda: cj.compare_groups(KEY, None, predictions, targets, 1j * np.ones(30)),
         TypeError,
-        "groups must hold real numbers, times or categories, got dtype complex128.",
+        "groups must hold real numbers, times or categories, got complex128.",
     )
     one = np.where(np.arange(30) == 3, "b", "a")
     check_message(

@@ -170,7 +170,7 @@ MISTAKES = {
     "the class of a distribution": (
         lambda: cj.evaluate(cj.Normal, jnp.zeros(N)),
         TypeError,
-        "predictions must hold values, got the class Normal",
+        "predictions must hold values, got a class: call Normal",
     ),
     "no key": (
         lambda: cj.calibration_test(NORMAL, jnp.zeros(N)),
@@ -231,7 +231,7 @@ MISTAKES = {
     "a model": (
         lambda: cj.evaluate(LogisticRegression(), LABELS),
         TypeError,
-        "got the model LogisticRegression: pass what its predict_proba returns",
+        "got LogisticRegression: pass what its predict_proba returns",
     ),
     "predicted labels": (
         lambda: cj.evaluate(LABELS, LABELS),

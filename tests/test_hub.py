@@ -132,7 +132,7 @@ QUANTILES = lines([[1, 3], [2, 6]], "quantile", (0.1, 0.9))
 SHARES = lines([[0.6, 0.1]] * 2, "pmf", "ab")
 NAMES = "location,observation\n01,a\nUS,b\n"
 BAD = {
-    "no column": (QUANTILES, "location,y\n01,1\n", "expected a column oracle_value, or observ"),
+    "no column": (QUANTILES, "location,y\n01,1\n", "expected a column oracle_value or observ"),
     "no shared column": (
         QUANTILES,
         "place,observation\n01,1\n",

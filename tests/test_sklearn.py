@@ -406,7 +406,7 @@ ERRORS = {
     ),
     "class": (
         lambda: ReliabilityDisplay.from_estimator(clone(BAYES).fit(X, Y), X, Y),
-        "pos_label must be one of the 3 classes",
+        "pos_label must be one of",
     ),
     "event": (
         lambda: ReliabilityDisplay.from_predictions(["no", "yes"], [0.5, 0.5]),

@@ -314,9 +314,7 @@ def as_data(
         without: the fields of `Data` that the caller does not use and would be wrong to ignore.
     """
     for name in rows.keys() - RowOptions.__annotations__.keys():
-        raise TypeError(
-            f"unknown argument {name}; rows have {', '.join(RowOptions.__annotations__)}."
-        )
+        raise TypeError(f"unknown argument {name}; there are {[*RowOptions.__annotations__]}.")
     if isinstance(predictions, Data):
         data = predictions
         check_none_beside_data(targets=targets, covariates=covariates, **rows)
@@ -328,9 +326,7 @@ def as_data(
     if data.n < at_least:
         raise too_few_rows("predictions", data.n, at_least)
     if isinstance(data.targets, Between) and not intervals:
-        raise TypeError(
-            "targets must be an array, got Between: this function takes no intervals of targets."
-        )
+        raise TypeError("targets must be an array, got Between, which is not supported here.")
     for name in without:
         if getattr(data, name) is not None:
             raise ValueError(f"{name} of Data must be None: this function does not use them.")

@@ -68,8 +68,7 @@ def check_like(name: str, predictions: Distribution, like: Distribution, whose: 
     ours, theirs = (row_shapes(p.with_common_structure()) for p in (like, predictions))
     if ours != theirs:
         raise ValueError(
-            f"{name} must have the shapes of {whose}, but for the leading axis, {ours}, got "
-            f"{theirs}."
+            f"{name} must have the shapes of {whose}, but for n, {ours}, got {theirs}."
         )
 
 

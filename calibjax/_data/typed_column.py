@@ -70,17 +70,12 @@ def typed_column(
             numbers, or misses a value although all must be `known`.
     """
     if is_traced(given):
-        raise TypeError(
-            f"{name} must be known outside of jit, got a traced array: close over it as an array "
-            "of NumPy."
-        )
+        raise TypeError(f"{name} must be an array of NumPy outside of jit, got a traced one.")
     given = np.asarray(given) if isinstance(given, jax.Array) else given
     array = _in_utc(given)
     check_shapes({name: (array, "n")}, {"n": n})
     if array.dtype.kind not in "bifuOSUTMm":
-        raise TypeError(
-            f"{name} must hold real numbers, times or categories, got dtype {array.dtype}."
-        )
+        raise TypeError(f"{name} must hold real numbers, times or categories, got {array.dtype}.")
     if array.dtype.kind in "OST":
         values, missing = _of_objects(name, np.where(kept, array.astype(object), np.array(None)))
     else:

@@ -53,7 +53,7 @@ class Fitted:
             if old != new:
                 was, now = (listed(x) if isinstance(x, list) else str(x) for x in (old, new))
                 raise ValueError(
-                    f"{table.source}: expected {what} {was} as in {self.path}, got {now}."
+                    f"{table.source}: expected {what} {was} of {self.path}, got {now}."
                 )
         return found
 

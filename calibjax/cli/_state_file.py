@@ -133,8 +133,7 @@ def check_new(
         select = f"SELECT {_ORIGIN} FROM batches WHERE key = ?"
         for (origin,) in database.execute(select, [batch.key]):
             raise ValueError(
-                f"{source}: the {rows} were counted before, from {origin}; --again counts them "
-                "again."
+                f"{source}: the {rows} were counted before, from {origin}; --again counts them."
             )
         # Of a log that has grown, they are most of what it was.
         for n, n_before, origin in database.execute(

@@ -25,14 +25,10 @@ def as_numpy(name: str, value: object) -> np.ndarray:
         ValueError: its rows have different lengths, or a value is missing.
     """
     if isinstance(value, type):
-        raise TypeError(
-            f"{name} must hold values, got the class {value.__name__}: call it with its parameters."
-        )
+        raise TypeError(f"{name} must hold values, got a class: call {value.__name__}(parameters).")
     if hasattr(value, "predict_proba"):
-        raise TypeError(
-            f"{name} must hold values, got the model {type(value).__name__}: pass what its "
-            "predict_proba returns."
-        )
+        got = type(value).__name__
+        raise TypeError(f"{name} must hold values, got {got}: pass what its predict_proba returns.")
     if value is None or isinstance(value, (str, bytes, dict)) or callable(value):
         raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
     try:

@@ -66,9 +66,7 @@ def _read_samples(
     if isinstance(family, Labels):
         return family, *read_labels(table_of_arrays(targets=observed), "targets", family, classes)
     if classes is not None:
-        raise ValueError(
-            f"classes must be None for predictions {type(family).__name__}, which have no classes."
-        )
+        raise ValueError(f"classes must be None for {type(family).__name__} predictions.")
     if observed.dtype.kind == "U":
         raise TypeError(f"targets of {type(family).__name__} must be numbers, got strings.")
     if observed.ndim == 2 and observed.shape[1] == 1 and family.target_shape == "n":

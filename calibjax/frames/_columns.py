@@ -69,10 +69,8 @@ class Columns:
         given = given_columns(options)
         for name in _OF_ROWS:
             if not isinstance(given.get(name, ""), str):
-                raise TypeError(
-                    f"{name} must be the name of a column of data, got "
-                    f"{type(given[name]).__name__}."
-                )
+                kind = type(given[name]).__name__
+                raise TypeError(f"{name} must be the name of a column of data, got {kind}.")
         for flag in FLAGS:
             check_flag(flag, given.get(flag, False))
         groups = given.get("groups", [])
@@ -126,10 +124,8 @@ class Columns:
             targets = table.numbers(target)
         if events is not None:
             targets = Between(targets, np.where(table.truths(events), targets, np.inf))
-        if len(table) < at_least:
-            raise ValueError(
-                f"{table.source}: expected at least {at_least} rows, got {len(table)}."
-            )
+        if (n := len(table)) < at_least:
+            raise ValueError(f"{table.source}: expected at least {at_least} rows, got {n}.")
         return Model(table, columns, target, predictions, targets, classes)
 
     def data(self, model: Model) -> Data:
@@ -224,9 +220,7 @@ class Columns:
             texts = [_number_in(name) or str(name) for name in names]
         else:
             example = option("levels", "0.1,0.5,0.9")
-            raise ValueError(
-                f"{option('quantiles')} needs {option('levels')} for an array, such as {example}."
-            )
+            raise ValueError(f"{option('quantiles')} of an array needs levels, such as {example}.")
         try:
             levels = [float(text) for text in texts]
         except ValueError:

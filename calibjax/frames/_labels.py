@@ -328,11 +328,9 @@ def _checked_classes(argument: str, classes: Any, n_classes: int) -> list[Any]:
     for name in names:
         if not isinstance(name, (str, int, float)) or name != name:
             raise TypeError(f"{argument} must be strings or numbers, got {repr(name)[:60]}.")
-    if len(names) != n_classes:
+    if (n := len(names)) != n_classes:
         order = "of 0 and of 1" if n_classes == 2 else "in the order of the columns"
-        raise ValueError(
-            f"{argument} must be {n_classes} names, {order} of predictions, got {len(names)}."
-        )
+        raise ValueError(f"{argument} must be {n_classes} names, {order} of predictions, got {n}.")
     if len({str(name).strip() for name in names}) != len(names):
         raise ValueError(f"{argument} must be different names, got {_shortened(names)}.")
     return names

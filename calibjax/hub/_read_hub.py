@@ -182,9 +182,7 @@ def _read_models(path: Path) -> pl.DataFrame:
             frame = frame.with_columns(pl.lit(model).alias(_MODEL))
         frames.append(frame.with_columns(pl.lit(file.name).alias(_FILE)))
     if not frames:
-        raise ValueError(
-            f"{path}: there is no file or folder with files that end in {listed(_ENDINGS)}."
-        )
+        raise ValueError(f"{path}: no file or folder with files that end in {listed(_ENDINGS)}.")
     return pl.concat(frames, how="diagonal")
 
 
@@ -194,10 +192,8 @@ def _read_observed(path: Path) -> pl.DataFrame:
         raise ValueError(f"{path}: there is no such file.")
     frame = _read_texts(path).rename({"observation": _OBSERVED}, strict=False)
     if _OBSERVED not in frame.columns:
-        raise ValueError(
-            f"{path}: expected a column {_OBSERVED}, or observation of a time series, got only "
-            f"{listed(frame.columns)}."
-        )
+        got = listed(frame.columns)
+        raise ValueError(f"{path}: expected a column {_OBSERVED} or observation, got only {got}.")
     if "as_of" in frame.columns:
         keys = [name for name in frame.columns if name not in ("as_of", _OBSERVED)]
         frame = frame.sort("as_of").unique(keys, keep="last", maintain_order=True).drop("as_of")

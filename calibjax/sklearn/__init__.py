@@ -7,9 +7,7 @@
 from importlib.util import find_spec
 
 if find_spec("sklearn") is None:
-    raise ModuleNotFoundError(
-        "calibjax.sklearn needs scikit-learn: pip install 'calibjax[sklearn]'"
-    )
+    raise ModuleNotFoundError("scikit-learn is missing: pip install 'calibjax[sklearn]'")
 
 from calibjax.sklearn._estimators import RecalibratedClassifier, RecalibratedRegressor
 from calibjax.sklearn._metrics import ReliabilityDisplay, calibration_pvalue_scorer, skce_scorer

@@ -311,9 +311,7 @@ def labels_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 def check_has_probabilities(estimator: Model) -> None:
     """A TypeError if an estimator predicts no probabilities."""
     if not hasattr(estimator, "predict_proba"):
-        raise TypeError(
-            f"estimator must have predict_proba, got {type(estimator).__name__}, which has none."
-        )
+        raise TypeError(f"estimator must have predict_proba, got {type(estimator).__name__}.")
 
 
 def probabilities_of(estimator: Model, X: object) -> np.ndarray:

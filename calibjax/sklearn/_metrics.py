@@ -140,14 +140,13 @@ class ReliabilityDisplay:
         classes = estimator.classes_
         if pos_label is None:
             if len(classes) != 2:
-                raise ValueError(
-                    f"pos_label must be one of the {len(classes)} classes {list(classes)}, got "
-                    "None."
-                )
+                raise ValueError(f"pos_label must be one of {list(classes)}, got None.")
             pos_label = classes[1]
         (column,) = labels_of(np.asarray([pos_label]), classes)
         said = name or type(estimator).__name__
-        return cls.from_predictions(labels == column, predictions.probs[:, column], name=said, ax=ax)
+        return cls.from_predictions(
+            labels == column, predictions.probs[:, column], name=said, ax=ax
+        )
 
     @classmethod
     def from_predictions(

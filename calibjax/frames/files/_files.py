@@ -95,9 +95,7 @@ def _read(path: Path, separator: str | None, decimal: str | None, on_command_lin
     else:
         ending = Path(path.stem if path.suffix.lower() == ".gz" else path).suffix.lower()
         if ending not in ENDINGS:
-            raise ValueError(
-                f"{path}: expected a file that ends in {', '.join(ENDINGS)}, or these and .gz."
-            )
+            raise ValueError(f"{path}: expected a file that ends in {listed(ENDINGS)}, or in .gz.")
         if not path.is_file():
             raise ValueError(f"{path}: there is no such file.")
         content = path.read_bytes()

@@ -40,9 +40,8 @@ def lines_with(table: Table, new: Sequence[pl.Series]) -> bytes:
                 _put(record, column.name, value)
         found.append(json.dumps(record, ensure_ascii=False))
         if found[-1].count("Infinity") > text.count(b"Infinity"):
-            raise ValueError(
-                f"{table.source}, line {number}: a number is too large for 64 bits; write a text."
-            )
+            where = f"{table.source}, line {number}"
+            raise ValueError(f"{where}: a number is too large for 64 bits; write a text.")
     return "\n".join([*found, ""]).encode()
 
 
@@ -62,7 +61,7 @@ def read_json(content: bytes) -> tuple[dict[str, pl.Series], np.ndarray]:
         if not isinstance(value, dict):
             came = "a list" if isinstance(value, list) else json.dumps(value)
             raise ValueError(
-                f"{where}: expected an object, such as {{'p': 0.3, 'y': 1}}, got {came}"
+                f"{where}: expected an object such as {{'p': 0.3, 'y': 1}}, got {came}"
             )
     records = [_with_probabilities(_flat(value)) for _, value in found.values()]
     names = dict.fromkeys(name for record in records for name in record)
