@@ -6,6 +6,7 @@ row.  If a kept row is invalid, which only a traced value can be at this point, 
 and so is every result.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
@@ -129,10 +130,6 @@ class Rows:
         counts = jnp.asarray(self.weights) > 0 if devices_of(self) else on_host(self.weights) > 0
         return _count(counts if self.where is None else counts & self.where, self.n)
 
-    def kept_rows(self) -> np.ndarray | None:
-        """Which rows are kept and have a weight above 0, ``[n]``, or None if that is traced."""
-        return kept_rows(self.n, self.where, self.weights)
-
     def counted_rows(self) -> np.ndarray:
         """Which rows are kept and have a weight above 0, ``[n]``, as far as that is known."""
         where = None if is_traced(self.where) else self.where
@@ -148,14 +145,15 @@ class Rows:
 
     def n_units(self) -> int | None:
         """The number of clusters, or of times; None if it is traced or nothing depends."""
-        values, kept = self.clusters if self.times is None else self.times, self.kept_rows()
+        values = self.clusters if self.times is None else self.times
+        kept = kept_rows(self.n, self.where, self.weights)
         if values is None or kept is None or is_traced(values):
             return None
         return int(np.unique(np.asarray(values)[kept]).size)
 
     def check_unrelated(self) -> None:
         """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""
-        kept = self.kept_rows()
+        kept = kept_rows(self.n, self.where, self.weights)
         if self.times is None or kept is None or is_traced(self.times):
             return
         with jax.ensure_compile_time_eval():
@@ -337,7 +335,7 @@ def as_data(
             raise ValueError(f"where and weights must keep at least {count}, got {n_counted}.")
     if at_least > 1 and data.is_dependent and data.n_units() == 1:
         raise ValueError("clusters or times must have at least 2 different values, got 1.")
-    return data.replace(is_valid=True) if data.is_checked and data.where is None else data
+    return with_fields(data, is_valid=True) if data.is_checked and data.where is None else data
 
 
 def check_none_beside_data(**given: Any) -> None:
@@ -389,15 +387,13 @@ def clean(data: Rows, axis: Axis = None) -> Rows:
     """
     dtype = widest_dtype(*jax.tree.leaves((data.targets, data.predictions)))
 
-    def number(x: jax.Array) -> jax.Array:
-        return x.astype(dtype)
+    def cast(x: jax.Array, whole: DTypeLike = dtype) -> jax.Array:
+        return x.astype(dtype if is_floating(x) else whole)
 
-    def count(x: jax.Array) -> jax.Array:  # Open ends of counts are infinite.
-        return x.astype(dtype if is_floating(x) else jnp.int32)
-
-    predictions = jax.tree.map(number, data.predictions)
-    is_real = predictions.target_kind == "real"
-    targets = jax.tree.map(number if is_real else count, data.targets)
+    predictions = jax.tree.map(cast, data.predictions)
+    # Open ends of counts are infinite.
+    whole = dtype if predictions.target_kind == "real" else jnp.int32
+    targets = jax.tree.map(functools.partial(cast, whole=whole), data.targets)
     others, valid = (data.clusters, data.times, data.covariates), data.valid()
     if data.where is not None and valid is not None:
         rows = predictions, targets, others
