@@ -581,7 +581,9 @@ def test_errors():
         cj.segment_test(KEY, predictions, targets, {"lead": [1, 2]})
     with pytest.raises(TypeError, match="lead of groups must hold real numbers, times or cat"):
         cj.segment_test(KEY, predictions, targets, {"lead": 1j * np.arange(N)})
-    with pytest.raises(TypeError, match="column x of groups must be an array of NumPy outside of jit"):
+    with pytest.raises(
+        TypeError, match="column x of groups must be an array of NumPy outside of jit"
+    ):
         jax.jit(lambda x: cj.segment_test(KEY, predictions, targets, {"x": x}))(np.arange(N))
     with pytest.raises(ValueError, match="order must be at least 1"):
         cj.segment_test(KEY, predictions, targets, GROUPS, order=0)
