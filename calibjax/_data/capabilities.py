@@ -131,7 +131,6 @@ class UnitBox(Protocol):
         They are independent and uniform if the targets are drawn from the predictions.  No units of
         the coordinates change them.
         """
-        ...
 
 
 @runtime_checkable
@@ -145,28 +144,17 @@ class CrossFit(Protocol):
         whose mean embedding is subtracted from the embedding of the target.  Of predictions that
         are given by draws both are halves of these.
         """
-        ...
 
 
 @runtime_checkable
 class WassersteinEmbedding(Protocol):
     """Families for `Wasserstein`, and for its random features."""
 
-    def wasserstein_embedding(self) -> jax.Array:
-        """A vector for *one* prediction.
+    def wasserstein_embedding(self) -> jax.Array | tuple[jax.Array, ...]:
+        """A vector for *one* prediction, or a few numbers, which are faster.
 
         The Euclidean distance of two such vectors is the 2-Wasserstein distance of the predictions.
         """
-        ...
-
-
-@runtime_checkable
-class WassersteinCoordinates(Protocol):
-    """Families for `Wasserstein` in a few numbers, which are faster than a vector."""
-
-    def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
-        """`wasserstein_embedding` in parts."""
-        ...
 
 
 @runtime_checkable
@@ -175,7 +163,6 @@ class SquaredWasserstein(Protocol):
 
     def squared_wasserstein(self, other: Any) -> jax.Array:
         """The squared 2-Wasserstein distance of *one* prediction to another of the family."""
-        ...
 
 
 @runtime_checkable
@@ -184,7 +171,6 @@ class Characteristic(Protocol):
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         """E exp(i <v, Z>) for Z from *one* prediction, a complex number; v is shaped like Z."""
-        ...
 
 
 @runtime_checkable
@@ -193,7 +179,6 @@ class Tempered(Protocol):
 
     def tempered(self, temperature: jax.Array) -> Self:
         """The predictions with densities proportional to p^(1 / temperature)."""
-        ...
 
 
 @runtime_checkable
@@ -205,7 +190,6 @@ class ClosedFormCRPS(Protocol):
 
         None if the components of a mixture have no formula.
         """
-        ...
 
 
 @runtime_checkable
@@ -214,7 +198,6 @@ class ClosedFormDifference(Protocol):
 
     def mean_absolute_difference(self, other: Any) -> jax.Array:
         """E|Z - Z'| for independent Z and Z' from *one* prediction each."""
-        ...
 
 
 def has_atoms(predictions: Distribution) -> bool:

@@ -117,8 +117,8 @@ class Laplace(LocationScale):
         weight = jnp.square(self.scale) / (self.scale + other.scale)
         return distance + other.scale * jnp.exp(-y) + weight * quotient
 
-    def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
-        """`wasserstein_embedding` in parts."""
+    def wasserstein_embedding(self) -> tuple[jax.Array, ...]:
+        """The mean and the standard deviation of *one* prediction."""
         return self.loc, math.sqrt(2) * self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:

@@ -26,7 +26,7 @@ from calibjax._numbers.validity import probability_vectors
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.distributions._optimal_transport import transport
 from calibjax.expectations import inner_product, mean_embedding, residual_product
-from calibjax.kernels import KernelLike, NormDistance, squared_wasserstein
+from calibjax.kernels import KernelLike, NormDistance, Wasserstein
 
 # The log density of a component of weight 0 may exceed the others by more.  The difference is
 # clipped, because its exponential must not overflow.
@@ -448,7 +448,7 @@ def _squared_tile(ps: Mixture, qs: Mixture) -> jax.Array:
 @jax.jit
 def _squared_to_batch(p: Mixture, qs: Mixture) -> jax.Array:
     """MW(p, q)^2 from one mixture to a batch, ``[T]``."""
-    over_batch = jax.vmap(squared_wasserstein, (None, 0))
+    over_batch = jax.vmap(Wasserstein().squared, (None, 0))
     over_component_pairs = jax.vmap(jax.vmap(over_batch, (None, 1)), (0, None))
     costs = over_component_pairs(p.components, qs.components)
     a = p.probabilities()

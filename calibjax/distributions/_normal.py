@@ -71,8 +71,8 @@ class Normal(LocationScale):
         """E|Z - Z'| for independent Z and Z' from *one* prediction each."""
         return _mean_absolute(self.loc - other.loc, jnp.hypot(self.scale, other.scale))
 
-    def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
-        """`wasserstein_embedding` in parts."""
+    def wasserstein_embedding(self) -> tuple[jax.Array, ...]:
+        """The mean and the standard deviation of *one* prediction."""
         return self.loc, self.scale
 
     def characteristic(self, v: jax.Array) -> jax.Array:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 import jax
@@ -247,11 +246,3 @@ class LocationScale(Distribution):
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()
-
-    @abstractmethod
-    def wasserstein_coordinates(self) -> tuple[jax.Array, ...]:
-        """The mean and the standard deviation of *one* prediction."""
-
-    def wasserstein_embedding(self) -> jax.Array:
-        """A vector for *one* prediction; distances of two are 2-Wasserstein distances."""
-        return jnp.stack(self.wasserstein_coordinates())

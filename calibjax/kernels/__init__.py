@@ -29,7 +29,6 @@ from calibjax.kernels._distances import (
     Euclidean,
     TotalVariation,
     Wasserstein,
-    squared_wasserstein,
 )
 from calibjax.kernels._fisher_distances import FisherDistance, KernelizedFisherDistance
 from calibjax.kernels._pit import PITKernel, UnitFeature, VectorPITKernel, pooled

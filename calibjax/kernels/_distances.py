@@ -1,6 +1,5 @@
 """Distances between predictions: of labels, of embeddings, and of Wasserstein."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +8,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import is_array, struct, widest_dtype
-from calibjax._data.capabilities import (
-    SquaredWasserstein,
-    WassersteinCoordinates,
-    WassersteinEmbedding,
-)
+from calibjax._data.capabilities import SquaredWasserstein, WassersteinEmbedding
 from calibjax._data.distribution import (
     Binary,
     Distribution,
@@ -194,7 +189,13 @@ class Wasserstein(NormDistance):
     """
 
     def squared(self, p: Distribution, q: Distribution) -> jax.Array:
-        return squared_wasserstein(p, q)
+        _check_families(p, q)
+        if isinstance(p, SquaredWasserstein):
+            return p.squared_wasserstein(q)
+        ours, theirs = self.coordinates(p), self.coordinates(q)
+        if ours is None or theirs is None:
+            raise _refused(p)
+        return self.squared_norm(ours, theirs)
 
     def coordinates_of_both(
         self, p: Distribution, q: Distribution, are_batches: bool = False
@@ -203,36 +204,21 @@ class Wasserstein(NormDistance):
         return super().coordinates_of_both(p, q, are_batches)
 
     def coordinates(self, p: Distribution) -> Coordinates | None:
-        return _wasserstein_coordinates(p)
+        if not isinstance(p, WassersteinEmbedding):
+            return None
+        found = p.wasserstein_embedding()
+        return found if isinstance(found, tuple) else (found,)
 
     def embedding(self, p: Distribution) -> jax.Array:
         """A vector for one prediction; the distance is the norm of the difference of vectors."""
-        if not isinstance(p, WassersteinEmbedding):
-            families = families_with(WassersteinEmbedding)
+        coordinates = self.coordinates(p)
+        if coordinates is None:
             raise TypeError(
-                f"random features of Wasserstein are defined for {families} predictions, got "
-                f"{type(p).__name__}; EmbeddingDistance takes a function of any prediction."
+                f"random features of Wasserstein are defined for "
+                f"{families_with(WassersteinEmbedding)} predictions, got {type(p).__name__}; "
+                "EmbeddingDistance takes a function of any prediction."
             )
-        return p.wasserstein_embedding()
-
-
-def squared_wasserstein(p: Distribution, q: Distribution) -> jax.Array:
-    """The squared 2-Wasserstein distance of one pair."""
-    _check_families(p, q)
-    if isinstance(p, SquaredWasserstein):
-        return p.squared_wasserstein(q)
-    ours, theirs = map(_wasserstein_coordinates, (p, q))
-    if ours is None or theirs is None:
-        raise _wasserstein_refused(p)
-    squares = (jnp.sum(jnp.square(x - y)) for x, y in zip(ours, theirs, strict=True))
-    return functools.reduce(jnp.add, squares)
-
-
-def _wasserstein_coordinates(p: Distribution) -> Coordinates | None:
-    """The embedding of one prediction in parts; None if its family has none."""
-    if isinstance(p, WassersteinCoordinates):
-        return p.wasserstein_coordinates()
-    return (p.wasserstein_embedding(),) if isinstance(p, WassersteinEmbedding) else None
+        return jnp.hstack(coordinates)
 
 
 def _check_families(p: Distribution, q: Distribution) -> None:
@@ -244,10 +230,10 @@ def _check_families(p: Distribution, q: Distribution) -> None:
             f"{type(p).__name__} and {type(q).__name__}."
         )
     if not isinstance(p, Distribution):
-        raise _wasserstein_refused(p)
+        raise _refused(p)
 
 
-def _wasserstein_refused(predictions: object) -> TypeError:
+def _refused(predictions: object) -> TypeError:
     """The error for predictions of a family whose Wasserstein distance has no formula."""
     families = families_with(WassersteinEmbedding, SquaredWasserstein)
     return TypeError(
