@@ -154,7 +154,7 @@ class _SumsInBins(Statistic):
     def moments(self, chunk: Chunk) -> jax.Array:
         """Sums ``[b, 5]`` of w, 1, w^2, and w^2 times squares and variances."""
         (_, variance), w = chunk.others, chunk.weights
-        squares = jnp.square(self.residuals_of(chunk.predictions, chunk.rows.targets[:, None]))
+        squares = jnp.square(self.residuals_of(chunk.rows.predictions, chunk.rows.targets[:, None]))
         columns = [w, (w != 0).astype(w.dtype), w * w, w * w * squares[:, 0], w * w * variance]
         return self._in_bins(chunk, jnp.stack(columns, axis=1))
 
@@ -163,14 +163,15 @@ class _SumsInBins(Statistic):
         return [Squares(of_observed, variance, variance)]
 
     def sums(self, chunk: Chunk) -> SetSums:
-        residuals = self.residuals_of(chunk.predictions, chunk.targets())
-        every = chunk.with_multiplied(chunk.weights[:, None, None] * residuals[..., None])
+        residuals = self.residuals_of(chunk.rows.predictions, chunk.targets())
+        residuals = chunk.weights[:, None, None] * residuals[..., None]
+        every = chunk.with_multiplied(residuals, residuals[:, :1])
         return chunk.split(self._in_bins(chunk, every[..., 0])[..., None])
 
     def values(
-        self, sums: SetSums, moments: Any, missing: list[jax.Array | None], total: jax.Array
+        self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, tuple[()]]:
-        return sums.of_sets(missing[0], total)[..., 0].T, ()
+        return sums.of_sets(missing, total)[..., 0].T, ()
 
     def _in_bins(self, chunk: Chunk, values: jax.Array) -> jax.Array:
         return jax.ops.segment_sum(values, chunk.others[0], self.n_bins)
@@ -289,20 +290,20 @@ class _SumsInParts(Statistic):
             found.append(dot((xi * weights).T, e))
         return chunk.split(jnp.concatenate(found)[None])
 
-    def numbers_of_row(self, sums: Any, n_sets: int) -> int:
-        return 8 * (n_sets + self.grid.size)
+    def numbers_of_row(self, sums: SetSums) -> int:
+        return 8 * (sums.n_sets + self.grid.size)
 
     def values(
-        self, sums: SetSums, moments: Any, missing: list[jax.Array | None], total: jax.Array
+        self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, tuple[()]]:
-        return sums.transformed(self.parts.of).of_sets(missing[0], total)[0], ()
+        return sums.transformed(self.parts.of).of_sets(missing, total)[0], ()
 
 
 def _where_hidden(chunk: Chunk) -> PITInterval:
     """Where U of a draw would be hidden; nothing is hidden in an interval without length."""
     if chunk.rows.hidden is None:
         return PITInterval(*2 * (jnp.full_like(chunk.weights, 0.5),))
-    low, high, *_ = unit_interval(chunk.predictions, chunk.rows.hidden)
+    low, high, *_ = unit_interval(chunk.rows.predictions, chunk.rows.hidden)
     return PITInterval(low, jnp.where(chunk.rows.hidden.is_exact(), low, high))
 
 

@@ -337,15 +337,13 @@ class KernelSums(Statistic):
     by_pit: bool = static()
     in_cells: bool = static()
 
-    @property
-    def n_moment_batches(self) -> int:
-        return 1
-
     def moments(self, chunk: Chunk) -> list[jax.Array]:
         """Sums of squares of each number of each feature, and of the mean squares of draws."""
         if chunk.xi is None:
             return []
-        arguments, squared = self._arguments(chunk), jnp.square(chunk.weights)[:, None]
+        # One batch says enough of variances.
+        arguments = self._arguments(dataclasses.replace(chunk, batches=chunk.batches[:1]))
+        squared = jnp.square(chunk.weights)[:, None]
 
         def of_feature(feature: FiniteResidual) -> jax.Array:
             squares = jnp.square(feature.values(*arguments))
@@ -360,7 +358,7 @@ class KernelSums(Statistic):
 
     def _arguments(self, chunk: Chunk) -> Arguments:
         """What features take: predictions, observed and drawn targets, and independent draws."""
-        return chunk.predictions, chunk.targets(), chunk.independent_draws()
+        return chunk.rows.predictions, chunk.targets(), chunk.independent_draws()
 
     def sums(self, chunk: Chunk) -> Sums:
         arguments = self._arguments(chunk)
@@ -372,29 +370,30 @@ class KernelSums(Statistic):
             if chunk.xi is None:
                 found = residual_sums(feature, [w[b] for b in bases], *arguments)
             else:
-                residuals = chunk.with_multiplied(feature.values(*arguments))
+                residuals = feature.values(*arguments)
+                observed = residuals[:, :1]
+                missing = 0.0 if chunk.missing is None else chunk.missing[source][0]
+                sets = chunk.xi[..., None] * observed + missing * residuals[:, 1:]
+                residuals = jnp.concatenate([observed, sets], axis=1)
                 found = [sums_of_residuals(w[b], residuals) for b in bases]
             for base, x in zip(bases, found, strict=True):
                 sums[base, source], squares[base, source] = chunk.split(x.sums), x.squares
         groups: list[Group | ColumnGroup] = [*self.terms.groups, *self.terms.of_columns]
         return sums, [moments_of(w[x.base], squares[x.base, x.source]) for x in groups]
 
-    def numbers_of_row(self, sums: Any, n_sets: int) -> int:
+    def numbers_of_row(self, sums: Sums) -> int:
         of_pair, _ = sums
         return sum(
-            numbers_of_row(self.features[s], n_sets, x.observed.shape[2], x.multiplied is None)
+            numbers_of_row(self.features[s], x.n_sets, x.observed.shape[2], x.drawn is not None)
             for (_, s), x in of_pair.items()
         )
 
     def values(
-        self, sums: Any, moments: Any, missing: list[jax.Array | None], total: jax.Array
+        self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         of_pair, diagonals = sums
-        if not missing:
-            missing = [None] * len(self.features)
-        return self._forms(
-            {pair: x.of_sets(missing[pair[1]], total) for pair, x in of_pair.items()}, diagonals
-        )
+        of_sets = {pair: x.of_sets(missing, total) for pair, x in of_pair.items()}
+        return self._forms(of_sets, diagonals)
 
     def _forms(
         self, of_pair: dict[Pair, jax.Array], moments: list[jax.Array]
@@ -436,19 +435,21 @@ class CellSums(KernelSums):
         _, observed, expected = (jnp.sum(x, axis=0, keepdims=True) for x in moments)
         return [Squares(observed, expected, expected)]
 
-    def total_sums(self, rows: AllRows, batches: jax.Array) -> list[jax.Array]:
+    def total_sums(
+        self, rows: AllRows, batches: jax.Array, missing: list[jax.Array]
+    ) -> list[jax.Array]:
         return self.events.drawn(rows.sets, batches, rows.axis)
 
     def most_batches(self, rows: AllRows) -> int:
         return self.events.draws_together
 
     def values(
-        self, sums: Any, moments: Any, missing: list[jax.Array | None], total: jax.Array
+        self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         (observed, squares, _), (drawn, *more) = moments, sums
         if more[1:]:
             more[1] = jnp.sum(more[1][..., 0], axis=0, keepdims=True)
-        every = SetSums(observed, drawn, *more).of_sets(missing[0], total)
+        every = SetSums(observed, drawn, *more).of_sets(missing, total)
         of_group = self._of_pairs(squares)
         diagonals = [jnp.sum(of_group[x.base, x.source], axis=(1, 2)) for x in self.terms.groups]
         return self._forms(self._of_pairs(every), diagonals)

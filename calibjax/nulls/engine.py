@@ -27,8 +27,6 @@ exchangeable.
 
 import abc
 import dataclasses
-import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -64,6 +62,8 @@ _NUMBERS = 2**20
 _SUMS_OF_NUMBERS = 16
 # The number of sums that are in memory at a time, and of values that the multipliers of rows share.
 _SUMS, _SHARED = 2**20, 2**26
+# The number of values of a row that are in memory for its moments, about.
+_OF_MOMENTS = 2**12
 # The batch of draws that stands for the expectation of a residual.
 _EXPECTATION_BATCH = 2**31 - 1
 #: The batches of draws that stand for moments of the model.
@@ -75,33 +75,39 @@ class SetSums(NamedTuple):
 
     Args:
         observed: of the observed targets, ``[F, 1, K]``.
-        drawn: of drawn targets.
-        multiplied: of observed residuals with multipliers, or None.
+        drawn: of drawn targets; None if `multiplied` has them, times lambda.
+        multiplied: of observed residuals with multipliers; None if targets are redrawn.
         factors: of the multipliers over times, ``[F, D]`` or ``[1, D]``, or None.
     """
 
     observed: jax.Array
-    drawn: jax.Array
+    drawn: jax.Array | None
     multiplied: jax.Array | None = None
     factors: jax.Array | None = None
 
+    @property
+    def n_sets(self) -> int:
+        """How many data sets are summed, those of drawn targets beside those with multipliers."""
+        every = self.observed, self.drawn, self.multiplied
+        return sum(x.shape[1] for x in every if x is not None)
+
     def transformed(self, function: Callable[[jax.Array], jax.Array]) -> "SetSums":
         """Linear functions of the sums, which leave factors as they are."""
-        multiplied = None if self.multiplied is None else function(self.multiplied)
-        return SetSums(function(self.observed), function(self.drawn), multiplied, self.factors)
+        return jax.tree.map(function, self._replace(factors=None))._replace(factors=self.factors)
 
-    def of_sets(self, missing: jax.Array | None, total: jax.Array) -> jax.Array:
+    def of_sets(self, missing: list[jax.Array], total: jax.Array) -> jax.Array:
         """The sums of the observed targets, and behind them those of the data sets.
 
-        `missing` is lambda, and `total` the sum of the weights that `factors` have.
+        `missing` has lambda, and `total` is the sum of the weights that `factors` have.
         """
-        drawn = self.drawn
-        if self.multiplied is not None and missing is not None:
-            drawn = self.multiplied + missing * drawn
-            if self.factors is not None:
-                means = self.factors / jnp.where(total > 0, total, 1.0)
-                drawn -= means[..., None] * self.observed
-        return jnp.concatenate([self.observed, drawn], axis=1)
+        found = self.multiplied
+        if self.drawn is not None:
+            found = self.drawn if found is None else found + missing[0] * self.drawn
+        assert found is not None
+        if self.factors is not None:
+            means = self.factors / jnp.where(total > 0, total, 1.0)
+            found -= means[..., None] * self.observed
+        return jnp.concatenate([self.observed, found], axis=1)
 
 
 class Squares(NamedTuple):
@@ -135,6 +141,7 @@ class Chunk:
         weights: of the rows, ``[n]``; 0 of one that does not count.
         batches: of draws.
         xi: multipliers, ``[n, D]``, or None.
+        missing: lambda of each of the `squares`; None where it is not known yet.
     """
 
     sets: DataSets
@@ -143,10 +150,7 @@ class Chunk:
     weights: jax.Array
     batches: jax.Array
     xi: jax.Array | None
-
-    @property
-    def predictions(self) -> Distribution:
-        return self.rows.predictions
+    missing: list[jax.Array] | None
 
     def targets(self) -> PyTree:
         """The targets of the data sets, the observed ones first; see `DataSets.targets`."""
@@ -160,16 +164,12 @@ class Chunk:
     def independent_draws(self) -> jax.Array:
         """Draws that are independent of the data sets, ``[n, D', …]``."""
         batch = jnp.int32(_EXPECTATION_BATCH)
-        return draw_targets(self.sets.key, self.predictions, self.rows.numbers, batch)
+        return draw_targets(self.sets.key, self.rows.predictions, self.rows.numbers, batch)
 
-    def with_multiplied(self, residuals: jax.Array, bounded: jax.Array | None = None) -> jax.Array:
-        """Residuals ``[n, 1 + D, K]``, and behind them observed ones with multipliers.
-
-        `bounded` are the observed residuals as they are multiplied, ``[n, 1, K]``.
-        """
+    def with_multiplied(self, residuals: jax.Array, observed: jax.Array) -> jax.Array:
+        """Residuals ``[n, 1 + D, K]``, and behind them observed ones with multipliers."""
         if self.xi is None:
             return residuals
-        observed = residuals[:, :1] if bounded is None else bounded
         return jnp.concatenate([residuals, self.xi[..., None] * observed], axis=1)
 
     def split(self, sums: jax.Array) -> SetSums:
@@ -179,10 +179,11 @@ class Chunk:
         """
         if self.xi is None:
             return SetSums(sums[:, :1], sums[:, 1:])
-        end, factors = 1 + self.xi.shape[1], None
+        end, factors = sums.shape[1] - self.xi.shape[1], None
         if self.sets.are_centred:
             factors = jnp.sum(self.weights[:, None] * self.xi, axis=0)[None]
-        return SetSums(sums[:, :1], sums[:, 1:end], sums[:, end:], factors)
+        drawn = sums[:, 1:end] if end > 1 else None
+        return SetSums(sums[:, :1], drawn, sums[:, end:], factors)
 
 
 class Statistic(abc.ABC):
@@ -194,14 +195,9 @@ class Statistic(abc.ABC):
     by_pit: bool = False
     in_cells: bool = False
 
-    @property
-    def n_moment_batches(self) -> int:
-        """How many batches of draws `moments` needs."""
-        return 0
-
     @abc.abstractmethod
     def moments(self, chunk: Chunk) -> PyTree:
-        """Sums over rows that are the same for all data sets."""
+        """Sums over rows that are the same for all data sets; the draws are `MOMENT_BATCHES`."""
 
     @abc.abstractmethod
     def squares(self, moments: PyTree) -> list[Squares]:
@@ -213,7 +209,7 @@ class Statistic(abc.ABC):
 
     @abc.abstractmethod
     def values(
-        self, sums: PyTree, moments: PyTree, missing: list[jax.Array | None], total: jax.Array
+        self, sums: PyTree, moments: PyTree, missing: list[jax.Array], total: jax.Array
     ) -> tuple[PyTree, PyTree]:
         """From the sums over all rows: numbers ``[1 + D, …]``, and what all data sets share.
 
@@ -223,23 +219,24 @@ class Statistic(abc.ABC):
             total: the sum of all weights.
         """
 
-    def numbers_of_row(self, sums: PyTree, n_sets: int) -> int:
+    def numbers_of_row(self, sums: PyTree) -> int:
         """About how many numbers of a row are in memory for `sums` of these shapes."""
-        found = jax.tree.leaves(sums, is_leaf=lambda x: isinstance(x, SetSums))
-        return n_sets * sum(x.observed.shape[-1] for x in found if isinstance(x, SetSums))
+        return sums.n_sets * sums.observed.shape[2]
 
     def most_batches(self, rows: "AllRows") -> int:
         """How many batches of draws share a pass over the rows, at most."""
-        shared = jax.eval_shape(rows.sets.shared, jnp.zeros(1, jnp.int32))
-        return min(_SUMS // _n_numbers(rows.shapes), _SHARED // max(_n_numbers(shared), 1))
+        batch = jnp.zeros(1, jnp.int32)
+        shapes = rows.shapes(self.sums, batch), jax.eval_shape(rows.sets.shared, batch)
+        n_sums, n_shared = (sum(x.size for x in jax.tree.leaves(tree)) for tree in shapes)
+        return min(_SUMS // n_sums, _SHARED // max(n_shared, 1))
 
     def total_moments(self, rows: "AllRows") -> PyTree:
         """The `moments` of all rows."""
-        return rows.summed(self.moments, jnp.asarray(MOMENT_BATCHES[: self.n_moment_batches]))
+        return rows.summed(self.moments, jnp.asarray(MOMENT_BATCHES), lambda _: _OF_MOMENTS)
 
-    def total_sums(self, rows: "AllRows", batches: jax.Array) -> PyTree:
+    def total_sums(self, rows: "AllRows", batches: jax.Array, missing: list[jax.Array]) -> PyTree:
         """The `sums` over all rows."""
-        return rows.summed(self.sums, batches)
+        return rows.summed(self.sums, batches, self.numbers_of_row, missing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,42 +244,47 @@ class AllRows:
     """All rows of all devices, over which a statistic sums.
 
     Args:
-        statistic: what is summed.
         sets: the data sets of the rows of this device.
+        others: what the statistic takes of them.
         weights: of these rows, ``[n]``.
         axis: the devices.
     """
 
-    statistic: Statistic
     sets: DataSets
+    others: Any
     weights: jax.Array
     axis: Axis
 
-    @functools.cached_property
-    def shapes(self) -> PyTree:
-        """The shapes of the sums of one batch of draws."""
-        of_rows = self._of_chunks(self.statistic.sums, jnp.zeros(1, jnp.int32))
-        every = (self.sets.rows, self.statistic.others), self.weights
-        return jax.eval_shape(of_rows, indexed(every, slice(1)))
+    def summed(
+        self,
+        function: Callable[[Chunk], Sums],
+        batches: jax.Array,
+        per_row: Callable[[Sums], int],
+        missing: list[jax.Array] | None = None,
+    ) -> Sums:
+        """The sum of a function of chunks of rows; `per_row` is as in `sum_over_rows`."""
+        of_chunk, rows = self._of_chunk(function, batches, missing), (self.sets.rows, self.others)
+        return sum_over_rows(of_chunk, rows, self.weights, per_row, self.axis)
 
-    def summed(self, function: Callable[[Chunk], Sums], batches: jax.Array) -> Sums:
-        """The sum of a function of chunks of rows."""
-        n_draws = batches.size * DRAWS_PER_BATCH * (1 if self.sets.multipliers is None else 2)
-        per_row = self.statistic.numbers_of_row(self.shapes, 1 + n_draws)
-        rows, of_rows = (self.sets.rows, self.statistic.others), self._of_chunks(function, batches)
-        return sum_over_rows(of_rows, rows, self.weights, per_row, self.axis)
+    def shapes(self, function: Callable[[Chunk], Sums], batches: jax.Array) -> Sums:
+        """The shapes of what a function of chunks returns."""
+        one = indexed(((self.sets.rows, self.others), self.weights), slice(1))
+        return jax.eval_shape(self._of_chunk(function, batches, None), one)
 
-    def _of_chunks(
-        self, function: Callable[[Chunk], Sums], batches: jax.Array
+    def _of_chunk(
+        self,
+        function: Callable[[Chunk], Sums],
+        batches: jax.Array,
+        missing: list[jax.Array] | None,
     ) -> Callable[[tuple[tuple[SampledRows, PyTree], jax.Array]], Sums]:
         shared = self.sets.shared(batches)
 
-        def of_rows(chunk: tuple[tuple[SampledRows, PyTree], jax.Array]) -> Sums:
+        def of_chunk(chunk: tuple[tuple[SampledRows, PyTree], jax.Array]) -> Sums:
             (rows, others), weights = chunk
             xi = self.sets.factors(rows, shared)
-            return function(Chunk(self.sets, rows, others, weights, batches, xi))
+            return function(Chunk(self.sets, rows, others, weights, batches, xi, missing))
 
-        return of_rows
+        return of_chunk
 
 
 class Found(NamedTuple):
@@ -327,23 +329,18 @@ def run(
     of the row among the kept rows of all devices.
     """
     sets = sampler.data_sets(key, data, axis, statistic.by_pit, statistic.in_cells)
-    rows, total = AllRows(statistic, sets, data.weights, axis), all_sum(jnp.sum(data.weights), axis)
+    rows = AllRows(sets, statistic.others, data.weights, axis)
+    total = all_sum(jnp.sum(data.weights), axis)
     moments = statistic.total_moments(rows)
-    missing: list[jax.Array | None] = [
-        None if sampler.redraws else x.missing() for x in statistic.squares(moments)
-    ]
+    missing = [] if sampler.redraws else [x.missing() for x in statistic.squares(moments)]
 
     def of_batches(batches: jax.Array) -> tuple[PyTree, PyTree]:
-        sums = statistic.total_sums(rows, batches)
+        sums = statistic.total_sums(rows, batches, missing)
         values, shared = statistic.values(sums, moments, missing, total)
         return indexed(values, slice(1, None)), (indexed(values, 0), shared)
 
     draws, (observed, shared) = in_passes(of_batches, n_resamples, statistic.most_batches(rows))
     return Found(observed, draws, shared, moments, sampler.redraws)
-
-
-def _n_numbers(shapes: PyTree) -> int:
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
 
 def in_passes(
@@ -370,13 +367,13 @@ def sum_over_rows(
     function: Callable[[tuple[RowsOfTree, jax.Array]], Sums],
     rows: RowsOfTree,
     weights: jax.Array,
-    per_row: int,
+    per_row: Callable[[Sums], int],
     axis: Axis = None,
 ) -> Sums:
     """The sum over all devices of ``function((rows, weights))`` of chunks of rows.
 
-    The function holds `per_row` numbers of a row, and returns a tree of sums.  Rows of weight 0,
-    which fill the last chunk, must add nothing to them.
+    The function returns a tree of sums, and holds ``per_row(shapes of the sums)`` numbers of a row.
+    Rows of weight 0, which fill the last chunk, must add nothing to them.
     """
     shapes = jax.eval_shape(function, indexed((rows, weights), slice(1)))
     sums = jax.tree.leaves(shapes)
@@ -385,7 +382,7 @@ def sum_over_rows(
     # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of far
     # more numbers than a chunk has.
     n_numbers = max(_NUMBERS, sum(x.size for x in sums) // _SUMS_OF_NUMBERS)
-    chunks = in_chunks(rows, weights, max(sums[0].shape[0], n_numbers // per_row))
+    chunks = in_chunks(rows, weights, max(sums[0].shape[0], n_numbers // per_row(shapes)))
 
     def step(totals: Sums, chunk: tuple[RowsOfTree, jax.Array]) -> tuple[Sums, None]:
         return jax.tree.map(jnp.add, totals, function(chunk)), None

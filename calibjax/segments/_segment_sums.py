@@ -37,7 +37,7 @@ from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import static, struct
 from calibjax._data.data import Rows, clean
 from calibjax._data.interval_censored import Between
-from calibjax.nulls.engine import MOMENT_BATCHES, Chunk, Found, SetSums, Squares, Statistic, run
+from calibjax.nulls.engine import Chunk, Found, SetSums, Squares, Statistic, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.readable import Readable, bounded, statistics_of
@@ -172,15 +172,12 @@ class _Sums(Statistic):
     statistics: Readable
     by_pit: bool = static()
 
-    @property
-    def n_moment_batches(self) -> int:
-        return 0 if self.statistics.knows_moments else len(MOMENT_BATCHES)
-
     def moments(self, chunk: Chunk) -> list[jax.Array]:
         """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
-        targets = chunk.targets() if self.n_moment_batches else chunk.rows.targets[:, None]
-        observed = self.statistics.values(chunk.predictions, targets)
-        found, w = self.statistics.moments(chunk.predictions, observed), chunk.weights[:, None]
+        knows = self.statistics.knows_moments
+        targets = chunk.rows.targets[:, None] if knows else chunk.targets()
+        observed = self.statistics.values(chunk.rows.predictions, targets)
+        found, w = self.statistics.moments(chunk.rows.predictions, observed), chunk.weights[:, None]
         columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
         columns += [w * found.second, w * found.predicted, w, w**2]
         sums = self.table.sums(chunk.others, jnp.concatenate(columns, axis=1))
@@ -196,7 +193,7 @@ class _Sums(Statistic):
 
     def sums(self, chunk: Chunk) -> SetSums:
         w = chunk.weights[:, None, None]
-        residuals = self.statistics.values(chunk.predictions, chunk.targets())
+        residuals = self.statistics.values(chunk.rows.predictions, chunk.targets())
         observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
         every = chunk.with_multiplied(w * residuals, observed)
         sums = self.table.sums(chunk.others, every.reshape(w.size, -1))
@@ -206,15 +203,15 @@ class _Sums(Statistic):
         # The mean over times is that of a segment.
         return found._replace(factors=self.table.sums(chunk.others, w[..., 0] * chunk.xi))
 
-    def numbers_of_row(self, sums: Any, n_sets: int) -> int:
-        return super().numbers_of_row(sums, n_sets) + self.table.n_together
+    def numbers_of_row(self, sums: SetSums) -> int:
+        return super().numbers_of_row(sums) + self.table.n_together
 
     def values(
-        self, sums: SetSums, moments: Any, missing: list[jax.Array | None], total: jax.Array
+        self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, tuple[()]]:
         second, *_, total, _ = moments
         centred = sums.transformed(lambda x: self.statistics.centred(x, second))
-        return centred.of_sets(missing[0], total).swapaxes(0, 1), ()
+        return centred.of_sets(missing, total).swapaxes(0, 1), ()
 
 
 def sums_at(score: float, skewness: np.ndarray) -> np.ndarray:
