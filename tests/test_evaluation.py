@@ -25,6 +25,7 @@ from calibjax._base.progress import working
 from calibjax._base.text import class_name, shares_in_words
 from calibjax._data.data import Data, as_data
 from calibjax._data.padding import padded
+from calibjax.evaluation import _evaluation
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._effect import BestTemperature, Effect, effect_of, interval_of_temperature
@@ -35,6 +36,7 @@ from calibjax.evaluation._influential_rows import (
 )
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
 from calibjax.evaluation._rows import notes_on_rows
+from calibjax.evaluation._section import Section
 from calibjax.evaluation._table import value_text
 from calibjax.evaluation._verdict import skce_in_words, verdict
 from calibjax.evaluation._wording import interval_text, number, shown_names
@@ -117,6 +119,29 @@ def test_an_evaluation_computes_what_it_is_asked_for(evaluation):
     for name in ("effect", "measures", "curves"):
         assert name not in vars(fresh) and getattr(fresh, name) is getattr(fresh, name)
     assert "recalibration" not in vars(fresh)
+
+
+class Classes(Section[int]):
+    """The number of classes."""
+
+    def compute(self, case):
+        return case.data.predictions.n_labels
+
+    def rows(self, case):
+        return [("classes", MeasureResult(float(self.of(case))))]
+
+    def notes(self, case):
+        return [f"{self.of(case)} classes have probabilities."]
+
+
+def test_a_section_is_one_class_and_one_line(evaluation, monkeypatch):
+    section = Classes()
+    section.__set_name__(cj.Evaluation, "n_classes")
+    monkeypatch.setitem(_evaluation._SECTIONS, "n_classes", section)
+    monkeypatch.setattr(cj.Evaluation, "n_classes", section, raising=False)
+    fresh = with_found(evaluation)
+    assert fresh.n_classes == 3 == fresh.to_dict()["n_classes"]
+    assert fresh.rows()[-1][0] == "classes" and "3 classes have" in repr(fresh)
 
 
 def test_a_terminal_shows_what_takes_long(evaluation, monkeypatch, capsys):
@@ -328,6 +353,7 @@ def said(
             directions=found,
             worst=worst,
             zero_probability=rows,
+            said_as=lambda in_python, _: in_python,
             segments=None,
             recalibration=None,
         )

@@ -1,11 +1,13 @@
 """The curves and maps of an evaluation, and where they show an error, in words."""
 
 import dataclasses
+import functools
 from statistics import NormalDist
 from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax import curves
 from calibjax._base.struct import with_fields
@@ -39,11 +41,12 @@ def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
 
     The clearest error and the largest one may be in two cells; None if no cell is significant.
     """
-    for name, in_words in ("witness", _class_in_words), ("residuals", _residual_in_words):
+    of_classes = functools.partial(_class_in_words, classes)
+    for name, in_words in ("witness", of_classes), ("residuals", _residual_in_words):
         if name in curves:
             cells = curves[name].worst_cell(), curves[name].largest_cell()
             if None not in cells:
-                return _clearest_and_largest(*(in_words(curves[name], x, classes) for x in cells))
+                return _clearest_and_largest(*(in_words(curves[name], x) for x in cells))
     return None
 
 
@@ -83,7 +86,9 @@ def worst_level(data: Data, confidence_level: float) -> str | None:
 
 
 # With NumPy: programs of XLA would be compiled for the indices.
-def _class_in_words(witness: Any, cell: tuple[int, int], classes: list[Any] | None) -> str:
+def _class_in_words(
+    classes: list[Any] | None, witness: curves.WitnessMap, cell: tuple[int, int]
+) -> str:
     row, column = cell
     low, high = np.asarray(witness.probability_edges)[column : column + 2].tolist()
     fields = witness.predicted, witness.value, witness.count
@@ -96,7 +101,7 @@ def _class_in_words(witness: Any, cell: tuple[int, int], classes: list[Any] | No
     )
 
 
-def _residual_in_words(residuals: Any, cell: tuple[int, int, int], _: Any) -> str:
+def _residual_in_words(residuals: curves.ResidualMap, cell: tuple[int, int, int]) -> str:
     layer, *indices = cell
     edges = residuals.location_edges, residuals.spread_edges
     means, deviations = (
@@ -194,8 +199,9 @@ class _Curves(Section[dict[str, Any]]):
 MAPS, WORST, CURVES = _Maps(), _Worst(), _Curves()
 
 
-def _thinned(value: Any) -> Any:
+def _thinned(value: ArrayLike) -> ArrayLike:
     """An array, or evenly spaced entries of one that is long."""
-    if np.ndim(value) != 1 or len(value) <= _MAX_POINTS:
+    array = np.asarray(value)
+    if array.ndim != 1 or array.size <= _MAX_POINTS:
         return value
-    return np.asarray(value)[np.linspace(0, len(value) - 1, _MAX_POINTS).round().astype(int)]
+    return array[np.linspace(0, array.size - 1, _MAX_POINTS).round().astype(int)]

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax._base.compile import quick_jit
 from calibjax._base.text import class_name, format_distinct, shares_in_words
@@ -42,11 +43,11 @@ from calibjax.measures import EVENTS, MEAN_PIT, MeasureResult, Sampling, moments
 from calibjax.recalibration import is_end_of_range
 from calibjax.scores import pit
 
-# A direction is the error, and not beside it, if without it so much of the SKCE is gone.
+# Minimum share of the SKCE that the main direction explains.
 _MAIN_ERROR = 0.5
-# Of two directions, a shift is named unless a temperature explains so much more.
+# The share of the SKCE that a temperature must explain beyond a shift to be named first.
 _AS_GOOD = 0.2
-# So many cells of equally many rows for each class, by its probability; and for numbers, so many
+# The number of cells of equally many rows for each class, by its probability; and for numbers, of
 # bins of the location, and of the spread.
 _CELLS, _BINS = 10, 5
 # Newton's steps for a shift, which has one root; each step is at most _STEP.
@@ -113,7 +114,7 @@ def directions_of(
         return ()
     counts, sampling = ~np.isin(np.arange(n), zero_probability_rows(data)), Sampling.of_data(data)
 
-    def counted(*columns: Any) -> list[np.ndarray]:
+    def counted(*columns: ArrayLike) -> list[np.ndarray]:
         return [np.asarray(x, np.float64)[:n][counts] for x in columns]
 
     if isinstance(predictions, Labels):
@@ -446,7 +447,7 @@ def clear_directions(found: Sequence[Direction], level: float) -> tuple[Directio
     clear = [x for x in found if abs(x.score) > critical]
 
     def rank(x: Direction) -> tuple[float, ...]:
-        # Of rare events, more than predicted look like over-confidence, which explains hardly more.
+        # More rare events than predicted look like over-confidence, which explains hardly more.
         explained = float(np.nan_to_num(x.explained, nan=-1.0))
         shown = explained if x.is_confidence else explained + _AS_GOOD
         return -x.is_main, -shown, -abs(x.score)

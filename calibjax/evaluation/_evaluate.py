@@ -32,8 +32,8 @@ _LARGEST_LEVEL = 0.5
 
 
 def evaluate(
-    predictions: Any,
-    targets: Any = None,
+    predictions: object,
+    targets: object = None,
     *,
     seed: int = 0,
     level: float = 0.05,
@@ -183,7 +183,7 @@ def _first_nan(data: Data) -> str:
     return ": the p-value is NaN"
 
 
-def _name_columns(targets: Any, given: dict[str, Any]) -> bool:
+def _name_columns(targets: object, given: dict[str, Any]) -> bool:
     """Whether arguments name columns of a frame, and do not hold predictions and targets.
 
     Raises:

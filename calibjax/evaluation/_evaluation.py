@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 88
+# What files have as the evaluation has it, beside its sections.
+_SAVED = "verdict remarks rejected pvalue level n family classes seed".split()
 
 
 class Evaluation(Case):
@@ -216,17 +218,8 @@ class Evaluation(Case):
         assert kernels is not None
         columns = kernels.estimates, kernels.scores, kernels.pvalues
         lines = zip(map(describe, kernels.kernels), *columns, strict=True)
-        found = {
-            "verdict": self.verdict,
+        found = {name: getattr(self, name) for name in _SAVED} | {
             "sentence": self.citation,
-            "remarks": self.remarks,
-            "rejected": self.rejected,
-            "pvalue": self.pvalue,
-            "level": self.level,
-            "n": self.n,
-            "family": self.family,
-            "classes": self.classes,
-            "seed": self.seed,
             "kernels": [dict(zip(names, line, strict=True)) for line in lines],
         }
         for section in _SECTIONS.values():

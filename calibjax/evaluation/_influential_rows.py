@@ -40,10 +40,6 @@ class ZeroProbability:
     rows: np.ndarray
     pvalue_without: float | None = None
 
-    def is_all(self, level: float) -> bool:
-        """Whether nothing else is wrong: a model is rejected with these rows and not without."""
-        return self.pvalue_without is not None and self.pvalue_without > level
-
 
 class _ZeroProbability(Section[ZeroProbability]):
     """The rows whose targets had the probability 0."""
@@ -60,8 +56,8 @@ class _ZeroProbability(Section[ZeroProbability]):
         return dataclasses.replace(found, pvalue_without=as_multiple(without.pvalue, N_RESAMPLES))
 
     def is_all(self, case: Case) -> bool:
-        """Whether nothing else is wrong."""
-        return self.of(case).is_all(case.level)
+        """Whether nothing else is wrong: the model is rejected with these rows and not without."""
+        return (self.of(case).pvalue_without or 0.0) > case.level
 
     def leaves_error(self, case: Case) -> bool:
         """Whether the whole model is wrong, and not only in these rows; targets are known."""

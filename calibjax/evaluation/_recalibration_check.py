@@ -26,16 +26,17 @@ from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import has_temperature
 from calibjax.recalibration import fit_recalibrator, fit_temperature, held_out, temper
 
-# Half of fewer rows is too few for a fit of several numbers, and for a test.
+# Minimum number of rows: half of fewer is too few for a fit of several numbers, and for a test.
 _LEAST_ROWS = 200
-# With more numbers the fits take as long as the evaluation.
+# Maximum number of predicted numbers: with more the fits take as long as the evaluation.
 _MOST_NUMBERS = 2**18
-# Fewer draws tell p = 0.005 from 0.5 as well.  Of so many rows they save more seconds than their
-# program takes to compile, but of events, whose draws take no time.
+# The number of rows above which fewer draws are taken, and their number.  They tell p = 0.005 from
+# 0.5 as well, and save more seconds than their program takes to compile, except for events.
 _LONG, _FEW_DRAWS = 2**15, 199
-# The best single methods; a matrix of more classes has too many numbers.
+# The best single methods for classes, and the number of classes with too many for a matrix.
 _OF_TWO, _OF_MANY, _OF_VERY_MANY, _MANY = "spline", "sms", "svs", 200
-# Of numbers; among more rows of quantiles, a map that looks for alike ones takes seconds.
+# The best methods for numbers, and the number of quantile forecasts from which on a map that looks
+# for similar ones takes seconds.
 _OF_NUMBERS, _OF_MANY_NUMBERS, _MANY_ROWS = "auto", "pit_spline", 2000
 _FOLDS = 5
 _SCORES = {"log": "log loss", "crps": "CRPS"}

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from calibjax._data.data import Data, Rows
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation import _serial_dependence as serial
@@ -179,7 +179,7 @@ class _Censoring(Section[int]):
 CENSORING = _Censoring()
 
 
-def n_censored(targets: Any) -> int:
+def n_censored(targets: Targets) -> int:
     """How many targets are not known exactly."""
     if not isinstance(targets, Between):
         return 0

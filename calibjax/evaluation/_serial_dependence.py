@@ -44,12 +44,12 @@ _N_RESAMPLES = 299
 # More rows are not needed to see dependence that matters.  Those of one part, since products of
 # neighbours are no sums over parts of the rows.
 _MOST_ROWS = ROWS_ON_HOST
-# Fewer rows cannot show it, least of all behind so many cosines.
+# Minimum number of rows: fewer cannot show dependence, least of all behind the cosines.
 _LEAST_ROWS = 50
 _COSINES, _CLASSES = 8, 7
 # The sums of products of rows up to these distances.
 _LAGS = (1, 2, 5)
-# A warning at this level comes with one of a hundred files without dependence.
+# The level of the warning: one of a hundred files without dependence has one.
 _LEVEL = 0.01
 # Standardised sums that differ by less are equal.
 _ROUNDING = 1e-4

@@ -20,13 +20,11 @@ from calibjax.evaluation._posterior._read_simulations import (
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.nulls.ranks import as_multiple
 
-# With fewer simulations, a shift by half of the spread is no more than chance.
+# Minimum number of simulations: with fewer, chance explains a shift by half of the spread.
 _FEW = 20
-# Of the histograms of parameters.
+# Maximum number of histograms in a row of the figure.
 _IN_A_ROW = 3
-
-
-# What is nearer than this to a common number, as a share of it, is its distance from the number.
+# Distance from a common number, as a share of it, below which only the distance is kept.
 _OFFSET = 0.01
 
 
@@ -105,8 +103,7 @@ class PosteriorCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as numbers and texts, for JSON, without the rows."""
-        found = dataclasses.asdict(dataclasses.replace(self, rows={}))
-        del found["rows"]
+        found = {name: x for name, x in vars(self).items() if name != "rows"}
         return plain(found | {"rejected": self.rejected})
 
     def plot(self) -> Any:
@@ -205,9 +202,9 @@ class PosteriorCheck:
 
 
 def check_posterior(
-    theta: Any,
-    draws: Any,
-    x: Any = None,
+    theta: object,
+    draws: object,
+    x: object = None,
     *,
     drop_missing: bool = False,
     seed: int = 0,
@@ -218,9 +215,7 @@ def check_posterior(
 
     In simulation i a parameter theta_i is drawn from the prior and an observation x_i from the
     model; an algorithm or a network returns draws of the posterior given x_i.  If the posterior is
-    right, then theta_i and the draws come from one law,
-
-        law(theta | draws, x) = law(draws | x).
+    right, then theta_i and the draws have the same distribution given x.
 
     Three tests look at it.  That of each parameter looks at the rank of theta among the draws, as
     simulation-based calibration does, and at how it depends on where the posterior is.  That of all

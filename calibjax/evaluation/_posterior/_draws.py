@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -15,13 +14,15 @@ from calibjax._data.typed_column import numbered, typed_column
 from calibjax.evaluation._posterior._read_simulations import any_of, counted
 from calibjax.segments import means_of_ranks
 
-# Numbers are cut into so many groups of equal size.
+#: True values ``[n]`` and draws ``[n, S]``.
+Rows = tuple[np.ndarray, np.ndarray]
+# The number of groups of equal size that numbers are cut into.
 _N_GROUPS = 8
-# Larger factors of a spread show hardly more.
+# Maximum factor of a spread: larger ones show hardly more.
 _MOST_FACTOR = 20.0
-# Right posteriors that share a larger part of their draws are rejected too often.
+# Maximum share of common draws: with more, right posteriors are rejected too often.
 _MOST_SHARED = 0.1
-# Of sums of autocorrelations; a larger share of the draws says too little to be added.
+# The number of steps for the sum of autocorrelations, and the maximum share that is added again.
 _N_ROUNDS, _LARGEST_SHARE = 10, 0.2
 
 
@@ -69,7 +70,7 @@ def _factors(n_draws: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def chance_of(
-    shift: float, spread: float, n: int, n_draws: int, rows: Any = None
+    shift: float, spread: float, n: int, n_draws: int, rows: Rows | None = None
 ) -> tuple[float, float]:
     """How often right posteriors have such a shift, and such a spread, in the normal approximation.
 
@@ -147,14 +148,12 @@ def _right(n_draws: int) -> np.ndarray:
     return np.asarray(ndtri((np.arange(n_draws + 1) + 0.5) / (n_draws + 1)))
 
 
-def remarks_on_draws(
-    found: dict[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray, n_chains: int | None
-) -> list[str]:
+def remarks_on_draws(found: dict[str, Rows], names: np.ndarray, n_chains: int | None) -> list[str]:
     """Sentences on draws that look wrong, of true values and draws by the names of parameters."""
     return stuck(found, names) + swapped(found) + shared(found) + dependence(found, n_chains)
 
 
-def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray) -> list[str]:
+def stuck(found: Mapping[str, Rows], names: np.ndarray) -> list[str]:
     """A sentence on simulations whose draws are all equal, and not equal to the true value.
 
     Draws of a parameter with few values may be equal because its posterior is sure.
@@ -172,7 +171,7 @@ def stuck(found: Mapping[str, tuple[np.ndarray, np.ndarray]], names: np.ndarray)
     ]
 
 
-def swapped(found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+def swapped(found: Mapping[str, Rows]) -> list[str]:
     """A sentence if draws ``[n, n]`` look as if draws were their first axis."""
 
     def tells(true: np.ndarray, means: np.ndarray) -> float:
@@ -192,7 +191,7 @@ def swapped(found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
     return []
 
 
-def shared(found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+def shared(found: Mapping[str, Rows]) -> list[str]:
     """A sentence if posteriors of different simulations have the same draws.
 
     Neighbours are compared by their medians of the first parameter that is no integer or category,
@@ -252,7 +251,7 @@ def _ordered_ranks(drawn: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(drawn, axis=1, kind="stable"), axis=1, kind="stable")
 
 
-def dependence(found: dict[str, tuple[np.ndarray, np.ndarray]], n_chains: int | None) -> list[str]:
+def dependence(found: dict[str, Rows], n_chains: int | None) -> list[str]:
     """A sentence if the draws of a parameter are worth less than half of their number."""
     if n_chains is None:
         return []

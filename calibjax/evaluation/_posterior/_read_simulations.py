@@ -4,8 +4,8 @@ A dataset is what ArviZ and xarray keep: draws by names, in chains, with labels 
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import jax
 import numpy as np
@@ -15,6 +15,9 @@ from calibjax._data.named_columns import Frame, named_columns
 from calibjax._data.precision import in_one_precision
 from calibjax._data.typed_column import typed_column
 from calibjax.frames import as_numpy
+
+if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
 
 _SIMULATION = "simulation"
 
@@ -44,30 +47,30 @@ class Parameters(NamedTuple):
             self.drawn[name] = drawn.reshape(*drawn.shape[:2], len(names))[:, :, k]
 
 
-def is_labelled(value: Any) -> bool:
+def is_labelled(value: object) -> TypeGuard["DataArray"]:
     """Whether it is an array of xarray."""
     return hasattr(value, "dims") and hasattr(value, "coords") and not hasattr(value, "data_vars")
 
 
-def labels_along(value: Any, dimension: Any) -> np.ndarray | None:
+def labels_along(value: "DataArray", dimension: Hashable) -> np.ndarray | None:
     """The labels of an array of xarray along a dimension, or None."""
     return value.coords[dimension].to_numpy() if dimension in value.coords else None
 
 
-def names_along(value: Any, dimension: Any) -> list[str]:
+def names_along(value: "DataArray", dimension: Hashable) -> list[str]:
     """What an array of xarray calls the items along a dimension."""
     labels = labels_along(value, dimension)
     return list(map(str, range(value.sizes[dimension]) if labels is None else labels))
 
 
-def _dataset_of(value: Any) -> Any:
+def _dataset_of(value: object) -> "Dataset | None":
     """A dataset, or the posterior of what has one; None of anything else."""
-    if not len(getattr(value, "data_vars", ())):
-        value = getattr(value, "posterior", None)
-    return value if hasattr(value, "data_vars") else None
+    has_data = len(getattr(value, "data_vars", ()))
+    dataset: Any = value if has_data else getattr(value, "posterior", None)
+    return dataset if hasattr(dataset, "data_vars") else None
 
 
-def _by_name(argument: str, value: Any) -> dict[str, Any] | None:
+def _by_name(argument: str, value: object) -> dict[str, Any] | None:
     """The arrays or columns of what has names; None of one array."""
     dataset = _dataset_of(value)
     if dataset is not None:
@@ -75,7 +78,7 @@ def _by_name(argument: str, value: Any) -> dict[str, Any] | None:
     return named_columns(argument, value) if isinstance(value, (Mapping, Frame)) else None
 
 
-def read_parameters(theta: Any, draws: Any) -> Parameters:
+def read_parameters(theta: object, draws: object) -> Parameters:
     """True values ``[n]`` and draws ``[n, S]`` of each number.
 
     A parameter with more dimensions is one for each of their labels, such as "effect[Oslo]".
@@ -126,7 +129,7 @@ def read_parameters(theta: Any, draws: Any) -> Parameters:
     return found._replace(n_chains=n_chains, labels=in_one_order)
 
 
-def _check_names(argument: str, found: Mapping[str, Any], names: list[str]) -> None:
+def _check_names(argument: str, found: Collection[Hashable], names: list[str]) -> None:
     missing = [name for name in names if name not in found]
     if missing:
         raise ValueError(
@@ -160,11 +163,11 @@ def _concatenated(posteriors: Sequence[Any], names: list[str]) -> Any:
     return xarray.concat(parts, _SIMULATION, **same)
 
 
-def _with_draws_second(name: str, draws: Any) -> tuple[Any, tuple[Any, ...]]:
+def _with_draws_second(name: str, draws: object) -> tuple[Any, tuple[Any, ...]]:
     """Draws ``[n, S, …]``, chains one after the other, and their dimensions, none of an array."""
-    dims = draws.dims if is_labelled(draws) else ()
-    if not {_SIMULATION, "draw"} & {*dims}:
+    if not is_labelled(draws) or not {_SIMULATION, "draw"} & {*draws.dims}:
         return draws, ()
+    dims = draws.dims
     if not {_SIMULATION, "draw"} <= {*dims}:
         raise ValueError(
             f"draws, variable {name}: expected the dimensions {_SIMULATION} and draw, and perhaps "
@@ -176,7 +179,7 @@ def _with_draws_second(name: str, draws: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _values_of(
-    name: str, value: Any, rest: Mapping[Any, list[str]] | None
+    name: str, value: object, rest: Mapping[Any, list[str]] | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """True values ``[n, …]`` in the order of the labels of the draws, and labels of simulations.
 
@@ -231,7 +234,7 @@ def _one_order(argument: str, labels: Sequence[np.ndarray | None]) -> np.ndarray
 Observations = tuple[dict[str, np.ndarray], np.ndarray | None]
 
 
-def read_observations(x: Any) -> Observations:
+def read_observations(x: object) -> Observations:
     """The observations of `check_posterior`.
 
     Args:
@@ -266,7 +269,7 @@ def read_observations(x: Any) -> Observations:
     return columns, _one_order("x", labels)
 
 
-def _array(name: str, value: Any) -> np.ndarray:
+def _array(name: str, value: object) -> np.ndarray:
     is_array = isinstance(value, np.ndarray) or hasattr(value, "to_numpy")
     array = np.asarray(value) if is_array else as_numpy(name, value)
     if array.ndim not in (1, 2):

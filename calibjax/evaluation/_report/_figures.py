@@ -126,14 +126,14 @@ def where_seen(evaluation: Evaluation) -> str:
     return " ".join(said) or "Nothing differs by more than chance."
 
 
-def _outside(curve: Any, field: str, prefix: str) -> str:
+def _outside(curve: object, field: str, prefix: str) -> str:
     """How many values lie outside of a band; of the CORP curve, where the band is known."""
     if not field:
         return ""
     values, low, high = (
         np.asarray(getattr(curve, name)) for name in (field, f"{prefix}low", f"{prefix}high")
     )
-    if field == "recalibrated":
+    if isinstance(curve, curves.CORPCurve):
         values = values[np.isin(np.asarray(curve.forecasts), np.asarray(curve.grid))]
     known = np.isfinite(values)
     outside = known & ((values < low) | (values > high))
@@ -163,7 +163,7 @@ def svg_of(figure: Figure, name: str) -> str:
     return re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
 
 
-# The groups of one column; more pictures are not compared by eye.
+# Maximum number of groups that are drawn: more pictures are not compared by eye.
 _MOST = 6
 
 

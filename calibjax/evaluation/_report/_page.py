@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax import kernels
 from calibjax._base.text import class_name, named_rows
@@ -19,9 +20,9 @@ from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups
 from calibjax.evaluation._table import value_text
 from calibjax.hypothesis_tests import CalibrationTestResult
 
-# So many lines of rows, of which some stand for several equal ones, but not for more than these.
+# Maximum number of lines of rows, and of the rows, equal ones among them, that the lines stand for.
 _N_ROWS, _MOST_EQUAL_ROWS = 10, 100
-# An interval that reaches beyond so many times the estimate says nothing.
+# Ratio of the upper end of an interval to the estimate above which the interval says nothing.
 _TOO_WIDE = 100.0
 # What the features of the default kernels judge.
 _FEATURES = {
@@ -105,14 +106,10 @@ def rows_of_page(evaluation: Evaluation) -> list[dict[str, str]]:
         if line not in rows and len(rows) == _N_ROWS:
             break
         rows.setdefault(line, []).append(row)
+    fields = "predicted", "observed", "share"
     return [
-        {
-            "row": _names_of_rows(evaluation.row_names[equal]),
-            "predicted": said,
-            "observed": came,
-            "share": share,
-        }
-        for (said, came, share), equal in rows.items()
+        {"row": _names_of_rows(evaluation.row_names[equal])} | dict(zip(fields, line, strict=True))
+        for line, equal in rows.items()
     ]
 
 
@@ -153,7 +150,7 @@ def _middle(prediction: Any) -> np.ndarray:
     return np.asarray(prediction.quantile(jnp.full(1, 0.5)))[0]
 
 
-def _vector_text(value: Any) -> str:
+def _vector_text(value: ArrayLike) -> str:
     return ", ".join(wording.number(float(x)) for x in np.atleast_1d(value)[:4])
 
 
