@@ -52,24 +52,19 @@ from calibjax._data.capabilities import cross_fit_pairs
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between
-from calibjax.kernels import (
-    FeatureKernel,
+from calibjax.kernels import FeatureKernel, PITKernel, SteinKernel, TensorProduct
+from calibjax.kernels.base import (
     KernelLike,
-    PITKernel,
     Product,
     Sample,
-    SteinKernel,
-    TensorProduct,
-    VectorFeature,
-    check_formula,
-    check_kernel,
-    check_symmetric,
     kernel_value,
     pairwise,
     sum_of_products,
     times,
     vmap_pairs,
 )
+from calibjax.kernels.check import check_formula, check_kernel, check_symmetric
+from calibjax.kernels.predictions import VectorFeature
 from calibjax.residuals.base import TargetResidual
 from calibjax.residuals.kernel import JointResidual, KernelResidual, SteinResidual
 from calibjax.residuals.labels import FeatureResidual

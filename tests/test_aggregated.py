@@ -19,7 +19,7 @@ from calibjax._data.data import as_data, clean
 from calibjax._data.distribution import Labels
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.kernels import describe
+from calibjax.kernels.base import describe
 from calibjax.nulls import largest
 from calibjax.nulls.draws import (
     DRAWS_PER_BATCH,

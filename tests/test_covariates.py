@@ -19,7 +19,7 @@ import calibjax as cj
 from benchmarks.works import covariates as benchmark
 from calibjax._data.data import as_data
 from calibjax.discrepancy import normal_form
-from calibjax.expectations import default_kernels, judging_kernels
+from calibjax.expectations.defaults import default_kernels, judging_kernels
 from calibjax.hypothesis_tests._redrawn_skce import column_kernels, terms_of, with_columns
 from calibjax.hypothesis_tests._result import Members, named_kernels
 from calibjax.nulls.largest import aggregate

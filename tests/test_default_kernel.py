@@ -13,7 +13,7 @@ from scipy.spatial.distance import pdist
 import calibjax as cj
 from calibjax._data.data import Rows
 from calibjax.discrepancy import normal_form
-from calibjax.expectations import default_kernels, default_prediction_kernels
+from calibjax.expectations.defaults import default_kernels, default_prediction_kernels
 
 TV = cj.TotalVariation()
 

@@ -9,7 +9,7 @@ from messages import check_message
 from rules import row
 
 import calibjax as cj
-from calibjax.expectations import residual_product_tile
+from calibjax.expectations.dispatch import residual_product_tile
 
 N = 6
 RNG = np.random.default_rng(20240817)

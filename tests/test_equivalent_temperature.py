@@ -13,7 +13,7 @@ from scipy import optimize
 
 import calibjax as cj
 from calibjax.discrepancy import normal_form
-from calibjax.intervals._equivalent_temperature import tempered_sums
+from calibjax.intervals.temperatures import tempered_sums
 
 KEY = jax.random.key(17)
 N = 40

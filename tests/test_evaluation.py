@@ -41,7 +41,7 @@ from calibjax.evaluation._table import value_text
 from calibjax.evaluation._verdict import skce_in_words, verdict
 from calibjax.evaluation._wording import interval_text, number, shown_names
 from calibjax.frames import read_arrays
-from calibjax.intervals import ConfidenceInterval
+from calibjax.intervals.skce_interval import ConfidenceInterval
 from calibjax.measures import (
     MeasureResult,
     Sampling,

@@ -13,7 +13,7 @@ from rules import row, rule
 from scipy import stats
 
 import calibjax as cj
-from calibjax.expectations import residual_product, residual_product_tile
+from calibjax.expectations.dispatch import residual_product, residual_product_tile
 
 
 def kinks_of(q):

@@ -153,7 +153,7 @@ def test_a_result_that_has_no_place_in_a_file(folder):
 def test_a_rule_of_a_user_for_our_types(folder, monkeypatch):
     monkeypatch.setattr(cj.mean_embedding, "rules", dict(cj.mean_embedding.rules))
     monkeypatch.setattr("calibjax._base.compile.RULES_OF_USERS", rules := [])
-    monkeypatch.setattr("calibjax.expectations._dispatch.RULES_OF_USERS", rules)
+    monkeypatch.setattr("calibjax.expectations.dispatch.RULES_OF_USERS", rules)
     cj.mean_embedding.register(OfUser, cj.GaussianKernel)(lambda p, kernel, y: y)
     assert program_folder() == folder
     cj.mean_embedding.register(cj.Unnormalized, cj.GaussianKernel)(lambda p, kernel, y: y)

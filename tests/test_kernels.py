@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 import calibjax as cj
 from calibjax._loops import coordinate_sums
 from calibjax.discrepancy import h, h_tile, normal_form, prepared
-from calibjax.kernels import pairwise
+from calibjax.kernels.base import pairwise
 
 BATCHES = [
     (distance, family) for distance, (_, families) in DISTANCES.items() for family in families

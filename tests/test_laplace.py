@@ -13,7 +13,7 @@ from golden.recompute import quadrature
 from marks import fast_in_float32, slow
 
 import calibjax as cj
-from calibjax.expectations import residual_product
+from calibjax.expectations.dispatch import residual_product
 
 KERNELS = {"laplacian": cj.LaplacianKernel, "gaussian": cj.GaussianKernel}
 PROFILES = {"laplacian": lambda r: np.exp(-np.abs(r)), "gaussian": lambda r: np.exp(-(r**2) / 2)}

@@ -14,7 +14,7 @@ from scipy.spatial.distance import pdist
 from scipy.stats import norm
 
 import calibjax as cj
-from calibjax.kernels import upper_bound
+from calibjax.kernels.base import upper_bound
 
 E = np.exp(1)
 SQRT2 = np.sqrt(2)

@@ -22,7 +22,7 @@ from calibjax.features.random_features import (
     prediction_frequencies,
     target_frequencies,
 )
-from calibjax.kernels import embedding
+from calibjax.kernels.distance import embedding
 from calibjax.operators import low_rank_h
 
 # What has no features, and a part of the message that says so.

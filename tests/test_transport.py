@@ -12,7 +12,8 @@ import calibjax as cj
 from calibjax.distributions import MixtureWasserstein
 from calibjax.distributions import _optimal_transport as _transport
 from calibjax.distributions._optimal_transport import transport
-from calibjax.kernels import Wasserstein, vmap_pairs
+from calibjax.kernels import Wasserstein
+from calibjax.kernels.base import vmap_pairs
 
 # Problems lie on the last axis: one call solves all of them.
 

@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax.distributions import _far_rows, _fourier_rows, _univariate_expectations
-from calibjax.expectations import prepare_rows, residual_product_tile
+from calibjax.expectations.dispatch import prepare_rows, residual_product_tile
 
 # The laws of a table, in the families and in SciPy.
 LAWS = {

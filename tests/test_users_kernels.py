@@ -9,15 +9,9 @@ import pytest
 
 import calibjax as cj
 from calibjax._base.struct import struct
-from calibjax.kernels import (
-    NormDistance,
-    Scaled,
-    check_symmetric,
-    is_symmetric,
-    pairwise,
-    upper_bound,
-)
-from calibjax.kernels._base import KernelOfTwo
+from calibjax.kernels.base import KernelOfTwo, Scaled, pairwise, upper_bound
+from calibjax.kernels.check import check_symmetric, is_symmetric
+from calibjax.kernels.distance import NormDistance
 
 N = 6
 RNG = np.random.default_rng(0)

@@ -14,8 +14,7 @@ from benchmarks.power import one_set_of_draws, t_cal
 from benchmarks.power.settings import Setting
 from calibjax._data.capabilities import exchangeable_pool, is_exchangeable
 from calibjax._data.data import Rows
-from calibjax.expectations import default_prediction_kernels
-from calibjax.expectations._default_kernels import _kernels_of_pit
+from calibjax.expectations.defaults import _kernels_of_pit, default_prediction_kernels
 
 LEVEL = 0.05
 

@@ -11,7 +11,7 @@ from calibjax._base.struct import PyTree, Split, indexed, merge
 from calibjax._loops.fusion import in_one_loop, is_of_numbers, materialised
 from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import Tile, Weighted, weighted
-from calibjax.kernels import vmap_pairs
+from calibjax.kernels.base import vmap_pairs
 
 # One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not
 # more.

@@ -16,7 +16,7 @@ from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.quantiles import falls_short, integer_or_invalid
 from calibjax._numbers.tempering import as_before, tempered_probabilities
 from calibjax._numbers.validity import TOLERANCE, probability_vectors
-from calibjax.expectations import finite_sums
+from calibjax.expectations.finite_sums import finite_sums
 from calibjax.kernels import TotalVariation
 
 #: In ragged predictions up to this the probability of a class that a row has is 0.

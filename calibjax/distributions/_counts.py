@@ -19,7 +19,8 @@ from calibjax._data.row_methods import row_methods
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.quantiles import integer_or_invalid
 from calibjax.expectations import inner_product, mean_embedding
-from calibjax.kernels import KernelLike, WhiteKernel
+from calibjax.kernels import WhiteKernel
+from calibjax.kernels.base import KernelLike
 
 #: -log of the largest probability of counts above max_count, exp(-40) = 4e-18.
 _TAIL = 40.0

@@ -38,8 +38,9 @@ from calibjax.distributions._univariate_expectations import (
     residual_measure,
     variances,
 )
-from calibjax.expectations import prepare_rows, residual_product_tile
-from calibjax.kernels import GaussianKernel, in_lengthscales, pairwise
+from calibjax.expectations.dispatch import prepare_rows, residual_product_tile
+from calibjax.kernels.base import pairwise
+from calibjax.kernels.targets import GaussianKernel, in_lengthscales
 
 # Rows whose coefficients are made together, so that they stay in the nearest cache.
 _ROWS_TOGETHER = 64

@@ -46,8 +46,8 @@ from calibjax.distributions._divided_differences import (
 from calibjax.distributions._normal import Normal
 from calibjax.distributions._normal_expectations import normal_gaussian_residual
 from calibjax.distributions._univariate import LocationScale
-from calibjax.expectations import inner_product, mean_embedding, residual_product
-from calibjax.kernels import GaussianKernel, LaplacianKernel, in_lengthscales
+from calibjax.expectations.dispatch import inner_product, mean_embedding, residual_product
+from calibjax.kernels.targets import GaussianKernel, LaplacianKernel, in_lengthscales
 
 
 def _standard_cdf(z: jax.Array) -> jax.Array:

@@ -25,8 +25,10 @@ from calibjax._numbers.quantiles import integer_or_invalid, quantile_from_cdf, s
 from calibjax._numbers.validity import probability_vectors
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.distributions._optimal_transport import transport
-from calibjax.expectations import inner_product, mean_embedding, residual_product
-from calibjax.kernels import KernelLike, NormDistance, Wasserstein
+from calibjax.expectations.dispatch import inner_product, mean_embedding, residual_product
+from calibjax.kernels import Wasserstein
+from calibjax.kernels.base import KernelLike
+from calibjax.kernels.distance import NormDistance
 
 # The log density of a component of weight 0 may exceed the others by more.  The difference is
 # clipped, because its exponential must not overflow.

@@ -37,15 +37,13 @@ from calibjax.distributions._normal import (
     MultivariateNormalFullCovariance,
     Normal,
 )
-from calibjax.expectations import register_row_by_row, register_rules, squared_distance_tile
-from calibjax.kernels import (
-    GaussianKernel,
-    LaplacianKernel,
-    LengthscaleKernel,
-    Matern32Kernel,
-    Matern52Kernel,
-    in_lengthscales,
+from calibjax.expectations.dispatch import (
+    register_row_by_row,
+    register_rules,
+    squared_distance_tile,
 )
+from calibjax.kernels import GaussianKernel, LaplacianKernel, Matern32Kernel, Matern52Kernel
+from calibjax.kernels.targets import LengthscaleKernel, in_lengthscales
 
 Law = Normal | MultivariateNormalDiag
 

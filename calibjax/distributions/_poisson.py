@@ -14,7 +14,7 @@ from calibjax._numbers.special_functions import MANY_COUNTS, stirling_remainder
 from calibjax._numbers.validity import NONNEGATIVE
 from calibjax.distributions._counts import Counts, counts_white_mean
 from calibjax.distributions._incomplete_gamma import gamma_tails
-from calibjax.expectations import register_rules
+from calibjax.expectations.dispatch import register_rules
 from calibjax.kernels import EmbeddingDistance, WhiteKernel
 
 

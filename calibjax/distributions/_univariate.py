@@ -16,7 +16,8 @@ from calibjax._data.row_methods import row_methods
 from calibjax._numbers.arithmetic import complex_exponential, quotient, root_mean_square
 from calibjax._numbers.quantiles import cdf_from_quantile, quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE
-from calibjax.expectations import location_and_spread, sums_over_atoms
+from calibjax.expectations.default_features import location_and_spread
+from calibjax.expectations.finite_sums import sums_over_atoms
 from calibjax.kernels import EmbeddingDistance, Wasserstein
 
 #: The number of points that stand for a prediction.

@@ -13,14 +13,10 @@ from jax.tree_util import Partial
 
 from calibjax._numbers.derivatives import absolute
 from calibjax.distributions._univariate import Univariate
-from calibjax.expectations import inner_product, mean_embedding, measure_of_residual, register_sums
-from calibjax.kernels import (
-    GaussianKernel,
-    LaplacianKernel,
-    LengthscaleKernel,
-    WhiteKernel,
-    in_lengthscales,
-)
+from calibjax.expectations import inner_product, mean_embedding
+from calibjax.expectations.finite_sums import measure_of_residual, register_sums
+from calibjax.kernels import GaussianKernel, LaplacianKernel, WhiteKernel
+from calibjax.kernels.targets import LengthscaleKernel, in_lengthscales
 
 #: Points and gaps (x, g) in units of the lengthscale, each ``[S]``.
 Points = tuple[jax.Array, jax.Array]

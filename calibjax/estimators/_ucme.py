@@ -11,7 +11,7 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_locations
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
-from calibjax.kernels import KernelLike
+from calibjax.kernels.base import KernelLike
 from calibjax.operators import TiledH, tiled_h
 
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax import intervals
 from calibjax._base.struct import widest_dtype, with_fields
 from calibjax._base.text import format_distinct
 from calibjax._data.data import Data, Rows
@@ -21,6 +20,8 @@ from calibjax.distributions import Univariate
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
+from calibjax.intervals import EquivalentTemperature, temperatures
+from calibjax.intervals.skce_interval import landmark_interval, skce_and_interval
 from calibjax.measures import Interval, MeasureResult, Sampling, few_draws, mean_interval
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.scores import log_score
@@ -47,7 +48,7 @@ class Effect:
     """
 
     skce: MeasureResult
-    equivalent: intervals.EquivalentTemperature | None
+    equivalent: EquivalentTemperature | None
 
 
 class _Effect(Section[Effect]):
@@ -142,23 +143,21 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     kernel = default_kernel(data)
     terms = normal_form(kernel)
     if Sampling.of_data(data).is_plain and data.n_kept() <= _MAX_ALL_PAIRS:
-        estimate, interval = intervals.skce_and_interval(
-            (key, terms, confidence_level), data, n_resamples
-        )
+        estimate, interval = skce_and_interval((key, terms, confidence_level), data, n_resamples)
     else:
         n_draws = few_draws(confidence_level, n_resamples)
         test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_cells=_CELLS)
         estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
-        interval = intervals.landmark_interval((terms, estimate, test.interval, level), data)
+        interval = landmark_interval((terms, estimate, test.interval, level), data)
     found = MeasureResult(float(estimate), (float(interval.low), float(interval.high)))
     if isinstance(data.predictions, Univariate) or not _has_temperature(data):
         return Effect(found, None)
-    return Effect(found, intervals.temperature_of_errors((terms, estimate, interval), data))
+    return Effect(found, temperatures.temperature_of_errors((terms, estimate, interval), data))
 
 
 def _has_temperature(data: Data) -> bool:
     is_adapted = data.weights is None and not isinstance(data.targets, Between)
-    return is_adapted and intervals.has_temperature(data.predictions)
+    return is_adapted and temperatures.has_temperature(data.predictions)
 
 
 def interval_of_temperature(data: Data, best: float, confidence_level: float) -> Interval | None:
@@ -210,4 +209,4 @@ def deviation_ratio(predictions: Distribution, temperature: float) -> float:
         return 0.0
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     rows = padded(Rows(predictions))
-    return float(intervals.deviation_ratio(rows, jnp.asarray(temperature, dtype)))
+    return float(temperatures.deviation_ratio(rows, jnp.asarray(temperature, dtype)))

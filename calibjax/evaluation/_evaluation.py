@@ -31,7 +31,7 @@ from calibjax.evaluation._rows import (
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._table import MEASURES, table_of_numbers
 from calibjax.evaluation._verdict import citation, verdict
-from calibjax.kernels import describe
+from calibjax.kernels.base import describe
 from calibjax.measures import MeasureResult
 from calibjax.segments import Groups
 

@@ -21,7 +21,8 @@ from calibjax._base.sharding import Axis, evenly_spaced, rows_at
 from calibjax._base.struct import PyTree, struct
 from calibjax.features.sums_in_chunks import map_rows
 from calibjax.features.weighted_sums import InCells
-from calibjax.kernels import DistanceKernel, KernelLike, pairwise
+from calibjax.kernels import DistanceKernel
+from calibjax.kernels.base import KernelLike, pairwise
 
 T = TypeVar("T")
 

@@ -26,19 +26,11 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.fusion import wave
 from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms
-from calibjax.expectations import all_labels, label_residual
-from calibjax.kernels import (
-    DistanceKernel,
-    DistanceLike,
-    KernelLike,
-    Sample,
-    UnitFeature,
-    embedding,
-    pairwise,
-    pooled,
-    sum_of_products,
-    times,
-)
+from calibjax.expectations.finite_sums import all_labels, label_residual
+from calibjax.kernels import DistanceKernel
+from calibjax.kernels.base import KernelLike, Sample, pairwise, sum_of_products, times
+from calibjax.kernels.distance import DistanceLike, embedding
+from calibjax.kernels.pit import UnitFeature, pooled
 from calibjax.residuals.base import TargetResidual
 from calibjax.residuals.fourier import target_frequencies
 from calibjax.residuals.kernel import JointResidual, KernelResidual

@@ -17,7 +17,7 @@ from calibjax._data.interval_censored import Between, Targets, known_point
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
-from calibjax.expectations import default_kernels_of, judging_kernels
+from calibjax.expectations.defaults import default_kernels_of, judging_kernels
 from calibjax.hypothesis_tests._redrawn_skce import (
     column_kernels,
     redrawn_skce,
@@ -25,8 +25,8 @@ from calibjax.hypothesis_tests._redrawn_skce import (
     with_columns,
 )
 from calibjax.hypothesis_tests._result import CalibrationTestResult, Members, named_kernels
-from calibjax.intervals import NormInterval
-from calibjax.kernels import KernelLike, describe
+from calibjax.intervals.skce_interval import NormInterval
+from calibjax.kernels.base import KernelLike, describe
 from calibjax.nulls.largest import aggregate
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 

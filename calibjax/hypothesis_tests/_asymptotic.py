@@ -28,15 +28,15 @@ from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
 from calibjax.features.random_features import one_feature
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import (
+from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.intervals.skce_interval import (
     DrawnErrors,
     HasQuantiles,
     NormInterval,
     h_and_dependent_sums,
-    remark_on_rare_events,
     resampled_errors,
 )
-from calibjax.kernels import KernelLike
+from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import bootstrap_draws, wild_draws
 from calibjax.nulls.ranks import counted_pvalue
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h

@@ -15,8 +15,9 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import MeanInterval, remark_on_rare_events
-from calibjax.kernels import KernelLike
+from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.intervals.skce_interval import MeanInterval
+from calibjax.kernels.base import KernelLike
 from calibjax.operators import BlockH, block_h
 
 

@@ -20,8 +20,8 @@ from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import remark_on_rare_events
-from calibjax.kernels import KernelLike
+from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.kernels.base import KernelLike
 
 Family = TypeVar("Family", bound=Distribution)
 

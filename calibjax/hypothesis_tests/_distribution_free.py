@@ -14,8 +14,8 @@ from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals import BoundedMeanInterval, BoundedNormInterval, IntervalOf
-from calibjax.kernels import KernelLike, upper_bound
+from calibjax.intervals.skce_interval import BoundedMeanInterval, BoundedNormInterval, IntervalOf
+from calibjax.kernels.base import KernelLike, upper_bound
 from calibjax.operators import block_h, tiled_h
 
 

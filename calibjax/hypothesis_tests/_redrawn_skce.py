@@ -36,7 +36,7 @@ from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms
-from calibjax.expectations import prediction_coordinates
+from calibjax.expectations.defaults import prediction_coordinates
 from calibjax.features.cells import choose_cells
 from calibjax.features.columns import ColumnFeatures, ColumnKernels, column_features, ranked
 from calibjax.features.landmarks import Landmarks, choose_landmarks
@@ -46,7 +46,8 @@ from calibjax.features.weighted_sums import (
     residual_sums,
     sums_of_residuals,
 )
-from calibjax.kernels import DistanceKernel, KernelLike, describe, embedded_rows, times
+from calibjax.kernels.base import KernelLike, describe, times
+from calibjax.kernels.predictions import DistanceKernel, embedded_rows
 from calibjax.nulls.engine import AllRows, Chunk, SetSums, Squares, Statistic, run
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler

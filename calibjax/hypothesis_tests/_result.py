@@ -12,8 +12,8 @@ from jax.typing import ArrayLike
 
 from calibjax._base.compile import quick_jit
 from calibjax._base.struct import PyTree, is_array, is_traced, static, struct
-from calibjax.intervals import ConfidenceInterval, IntervalOf
-from calibjax.kernels import KernelLike, describe
+from calibjax.intervals.skce_interval import ConfidenceInterval, IntervalOf
+from calibjax.kernels.base import KernelLike, describe
 from calibjax.nulls.ranks import checked_level
 
 # The number of kernels that are printed, those with the largest scores.

@@ -5,29 +5,8 @@ from calibjax.intervals._compare_calibration import (
     compare_calibration,
     compare_groups,
 )
-from calibjax.intervals._equivalent_temperature import (
-    EquivalentTemperature,
-    deviation_ratio,
-    equivalent_temperature,
-    has_temperature,
-    temperature_of_errors,
-)
-from calibjax.intervals._rare_events import FEW_EVENTS, expected_rare_events, remark_on_rare_events
-from calibjax.intervals._skce_interval import (
-    BoundedMeanInterval,
-    BoundedNormInterval,
-    ConfidenceInterval,
-    DrawnErrors,
-    HasQuantiles,
-    IntervalOf,
-    MeanInterval,
-    NormInterval,
-    h_and_dependent_sums,
-    landmark_interval,
-    resampled_errors,
-    skce_and_interval,
-    skce_confidence_interval,
-)
+from calibjax.intervals.skce_interval import skce_confidence_interval
+from calibjax.intervals.temperatures import EquivalentTemperature, equivalent_temperature
 
 __all__ = [
     "CalibrationComparison", "EquivalentTemperature", "compare_calibration",

@@ -47,26 +47,17 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_predictions, padded
 from calibjax._data.typed_column import typed_column
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
-from calibjax.expectations import (
-    JointKernel,
-    default_kernel,
-    default_kernel_of_models,
-    gaussian_kernel,
-    location_and_spread,
-)
-from calibjax.intervals._rare_events import remark_on_rare_events
-from calibjax.intervals._skce_interval import ConfidenceInterval, h_and_dependent_sums
-from calibjax.kernels import (
-    DistanceKernel,
-    EmbeddingDistance,
-    GaussianKernel,
-    KernelLike,
-    SteinKernel,
-    TensorProduct,
-    TotalVariation,
-    WhiteKernel,
-    median_heuristic,
-)
+from calibjax.expectations import default_kernel
+from calibjax.expectations.default_features import location_and_spread
+from calibjax.expectations.defaults import JointKernel, default_kernel_of_models, gaussian_kernel
+from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.intervals.skce_interval import ConfidenceInterval, h_and_dependent_sums
+from calibjax.kernels.bandwidth import median_heuristic
+from calibjax.kernels.base import KernelLike
+from calibjax.kernels.distances import EmbeddingDistance, TotalVariation
+from calibjax.kernels.predictions import DistanceKernel, TensorProduct
+from calibjax.kernels.stein import SteinKernel
+from calibjax.kernels.targets import GaussianKernel, WhiteKernel
 from calibjax.nulls.bootstrap import resampled_forms
 from calibjax.nulls.ranks import one_level, rounding_of
 from calibjax.operators import tiled_h

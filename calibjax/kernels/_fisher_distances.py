@@ -13,8 +13,8 @@ from calibjax._base.struct import batch_of_one, struct, widest_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
-from calibjax.kernels._base import KernelLike, pairwise
-from calibjax.kernels._distance import VectorDistance
+from calibjax.kernels.base import KernelLike, pairwise
+from calibjax.kernels.distance import VectorDistance
 
 _FINITE_POINTS = Constraint(
     "finite, and at least one", lambda x: np.isfinite(x).all() & (np.size(x) > 0)

@@ -16,7 +16,7 @@ from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
-from calibjax.expectations import has_log_prob
+from calibjax.expectations.defaults import has_log_prob
 from calibjax.measures._measure import (
     OBSERVED,
     PREDICTED,

@@ -32,9 +32,10 @@ from calibjax._data.data import Data, Rows, as_data, clean, fill_masked, in_dtyp
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import check_like, check_predictions, padded
-from calibjax.expectations import default_prediction_kernels
+from calibjax.expectations.defaults import default_prediction_kernels
 from calibjax.features.landmarks import choose_landmarks
-from calibjax.kernels import KernelLike, check_kernel
+from calibjax.kernels.base import KernelLike
+from calibjax.kernels.check import check_kernel
 from calibjax.monitoring._bets import Bets, after_rows, first_bets
 from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._outcomes import Basis, kernel_at, make_basis, outcomes_of

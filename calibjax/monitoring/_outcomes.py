@@ -53,14 +53,14 @@ from calibjax._data.capabilities import KnownLevels
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import unit_interval
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
-from calibjax.expectations import (
-    has_log_prob,
+from calibjax.expectations.default_features import (
     is_top_label,
     log_probability_of,
     squared_deviation,
     standardised,
 )
-from calibjax.kernels import KernelLike, pairwise
+from calibjax.expectations.defaults import has_log_prob
+from calibjax.kernels.base import KernelLike, pairwise
 
 # Edges of the cells of U, as quantiles of the normal law.  The last cell has the probability 3e-5,
 # which float32 still resolves near U = 1; near U = 0 it resolves much less.

@@ -13,7 +13,7 @@ from calibjax._data.data import Rows, clean, in_dtype
 from calibjax._numbers.arithmetic import pairs_weight
 from calibjax._pairwise.tiles import cut, in_chunks, most_tile_rows
 from calibjax.discrepancy import SumOfTerms, h_with_itself
-from calibjax.kernels import Sample
+from calibjax.kernels.base import Sample
 from calibjax.operators._gram_matrix import in_tiles, poisoned_unless_symmetric
 
 T = TypeVar("T")

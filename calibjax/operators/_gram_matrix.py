@@ -15,7 +15,8 @@ from calibjax._pairwise.gradients import tile_values
 from calibjax._pairwise.ring import Trees, ring, ring_sum
 from calibjax._pairwise.tiles import cut, pad, tile_sizes
 from calibjax.discrepancy import SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
-from calibjax.kernels import Sample, is_symmetric, users_functions
+from calibjax.kernels.base import Sample
+from calibjax.kernels.check import is_symmetric, users_functions
 
 
 class DiscrepancyMatrix(ABC):

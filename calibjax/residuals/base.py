@@ -20,7 +20,8 @@ from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, struct, type_name
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
-from calibjax.kernels import KernelLike, Sample, embedded_rows, vmap_pairs
+from calibjax.kernels.base import KernelLike, Sample, vmap_pairs
+from calibjax.kernels.predictions import embedded_rows
 
 #: A prediction or a batch of them, or what `TargetResidual.prepare` makes of a batch.
 Prepared = PyTree

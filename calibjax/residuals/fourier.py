@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 from calibjax._base.struct import struct
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
-from calibjax.kernels import Kernel, KernelLike, describe, sum_of_products, times
+from calibjax.kernels.base import Kernel, KernelLike, describe, sum_of_products, times
 
 # The number of frequencies of a kernel of numbers, and of a kernel of vectors.
 _FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32

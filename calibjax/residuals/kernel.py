@@ -9,23 +9,12 @@ import jax.numpy as jnp
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import batch_of_one, struct, type_name
 from calibjax._data.distribution import Distribution, Labels
-from calibjax.expectations import (
-    mean_embedding,
-    prepare_rows,
-    residual_product,
-    residual_product_tile,
-)
-from calibjax.kernels import (
-    KernelLike,
-    Sample,
-    WhiteKernel,
-    embedded_rows,
-    stein,
-    stein_scores,
-    stein_tile,
-    vmap_pairs,
-    with_score,
-)
+from calibjax.expectations import mean_embedding
+from calibjax.expectations.dispatch import prepare_rows, residual_product, residual_product_tile
+from calibjax.kernels import WhiteKernel
+from calibjax.kernels.base import KernelLike, Sample, vmap_pairs
+from calibjax.kernels.predictions import embedded_rows
+from calibjax.kernels.stein import stein, stein_scores, stein_tile, with_score
 from calibjax.residuals.base import FiniteResidual, Prepared, RowsWithNumbers, TargetResidual
 from calibjax.residuals.fourier import FourierFeatures, draw_fourier_features
 from calibjax.residuals.labels import (

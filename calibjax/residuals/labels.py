@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from calibjax._base.struct import PyTree, rows_of, struct
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
-from calibjax.expectations import all_labels, label_residual
-from calibjax.kernels import KernelLike, Sample, pairwise
+from calibjax.expectations.finite_sums import all_labels, label_residual
+from calibjax.kernels.base import KernelLike, Sample, pairwise
 from calibjax.residuals.base import FiniteResidual
 
 #: A function of one prediction and one target that returns a vector ``[M]``.

@@ -14,7 +14,8 @@ from calibjax._data.capabilities import exchangeable_pool
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line
-from calibjax.kernels import KernelLike, Sample, UnitFeature, pooled
+from calibjax.kernels.base import KernelLike, Sample
+from calibjax.kernels.pit import UnitFeature, pooled
 from calibjax.residuals.base import FiniteResidual, Prepared
 
 

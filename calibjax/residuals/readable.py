@@ -47,7 +47,8 @@ from calibjax._data.capabilities import has_atoms, pit_partition
 from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import unit_interval
 from calibjax._numbers.unit_interval import UnitInterval
-from calibjax.kernels import Sample, UnitFeature
+from calibjax.kernels.base import Sample
+from calibjax.kernels.pit import UnitFeature
 from calibjax.residuals.base import FiniteResidual
 from calibjax.residuals.pit import DrawnPIT
 

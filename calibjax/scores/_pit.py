@@ -33,10 +33,10 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
-from calibjax.expectations import default_kernel, default_prediction_kernels
+from calibjax.expectations.defaults import default_kernel, default_prediction_kernels
 from calibjax.features.landmarks import Landmarks, choose_landmarks
 from calibjax.features.weighted_sums import InCells, weighted_sums
-from calibjax.kernels import KernelLike
+from calibjax.kernels.base import KernelLike
 from calibjax.scores._scores import numbers_as_data, score_rows, without_masked
 
 # The numbers of landmarks and of steps towards the minimum.

@@ -8,7 +8,7 @@ from jax import lax
 from jax.scipy.special import ndtr, ndtri
 
 import calibjax as cj
-from calibjax.expectations import residual_product
+from calibjax.expectations.dispatch import residual_product
 
 # Of the quantiles whose pinball losses are averaged.
 LEVELS = np.arange(1, 20) / 20

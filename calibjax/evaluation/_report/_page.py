@@ -19,6 +19,7 @@ from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
 from calibjax.evaluation._table import value_text
 from calibjax.hypothesis_tests import CalibrationTestResult
+from calibjax.kernels.base import KernelLike, Sum, describe
 
 # Maximum number of lines of rows, and of the rows, equal ones among them, that the lines stand for.
 _N_ROWS, _MOST_EQUAL_ROWS = 10, 100
@@ -163,7 +164,7 @@ def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str
     return [
         {
             "name": kernel_in_words(kernel),
-            "technical": kernels.describe(kernel),
+            "technical": describe(kernel),
             "estimate": wording.number(float(estimate)),
             "interval": _interval(*map(float, (estimate, low, high))),
             "score": wording.number(float(score)) if np.isfinite(score) else "",
@@ -182,21 +183,21 @@ def _interval(estimate: float, low: float, high: float) -> str:
     return wording.interval_text((low, high))
 
 
-def kernel_in_words(kernel: kernels.KernelLike) -> str:
+def kernel_in_words(kernel: KernelLike) -> str:
     """What a default kernel judges, and among which predictions; else what `describe` says."""
-    part = kernel.left if isinstance(kernel, kernels.Sum) else kernel
-    if isinstance(part, kernels.Sum):
+    part = kernel.left if isinstance(kernel, Sum) else kernel
+    if isinstance(part, Sum):
         return "location, spread and shape together"
     of_pit = kernels.PITKernel, kernels.VectorPITKernel
     if not isinstance(part, (kernels.TensorProduct, kernels.FeatureKernel, *of_pit)):
-        return kernels.describe(kernel)
+        return describe(kernel)
     among = part.prediction_kernel
     if not isinstance(among, kernels.DistanceKernel):
-        return kernels.describe(kernel)
+        return describe(kernel)
     if isinstance(part, kernels.TensorProduct):
         judged = "which class comes"
     elif isinstance(part, kernels.FeatureKernel):
-        judged = _FEATURES.get(kernels.describe(part.feature), "the shape")
+        judged = _FEATURES.get(describe(part.feature), "the shape")
     else:
         # The first two weights are those of the location and of the spread.
         weights = [] if part.weights is None else np.asarray(part.weights).tolist()

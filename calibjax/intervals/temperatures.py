@@ -34,17 +34,12 @@ from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax.discrepancy import SumOfTerms, Term, check_kernel_of
-from calibjax.expectations import all_labels, inner_product
-from calibjax.intervals._skce_interval import ConfidenceInterval, skce_and_interval
-from calibjax.kernels import (
-    KernelLike,
-    UnitFeature,
-    WhiteKernel,
-    describe,
-    pairwise,
-    times,
-    vmap_pairs,
-)
+from calibjax.expectations import inner_product
+from calibjax.expectations.finite_sums import all_labels
+from calibjax.intervals.skce_interval import ConfidenceInterval, skce_and_interval
+from calibjax.kernels import WhiteKernel
+from calibjax.kernels.base import KernelLike, describe, pairwise, times, vmap_pairs
+from calibjax.kernels.pit import UnitFeature
 from calibjax.nulls.ranks import checked_level, one_level
 from calibjax.residuals.kernel import KernelResidual
 from calibjax.residuals.labels import FeatureResidual, TargetFeature

@@ -103,7 +103,7 @@ from calibjax._data.padding import padded
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import diagonal_of, dot, x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
-from calibjax.kernels import KernelLike
+from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import DependentSums, bootstrap_draws, dependent_sums
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets, row_numbers
 from calibjax.nulls.ranks import checked_level, normal_quantile, upper_quantile

@@ -14,8 +14,8 @@ from calibjax._loops.coordinate_sums import sum_of_squares_near_1, sum_over_coor
 from calibjax._numbers.arithmetic import dot, power_of_two, x_where
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
-from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, pairwise, upper_bound
-from calibjax.kernels._distance import (
+from calibjax.kernels.base import Kernel, KernelLike, Sample, kernel_value, pairwise, upper_bound
+from calibjax.kernels.distance import (
     Coordinates,
     Distance,
     DistanceLike,

@@ -22,9 +22,9 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.padding import check_rows
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.quantiles import smallest_with
-from calibjax.kernels._base import pairwise
-from calibjax.kernels._check import check_distance_formula, check_kernel
-from calibjax.kernels._distance import DistanceLike, NormDistance, squares_keep_digits
+from calibjax.kernels.base import pairwise
+from calibjax.kernels.check import check_distance_formula, check_kernel
+from calibjax.kernels.distance import DistanceLike, NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024
 

@@ -11,7 +11,7 @@ from calibjax._base.struct import is_floating, struct
 from calibjax._loops.random_numbers import cauchy_of, normal_of, uniform_numbers
 from calibjax._numbers.derivatives import absolute, safe_sqrt
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
-from calibjax.kernels._base import Kernel
+from calibjax.kernels.base import Kernel
 
 
 @struct

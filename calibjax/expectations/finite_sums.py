@@ -20,7 +20,7 @@ from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree, indexed
 from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._numbers.arithmetic import dot, sum_over_pairs
-from calibjax.expectations._dispatch import (
+from calibjax.expectations.dispatch import (
     inner_product,
     mean_embedding,
     residual_product,
@@ -29,7 +29,8 @@ from calibjax.expectations._dispatch import (
     squared_embedding_distance,
     squared_embedding_distance_tile,
 )
-from calibjax.kernels import KernelLike, WhiteKernel, pairwise, vmap_pairs
+from calibjax.kernels import WhiteKernel
+from calibjax.kernels.base import KernelLike, pairwise, vmap_pairs
 
 Family = TypeVar("Family", bound=type[Distribution])
 

@@ -23,7 +23,7 @@ from calibjax._loops.random_numbers import normal_of, positive_stable_of, unifor
 from calibjax._numbers.arithmetic import power_of_two, x_where
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.validity import Constraint
-from calibjax.kernels._base import check_final, hold_functions, vmap_pairs
+from calibjax.kernels.base import check_final, hold_functions, vmap_pairs
 
 
 class Distance(ABC):

@@ -17,7 +17,7 @@ from calibjax._data.capabilities import has_unit_box, is_exchangeable
 from calibjax._data.data import Data, Rows, fill_masked
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.padding import check_rows
-from calibjax.expectations._default_features import (
+from calibjax.expectations.default_features import (
     Masked,
     StandardisedFourierFeatures,
     confidence_of,
@@ -29,26 +29,15 @@ from calibjax.expectations._default_features import (
     rank_score_kernels,
     squared_deviation,
 )
-from calibjax.expectations._dispatch import MeanEmbeddingDistance
-from calibjax.kernels import (
-    Distance,
-    DistanceKernel,
-    DistanceLike,
-    EmbeddingDistance,
-    FeatureKernel,
-    GaussianKernel,
-    Kernel,
-    KernelLike,
-    PITKernel,
-    SteinKernel,
-    TensorProduct,
-    TotalVariation,
-    VectorPITKernel,
-    WhiteKernel,
-    median_distance,
-    median_heuristic,
-    sum_of_products,
-)
+from calibjax.expectations.dispatch import MeanEmbeddingDistance
+from calibjax.kernels.bandwidth import median_distance, median_heuristic
+from calibjax.kernels.base import Kernel, KernelLike, sum_of_products
+from calibjax.kernels.distance import Distance, DistanceLike
+from calibjax.kernels.distances import EmbeddingDistance, TotalVariation
+from calibjax.kernels.pit import PITKernel, VectorPITKernel
+from calibjax.kernels.predictions import DistanceKernel, FeatureKernel, TensorProduct
+from calibjax.kernels.stein import SteinKernel
+from calibjax.kernels.targets import GaussianKernel, WhiteKernel
 
 #: A kernel on pairs, with a prediction kernel.
 JointKernel = TensorProduct | SteinKernel | PITKernel

@@ -16,7 +16,8 @@ from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, struct, type_name
 from calibjax._data.distribution import Distribution
 from calibjax._loops.coordinate_sums import row_by_row
-from calibjax.kernels import KernelLike, NormDistance, Scaled, Sum, vmap_pairs
+from calibjax.kernels.base import KernelLike, Scaled, Sum, vmap_pairs
+from calibjax.kernels.distance import NormDistance
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Family = TypeVar("Family", bound=Distribution)

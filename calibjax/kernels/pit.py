@@ -55,7 +55,7 @@ from calibjax._numbers.arithmetic import dot, quotient
 from calibjax._numbers.derivatives import sinc
 from calibjax._numbers.unit_interval import UnitInterval, normal_score
 from calibjax._numbers.validity import NONNEGATIVE, valid_or_nan
-from calibjax.kernels._base import Kernel, KernelLike, Sample, kernel_value, upper_bound
+from calibjax.kernels.base import Kernel, KernelLike, Sample, kernel_value, upper_bound
 
 # An interval is narrow if it is less than this share of the tail beyond it.  Gauss' rule of two
 # points then errs by less than 1e-7, and a difference of two values of its integral would lose

@@ -28,8 +28,8 @@ from calibjax._base.struct import (
     widest_dtype,
 )
 from calibjax._data.distribution import Distribution
-from calibjax.kernels._base import Kernel, KernelLike, vmap_pairs
-from calibjax.kernels._distance import Distance, DistanceLike
+from calibjax.kernels.base import Kernel, KernelLike, vmap_pairs
+from calibjax.kernels.distance import Distance, DistanceLike
 
 #: A function in a kernel: its name, the function, and its domain or role.
 Part = tuple[str, PyTree, str]

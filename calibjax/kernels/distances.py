@@ -24,8 +24,8 @@ from calibjax._loops.coordinate_sums import (
 )
 from calibjax._loops.random_numbers import cauchy_of, positive_stable_of, uniform_numbers
 from calibjax._numbers.derivatives import absolute
-from calibjax.kernels._base import vmap_pairs
-from calibjax.kernels._distance import Coordinates, Distance, Embedded, NormDistance, VectorDistance
+from calibjax.kernels.base import vmap_pairs
+from calibjax.kernels.distance import Coordinates, Distance, Embedded, NormDistance, VectorDistance
 
 
 def _labels(distance: Distance, p: Distribution) -> Labels:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from calibjax._base.struct import batch_of_one, struct
 from calibjax._data.distribution import Distribution
 from calibjax._loops.coordinate_sums import row_by_row
-from calibjax.kernels._base import (
+from calibjax.kernels.base import (
     Kernel,
     KernelLike,
     Product,
@@ -31,7 +31,7 @@ from calibjax.kernels._base import (
     times,
     vmap_pairs,
 )
-from calibjax.kernels._targets import GaussianKernel, LaplacianKernel, WhiteKernel, in_lengthscales
+from calibjax.kernels.targets import GaussianKernel, LaplacianKernel, WhiteKernel, in_lengthscales
 
 
 @struct
