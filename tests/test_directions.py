@@ -253,3 +253,16 @@ def test_events_are_told_from_the_likelier_outcome(classes, event):
         "the likelier of two outcomes: predicted 80.0% on average, observed 55.0%; "
         f"{event}: predicted 60.0%, observed 55.0%"
     )
+
+
+def test_targets_of_probability_0_count_in_what_is_predicted_and_observed():
+    """75 % and 45 % are observed where 100 % and 60 % are predicted; one such row says little."""
+    p, came = np.repeat([1.0, 0.6], 200), np.repeat([1, 0, 1, 0], [150, 50, 90, 110])
+    probabilities = np.stack([1 - p, p], axis=1)
+    found = directions_of_labels(probabilities, came, Sampling(400), None, None)
+    assert {x.name for x in clear_directions(found, 0.05)} == {"over-confident", "too high"}
+    for direction in found:
+        assert (direction.predicted, direction.observed) == pytest.approx((0.8, 0.6))
+    came = np.repeat([1, 0, 1, 0], [199, 1, 120, 80])
+    found = directions_of_labels(probabilities, came, Sampling(400), None, None)
+    assert clear_directions(found, 0.05) == ()

@@ -90,14 +90,17 @@ def test_rows_of_weight_0_are_not_rows():
     """Ten rows of a hundred count: all numbers but ranges of draws are those of ten rows."""
     counts = np.arange(N) < 10
     predictions, targets = cj.Normal(jnp.asarray(X), 1.0), jnp.asarray(Y)
-    given = {"weights": counts.astype(float), "clusters": np.arange(N) // 2}
-    data = padded(as_data(predictions, targets, **given))
-    (ours,) = measures(jax.random.key(0), data, 0.95, 19)
-    alone = padded(as_data(predictions[:10], targets[:10], clusters=np.arange(10) // 2))
-    (expected,) = measures(jax.random.key(0), alone, 0.95, 19)
-    for name, x in expected.items():
-        assert_near(ours[name].value, x.value, name)
-        assert_near(ours[name].interval, x.interval, name)
+    for clusters in (None, np.arange(N) // 2):
+        given = {"weights": 3.0 * counts, "clusters": clusters}
+        data = padded(as_data(predictions, targets, **given))
+        (ours,) = measures(jax.random.key(0), data, 0.95, 19)
+        given = {} if clusters is None else {"clusters": clusters[:10]}
+        alone = padded(as_data(predictions[:10], targets[:10], **given))
+        (expected,) = measures(jax.random.key(0), alone, 0.95, 19)
+        for name, x in expected.items():
+            assert_near(ours[name].value, x.value, name)
+            assert_near(ours[name].interval, x.interval, name)
+            assert_near(ours[name].if_calibrated, x.if_calibrated, name)
 
 
 def test_ratios_by_the_delta_method():

@@ -35,7 +35,7 @@ from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT, over_confident, under_confident
-from calibjax.evaluation._influential_rows import ZERO_PROBABILITY, zero_probability_rows
+from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._table import MEASURES
 from calibjax.evaluation._wording import event_name, temperature_text
@@ -100,8 +100,6 @@ def directions_of(
 ) -> Sequence[Direction]:
     """All directions in which a model may be wrong, of which `clear_directions` chooses.
 
-    Rows whose targets had the probability 0 do not count.
-
     Args:
         key: the key of the measures, whose randomised PITs it sees too.
         data: n predictions and targets.
@@ -112,7 +110,8 @@ def directions_of(
     is_vector = not isinstance(predictions, Labels) and predictions.target_shape != "n"
     if isinstance(data.targets, Between) or (is_vector and predictions.score_only):
         return ()
-    counts, sampling = ~np.isin(np.arange(n), zero_probability_rows(data)), Sampling.of_data(data)
+    sampling = Sampling.of_data(data)
+    counts = sampling.shares() > 0
 
     def counted(*columns: ArrayLike) -> list[np.ndarray]:
         return [np.asarray(x, np.float64)[:n][counts] for x in columns]
@@ -232,7 +231,7 @@ def directions_of_labels(
 
     Args:
         probabilities: those of all labels ``[n, m]``.
-        targets: labels ``[n]``, each of a positive probability.
+        targets: labels ``[n]``.
         sampling: how rows count.
         temperature: the one that suits the rows best, or None.
         classes: their names, or None.
@@ -261,6 +260,8 @@ def directions_of_labels(
 
     with np.errstate(divide="ignore"):
         surprise = -np.log(probabilities)
+    # n rows show that a probability of 0 is wrong, and not that it is below 1 / (n + 1).
+    surprise[probabilities == 0] = math.log(n + 1)
     of_possible = np.where(probabilities > 0, surprise, 0.0)
     expected = (probabilities * of_possible).sum(axis=1)
     surprise = surprise[rows, targets]
@@ -481,12 +482,12 @@ class _Directions(Section[tuple[Direction, ...]]):
     """
 
     def compute(self, case: Case) -> tuple[Direction, ...]:
-        if not ZERO_PROBABILITY.leaves_error(case):
+        if not case.rejected or isinstance(case.data.targets, Between):
             return ()
         return clear_directions_of(case, case.padded, BEST_TEMPERATURE.value(case))
 
     def clause(self, case: Case) -> str | None:
-        if not case.rejected or ZERO_PROBABILITY.is_all(case):
+        if not case.rejected or (ZERO_PROBABILITY.is_all(case) and not self.of(case)):
             return None
         if not isinstance(case.data.targets, Between):
             return self._how_far_off(case)

@@ -55,12 +55,17 @@ class Sampling:
         return cls(n, *(None if x is None else np.asarray(x)[:n] for x in columns))
 
     def of_rows(self, rows: np.ndarray) -> "Sampling":
-        """That of some rows, given by their indices or by truth values ``[n]``."""
+        """That of some rows, given by their indices or by truth values ``[n]``.
+
+        Equal weights are none.
+        """
         weights, clusters, times = (
             None if x is None else x[rows] for x in (self.weights, self.clusters, self.times)
         )
         if clusters is not None:
             clusters = np.unique(clusters, return_inverse=True)[1]
+        if weights is not None and np.ptp(weights) == 0:
+            weights = None
         return Sampling(np.arange(self.n)[rows].size, weights, clusters, times)
 
     @property
