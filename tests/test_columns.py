@@ -334,8 +334,8 @@ READERS = {
         cj.segment_test(KEY, PREDICTIONS, EVENTS, {"x": x}, n_resamples=99).sums.scores
     ),
     "recalibrator": of_map,
-    "clusters": lambda x: cj.frames.row_options_of_arrays(clusters=x)["clusters"],
-    "times": lambda x: cj.frames.row_options_of_arrays(times=x, horizon=2)["times"],
+    "clusters": lambda x: cj.frames.read_rows(clusters=x)["clusters"],
+    "times": lambda x: cj.frames.read_rows(times=x, horizon=2)["times"],
 }
 KEY = jax.random.key(3)
 

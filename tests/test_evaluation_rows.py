@@ -20,7 +20,7 @@ from calibjax.evaluation._directions import shift_in_words, time_in_words
 from calibjax.evaluation._rows import note_on_censoring, notes_on_few_units
 from calibjax.evaluation._section import keys_of
 from calibjax.evaluation._wording import target_in_words
-from calibjax.frames import read_arrays, row_options_of_arrays
+from calibjax.frames import read_arrays, read_rows
 from calibjax.measures import (
     MeasureResult,
     Sampling,
@@ -398,15 +398,15 @@ DAYS = [20543.5, 20544.5]
 )
 def test_dates(times):
     for horizon in (4, datetime.timedelta(days=4), np.timedelta64(96, "h")):
-        found = row_options_of_arrays(times=times, horizon=horizon)
+        found = read_rows(times=times, horizon=horizon)
         assert found["times"].tolist() == DAYS and found["horizon"] == 4 and len(found) == 2
-    clusters = row_options_of_arrays(clusters=times)["clusters"]
+    clusters = read_rows(clusters=times)["clusters"]
     assert clusters.tolist() == [0, 1] and clusters.dtype == np.int32
 
 
 def test_clusters_and_times_of_other_kinds():
     def read(name, value, horizon=None):
-        return row_options_of_arrays(**{name: value}, horizon=horizon)[name].tolist()
+        return read_rows(**{name: value}, horizon=horizon)[name].tolist()
 
     assert read("clusters", ["b", "a", "b"]) == [1, 0, 1]
     assert read("clusters", pd.Series([7.0, 3.0])) == [1, 0]

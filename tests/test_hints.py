@@ -18,7 +18,7 @@ from calibjax.cli import app
 from calibjax.cli._columns import Columns
 from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import neighbours_in_columns, notes_on_order
-from calibjax.frames import read_arrays, row_options
+from calibjax.frames import cluster_numbers, read_arrays
 
 # A file, options, and what is told; the first option in that is then given.
 P, Q = ("--prob", "p", "--target", "y"), ("--quantiles", "q*", "--target", "y")
@@ -118,7 +118,7 @@ def test_rows_of_one_outcome_are_no_cluster(tmp_path):
     data = padded(as_data(model.predictions, model.targets))
     (hint,) = notes_on_order(None, neighbours_in_columns(jax.random.key(0), data, found))
     name = re.search(r"pass '(\w+)' as clusters", hint)[1]
-    assert len(np.unique(row_options(model.table, clusters=name)["clusters"]))
+    assert len(np.unique(cluster_numbers(model.table.typed(name))))
     assert evaluate(path, [*P, "--cluster", name]).exit_code == 0
 
 

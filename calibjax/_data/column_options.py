@@ -15,12 +15,7 @@ Names = str | Sequence[str] | None
 #: Rows whose times are closer may depend on each other.
 Horizon = float | timedelta | np.timedelta64 | None
 # What Python calls by a word for many rows has the word for one column on the command line.
-_ON_COMMAND_LINE = {
-    "weights": "weight",
-    "clusters": "cluster",
-    "times": "time",
-    "groups": "segments",
-}
+_COMMAND = {"weights": "weight", "clusters": "cluster", "times": "time", "groups": "segments"}
 
 
 class ColumnOptions(TypedDict, total=False):
@@ -93,7 +88,7 @@ FLAGS = [name for name, kind in ColumnOptions.__annotations__.items() if kind is
 
 def option_name(name: str) -> str:
     """What the command line calls an argument."""
-    return f"--{_ON_COMMAND_LINE.get(name, name).replace('_', '-')}"
+    return f"--{_COMMAND.get(name, name).replace('_', '-')}"
 
 
 def documented(indent: str) -> str:

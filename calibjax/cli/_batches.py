@@ -61,7 +61,7 @@ def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
         hashes = _hashes_of(model)
         key = hashlib.sha256(hashes.tobytes()).hexdigest()
         return model, [Batch(model.table.source, key, hashes)]
-    values = model.table.texts(by)
+    values = model.table.typed(by).texts()
     keys = [sort_key(name) for name in values.tolist()]
 
     def are_like(pattern: re.Pattern[str]) -> np.ndarray:

@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 @with_options(
-    "survival",
-    "censored",
-    "weights",
-    "clusters",
-    "times",
-    "horizon",
-    "groups",
+    *"survival censored weights clusters times horizon groups".split(),
     by="Columns such as region,lead: a table of the test of each group alone, with p-values "
     "adjusted for all groups.",
 )

@@ -15,7 +15,7 @@ from calibjax._base.text import listed
 from calibjax._data.distribution import Distribution, Labels
 from calibjax.cli._batches import Batch, sort_key
 from calibjax.cli._columns import Columns
-from calibjax.frames import Model, row_options
+from calibjax.frames import Model, cluster_numbers
 
 # What the first call decides, and what it decides if it says nothing.
 _FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
@@ -146,7 +146,7 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
     """Adds the rows of all batches of a model to the evidence, in their order."""
     cluster, clusters = state.options["--cluster"], None
     if cluster is not None:
-        clusters = np.asarray(row_options(model.table, clusters=cluster)["clusters"])
+        clusters = cluster_numbers(model.table.typed(cluster))
     names = _streams_of(model, state.options)
     _take_reserved(state, model, names)
     # Its numbers do not count, and are not computed; the same row twice, as one is no example.
@@ -195,7 +195,7 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
 def _streams_of(model: Model, options: dict[str, Any]) -> np.ndarray:
     """The name of the stream of each row."""
     name = options["--stream"]
-    return np.full(len(model.targets), "") if name is None else model.table.texts(name)
+    return np.full(len(model.targets), "") if name is None else model.table.typed(name).texts()
 
 
 def _take_reserved(state: MonitorState, model: Model, names: np.ndarray) -> None:

@@ -17,10 +17,7 @@ _OF_FITS = "target", "event", "clusters", "times", "groups", "horizon"
 
 
 @with_options(
-    "clusters",
-    "times",
-    "horizon",
-    "groups",
+    *"clusters times horizon groups".split(),
     method="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
     "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
     times="A column of numbers or dates: rows of one time, or of near ones, may depend on each "

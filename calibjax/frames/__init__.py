@@ -6,14 +6,7 @@ from calibjax.frames._columns import Columns, Model, given_columns, stems_of
 from calibjax.frames._prediction_columns import PredictionColumns
 from calibjax.frames._read_data import read_data, read_model
 from calibjax.frames._read_table import read_table
-from calibjax.frames._row_columns import (
-    as_iso,
-    cluster_numbers,
-    groups_of,
-    read_times,
-    row_options,
-    row_options_of_arrays,
-)
+from calibjax.frames._row_columns import as_iso, cluster_numbers, groups_of, read_rows, read_times
 from calibjax.frames._table import Table
 
 __all__ = ["read_data"]

@@ -16,7 +16,7 @@ from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns
 from calibjax.frames._labels import read_labels
 from calibjax.frames._lifetimes import IN_ORDER, read_intervals, read_lifetimes
-from calibjax.frames._row_columns import row_options_of_arrays
+from calibjax.frames._row_columns import read_rows
 from calibjax.frames._table import table_of_arrays
 
 
@@ -35,7 +35,7 @@ def read_arrays(
     """
     check_flag("normalize", normalize)
     family, observed, names = _read_samples(predictions, targets, classes, normalize)
-    data = Data(family, observed, **row_options_of_arrays(**rows))
+    data = Data(family, observed, **read_rows(**rows))
     return data.replace(groups=groups, classes=names)
 
 

@@ -46,7 +46,7 @@ def row_options(
     return found
 
 
-def row_options_of_arrays(horizon: Horizon = None, **arrays: Any) -> RowOptions:
+def read_rows(horizon: Horizon = None, **arrays: Any) -> RowOptions:
     """`row_options` of arrays ``[n]`` as people have them."""
     given = {name: x for name, x in arrays.items() if x is not None}
     if not given:

@@ -163,10 +163,6 @@ class Table:
         self.check_present(name, "a value")
         return typed_column(name, cells, len(cells))
 
-    def texts(self, name: str) -> np.ndarray:
-        """A column as text, without missing values."""
-        return self.typed(name).texts()
-
     def truths(self, name: str) -> np.ndarray:
         """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
         words = [text_of(x).strip().lower() for x in self.one_value(name)]

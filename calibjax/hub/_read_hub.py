@@ -242,14 +242,12 @@ def _forecasts(
     # Of samples it is enough to have one.
     is_left_out = (pl.all_horizontal if kind == "sample" else pl.any_horizontal)(is_missing)
     complete = joined.filter(~is_left_out)
-    left_out = []
-    for some, words in (
+    kinds = [
         (wide.join(known, on=keys, how="anti"), "without an outcome"),
         (joined.filter(is_left_out), "incomplete"),
         (joined.drop_nulls(beyond) if beyond else joined[:0], f"with {listed(beyond)}, not used"),
-    ):
-        if len(some):
-            left_out.append(f"{len(some)} {words}, such as {_first(some.select(index))}")
+    ]
+    left_out = [f"{len(x)} {y}, such as {_first(x.select(index))}" for x, y in kinds if len(x)]
     if not len(complete):
         raise ValueError(
             f"no forecast is complete and has an outcome, which is looked up by {listed(keys)}: "

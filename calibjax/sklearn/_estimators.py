@@ -34,7 +34,7 @@ from calibjax._base.compile import filled_up
 from calibjax._data.data import RowOptions
 from calibjax._data.distribution import Distribution
 from calibjax.distributions import Categorical, Normal, Quantiles
-from calibjax.frames import row_options_of_arrays
+from calibjax.frames import read_rows
 from calibjax.recalibration import Recalibrator, fit_recalibrator
 
 
@@ -98,7 +98,7 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         if is_classifier(self):
             check_classification_targets(observed)
         check_consistent_length(observed, clusters, times)
-        dependence = row_options_of_arrays(clusters=clusters, times=times)
+        dependence = read_rows(clusters=clusters, times=times)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         columns = self._columns(X)
         is_fitted = isinstance(self._base(), FrozenEstimator)
