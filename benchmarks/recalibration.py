@@ -176,7 +176,7 @@ def judged(data: tuple[np.ndarray, ...], methods: tuple[str, ...], tested: bool)
         recalibrated = recalibrator(cj.Categorical(q))
         log, brier = losses(recalibrated.label_probabilities(), judge_y)
         found[method] = {"log": log, "brier": brier, "seconds": seconds}
-        found[method] |= {"words": recalibrator.fit.words, "method": recalibrator.fit.method}
+        found[method] |= {"words": recalibrator.fit.description, "method": recalibrator.fit.method}
         if tested and method in TESTED:
             rows = recalibrated[:N_TEST], judge_y[:N_TEST]
             test = cj.calibration_test(jax.random.key(0), *rows, n_resamples=N_RESAMPLES)

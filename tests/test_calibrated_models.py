@@ -28,7 +28,7 @@ def streams(data, key):
             return monitor, monitor.log_e_value
 
         last, path = jax.lax.scan(step, monitor, jax.random.split(key, N_BATCHES))
-        return path, last.alarm(0.05), last.n_lost
+        return path, last.alarm(0.05), last.n_skipped
 
     of_streams = jax.jit(lambda keys: jax.lax.map(of_stream, keys, batch_size=50))
     path, alarms, lost = of_streams(jax.random.split(key, N_STREAMS))

@@ -60,7 +60,7 @@ class Ones:
     def load(self, file):
         return pickle.load(file)
 
-    changed_at = property(lambda self: 25 if self.log_e_value > 0 else 5)
+    change_point = property(lambda self: 25 if self.log_e_value > 0 else 5)
 
 
 @pytest.fixture(autouse=True)

@@ -115,7 +115,7 @@ def test_bootstrap_members_without_noise_are_inflated():
     targets = (centre + rng.normal(size=600)).astype(np.float32)
     recalibrator = cj.fit_recalibrator(cj.Empirical(members), targets)
     (line, *_) = recalibrator.steps
-    assert line.inflation > 0.7 and "mean difference d becomes" in recalibrator.fit.words
+    assert line.inflation > 0.7 and "mean difference d becomes" in recalibrator.fit.description
     narrow = np.argsort(members.std(axis=1))[:300]
     found = np.asarray(recalibrator(cj.Empirical(members[narrow])).samples)
     inside = (targets[narrow] > found.min(axis=1)) & (targets[narrow] < found.max(axis=1))

@@ -175,7 +175,7 @@ def watch(data, key, errors, n=100, **options):
     def step(monitor, batch):
         key, error = batch
         monitor = monitor.update(*data(key, n, error))
-        return monitor, (monitor.log_e_value, monitor.changed_at)
+        return monitor, (monitor.log_e_value, monitor.change_point)
 
     return jax.lax.scan(step, monitor, (jax.random.split(key, len(errors)), errors))
 
@@ -186,7 +186,7 @@ def test_a_model_that_becomes_wrong(data, key):
 
     def of_stream(key):
         monitor, (path, changes) = watch(data, key, errors)
-        return monitor.alarm(0.05), path, changes, monitor.bets.changed_at()
+        return monitor.alarm(0.05), path, changes, monitor.bets.change_point()
 
     alarms, paths, changes, later = jax.lax.map(of_stream, jax.random.split(key, 5))
     assert np.all(alarms) and np.all(paths[:, 29] < np.log(20))
@@ -253,7 +253,7 @@ def test_stacked_monitors_are_one_for_each_stream(key):
     where = jnp.arange(32)[None] < jnp.array([[32], [8], [0]])
     after = jax.vmap(lambda m, where: m.update(predictions, targets, where=where))(stacked, where)
     assert after.n_rows.tolist() == [32, 8, 0]
-    assert after.changed_at.shape == (3,)
+    assert after.change_point.shape == (3,)
     assert after.alarm(0.05).shape == (3,)
 
 
@@ -333,9 +333,9 @@ def test_only_its_own_file_is_loaded(key, tmp_path):
         arrays = dict(file)
     np.savez(path, **arrays | {"log_max": np.float32("nan")})
     check_refused(monitor, "log_max must hold numbers, got NaN")
-    header = arrays["header"].tobytes().replace(b'"version": 2', b'"version": 9')
+    header = arrays["header"].tobytes().replace(b'"version": 3', b'"version": 9')
     np.savez(path, **arrays | {"header": np.frombuffer(header, np.uint8)})
-    check_refused(monitor, "version 2, got 9")
+    check_refused(monitor, "version 3, got 9")
 
 
 def test_a_save_that_fails_leaves_the_old_file(key, tmp_path, monkeypatch):
@@ -367,7 +367,7 @@ def test_bad_values(key):
     # Inside jit the batch is left out, and what was known stays.
     before = monitor.update(predictions, targets)
     inside = jax.jit(lambda y: before.update(predictions, y))(targets.at[3].set(2))
-    assert int(inside.n_lost) == 1 and "n_lost = 1" in repr(inside)
+    assert int(inside.n_skipped) == 1 and "n_skipped = 1" in repr(inside)
     assert inside.log_e_value == before.log_e_value and int(inside.n_rows) == 100
     numbers = cj.Normal(jnp.zeros(4), jnp.ones(4))
     check_message(

@@ -113,7 +113,7 @@ def test_an_impossible_target_and_a_bad_row_are_found_within_a_cluster(key):
     assert float(after.pvalue) == 0.0 and bool(after.alarm(1e-9))
     inside = jax.jit(lambda y: monitor.update(predictions, y, clusters=clusters))
     lost = inside(jnp.array([0, 1, 5]))
-    assert int(lost.n_lost) == 1 and int(lost.n_rows) == 0
+    assert int(lost.n_skipped) == 1 and int(lost.n_rows) == 0
 
 
 def test_bad_clusters(key, float64):

@@ -134,7 +134,7 @@ def test_pit_spline_is_at_the_minimum():
     # A sum of two humps, which no map of two or three numbers has.
     s = ndtr(2 * SCORES + 2) / 2 + ndtr(2 * SCORES - 2) / 2
     fit = fit_pit_spline(u, s, 2000.0)
-    s, strength = (2000 * s + u) / 2001, float(fit.words.removeprefix("penalty "))
+    s, strength = (2000 * s + u) / 2001, float(fit.description.removeprefix("penalty "))
     x = np.log(u / (1 - u)) / np.std(np.log(u / (1 - u)))
     knots = np.interp(np.linspace(0, len(u) - 1, 8), np.arange(len(u)), x)
     grid = np.linspace(knots[0], knots[-1], 4001)
@@ -247,7 +247,7 @@ OF_STATIONS = OF_STATIONS.astype(np.float32)
 def test_groups_have_shifts_and_spreads(form, tmp_path):
     p, groups = FORMS[form], {"station": STATION}
     recalibrator = cj.fit_recalibrator(p, OF_STATIONS, "nothing", groups=groups)
-    assert "shifts and slopes of station" in recalibrator.fit.words
+    assert "shifts and slopes of station" in recalibrator.fit.description
     recalibrated = recalibrator(p, groups)
     level = jax.jit(lambda q, u: q.quantile(u))
     low, middle, high = (

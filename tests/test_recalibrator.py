@@ -239,7 +239,7 @@ def test_cells_of_many_rows_fit_the_maps_of_the_rows(monkeypatch):
     np.testing.assert_allclose(of_cells(predictions).probs, of_rows(predictions).probs, atol=2e-3)
     a, b = dict(of_cells.fit.losses), dict(of_rows.fit.losses)
     assert a.keys() == b.keys() and all(abs(a[name] - b[name]) < 1e-5 for name in a)
-    assert of_cells.fit.words[-20:] == of_rows.fit.words[-20:]
+    assert of_cells.fit.description[-20:] == of_rows.fit.description[-20:]
 
 
 def test_cells_keep_the_sums_of_their_rows():
@@ -306,7 +306,7 @@ def test_zeros_of_ragged_rows_stay_zeros():
     np.testing.assert_array_equal(np.asarray(found.probs) == 0, probs == 0)
     expected = np.asarray(cj.temper(predictions, 1 / best).probs)
     np.testing.assert_allclose(found.probs, expected, atol=4 / n)
-    assert recalibrator.fit.words == f"T = {1 / best:.3g}"
+    assert recalibrator.fit.description == f"T = {1 / best:.3g}"
     # Where nothing is said, zeros are small, whatever the order of the classes.
     last = cj.fit_recalibrator(plain, labels, "temperature")
     first = cj.fit_recalibrator(cj.Categorical(probs[:, ::-1]), M - 1 - labels, "temperature")
@@ -547,7 +547,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         json.dumps(whole)[:-30]: "map.json: expected a file that Recalibrator.save has written",
         "[]": "expected a file that Recalibrator.save has written",
         json.dumps({"schema": "other", "version": 1}): "with schema .*, got other",
-        changed("version", value=1): "version 4, got 1",
+        changed("version", value=1): "version 5, got 1",
         changed("fit", "n_classes", value=4): "damaged",
         changed("steps", 0, "step", value="Other"): "damaged",
         changed("steps", 1, "weight", "values", value=[float("nan")]): "damaged",

@@ -216,5 +216,5 @@ def test_chance_rarely_moves_segments_of_many_classes():
         predictions = cj.Categorical((powers / powers.sum(axis=1, keepdims=True)).astype("f4"))
         groups = {"region": rng.integers(0, 6, n).astype(str)}
         found = cj.fit_recalibrator(predictions, labels, "temperature", groups=groups)
-        n_moved += "no segment of region differs" not in found.fit.words
+        n_moved += "no segment of region differs" not in found.fit.description
     assert n_moved <= 17

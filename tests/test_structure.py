@@ -6,6 +6,7 @@ import graphlib
 import importlib
 import inspect
 import re
+import tokenize
 from pathlib import Path
 
 import calibjax as cj
@@ -113,6 +114,24 @@ def test_modules_have_no_circle():
     graph["calibjax.evaluation._evaluation"] -= {x for x in graph if "._report." in x}
     # An error names the circle.
     graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_prose_names_what_is_there():
+    """Files and private names that comments and docstrings name."""
+    known = {part for path in SOURCES for part in path.with_suffix("").relative_to(PACKAGE).parts}
+    prose = []
+    for path in SOURCES:
+        with path.open("rb") as file:
+            for token in tokenize.tokenize(file.readline):
+                known |= {token.string} if token.type == tokenize.NAME else set()
+                if token.type in (tokenize.COMMENT, tokenize.STRING):
+                    prose.append((path, token.string))
+    for path, text in prose:
+        for name in re.findall(r"[`(]([\w/]+\.py)\b", text):
+            folders = PACKAGE, path.parent, PACKAGE.parent
+            assert any((folder / name).exists() for folder in folders), f"{path} names {name}"
+        for name in re.findall(r"[^`]`(_\w+)`", text):
+            assert name in known, f"{path} names {name}"
 
 
 PUBLIC = cj.__all__

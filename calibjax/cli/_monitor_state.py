@@ -185,7 +185,7 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
             stream.evidence.append(Evidence(batch.name, rows.size, float(monitor.log_e_value)))
             stream.log_max = float(monitor.log_max)
             if stream.alarm is None:
-                stream.changed_at = int(monitor.changed_at)
+                stream.changed_at = int(monitor.change_point)
             stream.impossible = stream.impossible or impossible_row(model, rows)
         _ring(state, batch.name)
     for name, stream in streams.items():

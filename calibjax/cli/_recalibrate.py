@@ -132,7 +132,7 @@ def recalibrate(
             files.enter_context(replacing(save, map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
         if as_json:
-            fields = "method", "words", "converged", "n_rows", "n_impossible"
+            fields = "method", "description", "converged", "n_rows", "n_impossible"
             found = {name: getattr(recalibrator.fit, name) for name in fields}
             found |= {"losses": dict(recalibrator.fit.losses), "held_out": judged}
             echo(as_text(found))

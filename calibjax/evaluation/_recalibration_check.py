@@ -145,7 +145,7 @@ def recalibration_checks(
             words = f"T = {temperature_text(float(fit_temperature(data)))}"
         else:
             fit = fit_recalibrator(data, method=method).fit
-            words = fit.words + ("" if fit.converged else "; the search found no minimum")
+            words = fit.description + ("" if fit.converged else "; the search found no minimum")
         found.append(dataclasses.replace(check, words=words))
     return found
 

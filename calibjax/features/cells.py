@@ -5,7 +5,7 @@ many of them.  A kernel of two predictions is taken at the medians m of their ce
 
     sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab k_P(m_a, m_b) <G_a, G_b>,    G_a = sum_{i in a} r_i.
 
-This is the form of `_landmarks.py`, with other cells.  With at most C different probabilities each
+This is the form of `landmarks.py`, with other cells.  With at most C different probabilities each
 has a cell, and both sides are equal.  The cells depend on predictions only.
 """
 

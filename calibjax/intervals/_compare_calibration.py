@@ -17,7 +17,7 @@ linear term is not made smaller where it seems to be noise: then nearly calibrat
 large eigenvalues of H would be said to differ too often.
 
 **Weights, and rows that depend on each other.**  The estimates leave out the pairs of rows that may
-depend on each other, and the errors u* = delta* have random multipliers (`_bootstrap.py`):
+depend on each other, and the errors u* = delta* have random multipliers (`nulls.bootstrap`):
 
     T* = 2 <w_n, u*>_Q + Q(u*) - mean of Q(u*) over all draws.
 

@@ -34,8 +34,8 @@ Hoeffding's inequality says P(|SKCE_u - SKCE| >= 2 K sqrt(2 log(2/a) / M)) <= a.
 Null distributions and distributions of errors are pytrees with a method ``quantile(level)``.
 
 **The interval for the SKCE.**  Its lower end, and an upper end, are those of `NormInterval`, where
-the draws of the bootstrap stand for the distribution of |delta|^2.  With T* and S of `_bootstrap`,
-|delta*|^2 = T* - S + SKCE_b + max(0, SKCE_u) / (n-1) has a mean of at least SKCE_b - SKCE_u, which
+the draws of the bootstrap stand for the distribution of |delta|^2.  With T* and S of
+`nulls.bootstrap`, |delta*|^2 = T* - S + SKCE_b + max(0, SKCE_u) / (n-1) has a mean of at least SKCE_b - SKCE_u, which
 is unbiased for E |delta|^2.  SKCE_b exceeds a quantile of |delta*|^2 only if S exceeds the quantile
 of T*, so that the lower end is above 0 only if `asymptotic_skce_test` rejects.
 

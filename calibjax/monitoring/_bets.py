@@ -12,7 +12,7 @@ most a, however often one looks (Ville, 1939; Shafer, Testing by betting, 2021; 
 Game-theoretic statistics, 2023).
 
 What to bet.  The best w is the logarithm of the true over the stated probabilities.  In the basis
-of `_basis`, theta has the prior variances tau prior_jk, and N rows with r = phi_j psi_k, whose
+of `_outcomes`, theta has the prior variances tau prior_jk, and N rows with r = phi_j psi_k, whose
 variance is 1 under the model, have the estimate
 
     theta_jk = sum r_jk / (N + 1 / (tau prior_jk)).
@@ -110,7 +110,7 @@ class Bets:
         left = jnp.maximum(_not_at_stake(self.n_updates, self.wealth.dtype), 0.0)
         return jnp.logaddexp(mean, jnp.log(left))
 
-    def changed_at(self) -> jax.Array:
+    def change_point(self) -> jax.Array:
         """The number of rows when the sum of the richest bet was last near its smallest one."""
         return self.low_until.reshape(-1)[jnp.argmax(self.wealth)]
 
@@ -142,7 +142,7 @@ def after_rows(
     weights: jax.Array,
     clusters: jax.Array | None,
 ) -> tuple[Bets, jax.Array, jax.Array]:
-    """The state after n more rows, and after each chunk the log evidence and `changed_at`, ``[C]``.
+    """The state after n more rows, the log evidence and `change_point` after each chunk ``[C]``.
 
     Args:
         bases: the bases of all kinds of features.
@@ -185,7 +185,7 @@ def after_rows(
         bets: Bets, gain: tuple[jax.Array, jax.Array]
     ) -> tuple[Bets, tuple[jax.Array, jax.Array]]:
         bets = _after_gain(bets, *gain)
-        return bets, (bets.log_evidence(), bets.changed_at())
+        return bets, (bets.log_evidence(), bets.change_point())
 
     start = as_varying(_with_new_start(bets), (gains, counts))
     bets, (evidence, changes) = lax.scan(step, start, (gains, counts))

@@ -44,7 +44,7 @@ from calibjax.nulls.ranks import checked_level
 # The number of predictions that the functions of predictions are made of.
 _LANDMARKS = 64
 # The number of the version changes with what a file holds.
-_SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 2
+_SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 3
 
 
 @struct
@@ -66,7 +66,7 @@ class CalibrationMonitor:
     be rounded to a grid that the predictions do not know: in float32, 10 000 ± 0.001 is one.
 
     Half of the money is at stake from the first row on, for models that are wrong from the
-    beginning, and the other half starts later, for models that become wrong; `changed_at` says
+    beginning, and the other half starts later, for models that become wrong; `change_point` says
     since when, as it was estimated when the alarm at `level` rang.
 
     Several streams: `holm_pvalues` says in which of them an alarm rings.  A mean of e-values is
@@ -91,12 +91,12 @@ class CalibrationMonitor:
         bases: the functions that bets are made of.
         bets: what was learnt and won, for each of `lag` processes.
         n_updates: the number of updates so far, of at least one row.
-        n_lost: the number of updates that were left out, because inside of jit a row was invalid.
+        n_skipped: the number of updates left out, because a row was invalid inside of jit.
         log_e_value: the logarithm of `e_value`, which may be too large for float32.
         log_max: the largest logarithm of `e_value` so far, also within batches.
-        level: the level of the alarm that `changed_at` belongs to.
-        changed_at: after how many rows the model began to be wrong, an estimate: when the bet that
-            is richest as the alarm at `level` rings was last within a factor e of its minimum.
+        level: the level of the alarm that `change_point` belongs to.
+        change_point: after how many rows the model began to be wrong, an estimate: when the bet
+            that is richest as the alarm at `level` rings was last within a factor e of its minimum.
             What comes after the alarm does not move it, and before an alarm it says nothing.
             Of 40 streams of events, in batches of 80, whose logits are wrong by 0.6 from row 4000
             on, it is within 80 rows of that for 34 and within 240 for 37, and for two it is some
@@ -122,7 +122,7 @@ class CalibrationMonitor:
         False
         >>> for key in keys[10:]:
         ...     monitor = monitor.update(*day(key, 0.5))
-        >>> bool(monitor.alarm(0.05)), round(int(monitor.changed_at), -3)
+        >>> bool(monitor.alarm(0.05)), round(int(monitor.change_point), -3)
         (True, 5000)
 
     Reference: Shafer, Testing by betting, JRSS A 2021; Shekhar and Ramdas, Nonparametric two-sample
@@ -138,11 +138,11 @@ class CalibrationMonitor:
     bases: list[Basis]
     bets: Bets
     n_updates: jax.Array
-    n_lost: jax.Array
+    n_skipped: jax.Array
     log_e_value: jax.Array
     log_max: jax.Array
     level: jax.Array
-    changed_at: jax.Array
+    change_point: jax.Array
     lag: int = static(1)
 
     @classmethod
@@ -169,7 +169,7 @@ class CalibrationMonitor:
                 predictions have similar errors; None stands for those in `default_kernels`.
             n_features: the number of functions of a prediction.
             lag: L, the number of updates until targets are known, as above.
-            level: a number in (0, 1), of the alarm whose date is `changed_at`; for each of S
+            level: a number in (0, 1), of the alarm whose date is `change_point`; for each of S
                 streams, 1 / S of it.
             where: boolean mask ``[n]``; masked rows may hold anything.
 
@@ -211,8 +211,8 @@ class CalibrationMonitor:
         given the past; if that shall not count, give all rows of the hospital in one batch.
 
         Inside jit, where values cannot be looked at, a batch with a bad row is left out as a whole:
-        the evidence so far stays, and `n_lost` counts the batch.  The guarantee then asks that what
-        makes a row bad does not depend on its target.
+        the evidence so far stays, and `n_skipped` counts the batch.  The guarantee then asks that
+        what makes a row bad does not depend on its target.
 
         Args:
             predictions, targets: as in `Data`, or one `Data` without weights and times, of the
@@ -243,7 +243,7 @@ class CalibrationMonitor:
             return self
         _check_family(self.landmarks, data)
         after, has_cell = _update(self, padded(data))
-        lost = after.n_lost, self.n_lost
+        lost = after.n_skipped, self.n_skipped
         if not is_traced(lost) and np.any(np.not_equal(*map(np.asarray, lost))):
             raise _not_counted(data, np.asarray(has_cell)[: data.n])
         return after
@@ -310,7 +310,7 @@ class CalibrationMonitor:
         if any(is_traced(x) or jnp.ndim(x) for x in numbers):
             return f"CalibrationMonitor({family_name(self.landmarks)} predictions)"
         rows, e_value, pvalue = map(float, numbers)
-        lost = f", n_lost = {int(self.n_lost)}" if self.n_lost else ""
+        lost = f", n_skipped = {int(self.n_skipped)}" if self.n_skipped else ""
         # Smaller ones are 0 in float32.
         of_pvalue = f"= {pvalue:.3g}" if pvalue else "< 1e-37"
         return (
@@ -400,12 +400,12 @@ def _update(
         log_e_value=jnp.max(jax.vmap(Bets.log_evidence)(all_bets)) - math.log(monitor.lag),
         log_max=jnp.maximum(monitor.log_max, jnp.max(evidence)),
         # A process of a lag sees one of `lag` updates.
-        changed_at=jnp.where(
-            monitor.alarm(monitor.level), monitor.changed_at, changes[first] * monitor.lag
+        change_point=jnp.where(
+            monitor.alarm(monitor.level), monitor.change_point, changes[first] * monitor.lag
         ),
     )
     is_lost = jnp.any(jnp.stack([jnp.any(jnp.isnan(x)) for x in jax.tree.leaves(bets)]))
-    before = dataclasses.replace(monitor, n_lost=monitor.n_lost + is_lost.astype(jnp.int32))
+    before = dataclasses.replace(monitor, n_skipped=monitor.n_skipped + is_lost.astype(jnp.int32))
     counts = jnp.any(weights != 0) & ~is_lost
     has_cell = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
     chosen = jax.tree.map(lambda a, b: a if a is b else lax.select(counts, a, b), after, before)

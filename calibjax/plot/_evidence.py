@@ -78,8 +78,8 @@ def e_process(
             their numbers from 1.
         alarm: the number of the update in which the alarm rang, from 1; None stands for the first
             one whose e-value reaches the line.
-        changed: the number of the update since when the model is wrong, from 1, where `changed_at`
-            lies; None leaves it out.
+        changed: the number of the update since when the model is wrong, from 1, where
+            `change_point` lies; None leaves it out.
 
     Returns:
         The axes; their figure is ``ax.figure``.  The axis is of powers of 10, log e / log 10, which

@@ -73,7 +73,7 @@ def fit_of(name: str, rows: PITMapRows) -> FittedPITMap:
 
 def _for_all(name: str, line: FittedPITMap, rows: PITMapRows) -> Fitted:
     g = line.probabilities if name == "nothing" else increasing(line.probabilities)
-    return Fitted((PITMap(g, tuple(rows.levels.tolist())),), line.converged, line.words)
+    return Fitted((PITMap(g, tuple(rows.levels.tolist())),), line.converged, line.description)
 
 
 def _mixture(rows: PITMapRows, of_members: bool) -> _Mixture:
@@ -173,7 +173,7 @@ def _conditional(rows: PITMapRows, mixture: _Mixture, is_sure: bool) -> tuple[Fi
         grid=grid[:size],
         levels=tuple(rows.levels.tolist()),
     )
-    name = mixture.line.words if mixture.name == "mixture" else mixture.name
+    name = mixture.line.description if mixture.name == "mixture" else mixture.name
     words = f"by {len(scores)} rows, beside which {name} counts as {count:.0f}, width {width}"
     if len(sizes) > 1:
         words += ", with covariates" if size > _N_OF_FORECAST else ", without covariates"

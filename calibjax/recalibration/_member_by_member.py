@@ -177,7 +177,7 @@ def one_after_another(first: Chosen, second: Chosen, keeps_second: bool) -> Chos
     steps, converged = members.steps, members.converged and pit_map.converged
     if of_pit != "nothing" or keeps_second or not steps:
         name, steps = (name if of_pit == "nothing" else of_pit), steps + pit_map.steps
-    words = "; then ".join(filter(None, (members.words, pit_map.words)))
+    words = "; then ".join(filter(None, (members.description, pit_map.description)))
     return name, Fitted(steps, converged, words), losses
 
 

@@ -41,11 +41,11 @@ _MOST_KNOTS = 8
 
 
 class FittedPITMap(NamedTuple):
-    """G at the levels ``[K]``, whether the search for it found a minimum, and it in words."""
+    """G at the levels ``[K]``, whether the search for it found a minimum, and it as text."""
 
     probabilities: np.ndarray
     converged: bool
-    words: str
+    description: str
 
 
 def fit_shift_scale(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITMap:

@@ -85,11 +85,11 @@ class LabelRows(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The steps of a map, whether the search for them found a minimum, and its numbers in words."""
+    """The steps of a map, whether the search for them found a minimum, and its numbers as text."""
 
     steps: tuple
     converged: bool
-    words: str
+    description: str
 
 
 #: The method that was chosen, its fit, and the losses of the candidates on held-out rows.

@@ -37,7 +37,7 @@ from calibjax.recalibration._pit_map import apply_pit_map, check_numbers
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax.Recalibrator", "version": 4}
+_KIND = {"schema": "calibjax.Recalibrator", "version": 5}
 _PARTS = "fit", "steps", "groups"
 
 
@@ -85,7 +85,7 @@ class Fit(NamedTuple):
     """What is known of a fit; it is part of the structure of a `Recalibrator`, with no arrays."""
 
     method: str
-    words: str
+    description: str
     converged: bool
     n_rows: int
     n_classes: int | None = None
@@ -170,7 +170,7 @@ class Recalibrator:
     def __repr__(self) -> str:
         """Words, as `print` shows them."""
         fit = self.fit
-        chosen = f"{fit.method}, {fit.words}" if fit.words else fit.method
+        chosen = f"{fit.method}, {fit.description}" if fit.description else fit.method
         lines = [f"Recalibrator: {chosen}"]
         if fit.losses:
             least = sorted(fit.losses, key=lambda x: x[1])
@@ -252,7 +252,7 @@ def recalibrator_of(
     method, (steps, converged, words), losses = chosen
     curve = None
     if of_groups is not None:
-        words = f"{words}; {of_groups.words}".removeprefix("; ")
+        words = f"{words}; {of_groups.description}".removeprefix("; ")
         converged, (curve,) = converged and of_groups.converged, of_groups.steps
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
     steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (steps, curve))
