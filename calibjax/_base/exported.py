@@ -144,7 +144,7 @@ def _in_words(x: Any) -> Any:
     raise TypeError(f"{x!r} is not known by name")
 
 
-def _name(x: Any) -> str:
+def _name(x: type | Callable[..., Any]) -> str:
     package = x.__module__.partition(".")[0]
     if package not in ("builtins", "calibjax", "jax") or "<" in x.__qualname__:
         raise TypeError(f"{x!r} is not known by name")

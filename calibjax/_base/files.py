@@ -77,7 +77,7 @@ def json_of(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
 
-def digest_of(content: Any) -> str:
+def digest_of(content: object) -> str:
     """Of what is written, and equal of what is read: decimals of numbers are exact in JSON."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

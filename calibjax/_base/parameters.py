@@ -1,16 +1,26 @@
 """Parameters by their symbolic shapes: shared numbers, and words."""
 
 import html
-from typing import Any
+from collections.abc import Mapping
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._base.check import check_shapes
-from calibjax._base.struct import is_array, is_traced
+from calibjax._base.struct import PyTree, is_array, is_traced
 
 
-def share_numbers(predictions: Any) -> None:
+class Parametric(Protocol):
+    """What has parameters, with symbolic shapes by their names."""
+
+    @property
+    def shapes(self) -> Mapping[str, str]: ...
+
+    def parameter(self, name: str) -> jax.Array: ...
+
+
+def share_numbers(predictions: Parametric) -> None:
     """Broadcasts numbers among the parameters of shape "n" to the batch of the other parameters.
 
     The parameters of *one* prediction, which has no batch, remain as they are.
@@ -41,24 +51,24 @@ def share_numbers(predictions: Any) -> None:
         vars(predictions)[name] = shared
 
 
-def row_shapes(predictions: Any) -> list[list[int]]:
+def row_shapes(predictions: Parametric) -> list[list[int]]:
     """The shape of each parameter without the batch axis."""
     return [list(jnp.shape(predictions.parameter(name))[1:]) for name in predictions.shapes]
 
 
-def family_name(predictions: Any) -> str:
+def family_name(predictions: object) -> str:
     """The name of a family; for mixtures with the family of their components."""
     parts = [family_name(part) for part in _parts(predictions)]
     name = type(predictions).__name__
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-def _parts(predictions: Any) -> list[Any]:
+def _parts(predictions: object) -> list[object]:
     """The distributions that one is made of."""
     return [part for part in vars(predictions).values() if hasattr(part, "shapes")]
 
 
-def in_words(predictions: Any) -> str:
+def in_words(predictions: PyTree) -> str:
     """Family, sizes and dtypes of a batch; the leaves of what is no batch, such as one prediction.
 
     In place of arrays, anything may be in a pytree.
@@ -74,7 +84,7 @@ def in_words(predictions: Any) -> str:
     return f"{name}({', '.join(words)})"
 
 
-def _sizes(predictions: Any) -> dict[str, int] | None:
+def _sizes(predictions: Parametric) -> dict[str, int] | None:
     """The size of each axis of a batch, None if the parameters do not have those axes."""
     try:
         return check_shapes(
@@ -84,7 +94,7 @@ def _sizes(predictions: Any) -> dict[str, int] | None:
         return None
 
 
-def _named_leaves(predictions: Any) -> list[tuple[str, jax.Array]]:
+def _named_leaves(predictions: PyTree) -> list[tuple[str, jax.Array]]:
     paths = jax.tree_util.tree_leaves_with_path(predictions)
     return [(jax.tree_util.keystr(path).lstrip("."), leaf) for path, leaf in paths]
 
@@ -95,7 +105,7 @@ def _kind(leaf: jax.Array) -> str:
     return f"{leaf.dtype}{list(jnp.shape(leaf))}"
 
 
-def as_table(predictions: Any) -> str:
+def as_table(predictions: PyTree) -> str:
     """The words as HTML, above a table of shapes, dtypes and ranges of the parameters."""
     rows = [(path, _kind(leaf), _range(leaf)) for path, leaf in _named_leaves(predictions)]
     cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]

@@ -48,10 +48,10 @@ def devices_of(rows: PyTree) -> Devices | None:
     return None
 
 
-def _cut_of(x: Any) -> NamedSharding | None:
+def _cut_of(x: object) -> NamedSharding | None:
     """How an array is cut among devices; None if it is not, or if that is unknown."""
     is_concrete = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
-    sharding = x.sharding if is_concrete else getattr(jax.typeof(x), "sharding", None)
+    sharding = getattr(x if is_concrete else jax.typeof(x), "sharding", None)
     return sharding if isinstance(sharding, NamedSharding) and any(sharding.spec) else None
 
 
@@ -162,7 +162,7 @@ def on_one_device(tree: T) -> T:
     if devices_of(tree) is None:
         return tree
 
-    def move(x: Any) -> Any:
+    def move(x: jax.Array) -> jax.Array:
         if is_traced(x) or devices_of(x) is None:
             return x
         return jnp.asarray(np.asarray(gathered(x)))

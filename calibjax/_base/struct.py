@@ -19,7 +19,7 @@ T = TypeVar("T")
 PyTree = Any
 
 
-def static(default: Any = dataclasses.MISSING) -> Any:
+def static(default: object = dataclasses.MISSING) -> Any:
     """A field that is part of the structure, not a leaf: hashable, and never traced."""
     return dataclasses.field(default=default, metadata={"static": True})
 
@@ -83,7 +83,7 @@ def _completing(init: Callable[..., None]) -> Callable[..., None]:
     return init_and_complete
 
 
-def _register(cls: Any, names: list[str], options: list[str], others: list[str]) -> None:
+def _register(cls: type, names: list[str], options: list[str], others: list[str]) -> None:
     """Registers a pytree that is rebuilt without its constructor.
 
     The children may be tracers or placeholders, which a constructor would not take for parameters,
@@ -165,10 +165,11 @@ def _as_partial(function: Callable[..., Any], name: str) -> Partial:
     return Partial(function)
 
 
-def unwrapped(function: Any) -> Any:
+def unwrapped(function: object) -> Any:
     """The plain function that `as_pytree` has made a Partial of; everything else as it is."""
-    is_plain = isinstance(function, Partial) and not (function.args or function.keywords)
-    return function.func if is_plain else function
+    if isinstance(function, Partial) and not (function.args or function.keywords):
+        return function.func
+    return function
 
 
 def type_name(function: object) -> str:

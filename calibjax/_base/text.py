@@ -81,7 +81,7 @@ def text_table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     ]
 
 
-def plain(value: Any, says_infinity: bool = False) -> Any:
+def plain(value: object, says_infinity: bool = False) -> Any:
     """What JSON has: arrays as lists, fields by their names, and infinity as None or its name.
 
     NaN is None.

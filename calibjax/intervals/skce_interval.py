@@ -35,9 +35,10 @@ Null distributions and distributions of errors are pytrees with a method ``quant
 
 **The interval for the SKCE.**  Its lower end, and an upper end, are those of `NormInterval`, where
 the draws of the bootstrap stand for the distribution of |delta|^2.  With T* and S of
-`nulls.bootstrap`, |delta*|^2 = T* - S + SKCE_b + max(0, SKCE_u) / (n-1) has a mean of at least SKCE_b - SKCE_u, which
-is unbiased for E |delta|^2.  SKCE_b exceeds a quantile of |delta*|^2 only if S exceeds the quantile
-of T*, so that the lower end is above 0 only if `asymptotic_skce_test` rejects.
+`nulls.bootstrap`, |delta*|^2 = T* - S + SKCE_b + max(0, SKCE_u) / (n-1) has a mean of at least
+SKCE_b - SKCE_u, which is unbiased for E |delta|^2.  SKCE_b exceeds a quantile of |delta*|^2 only if
+S exceeds the quantile of T*, so that the lower end is above 0 only if `asymptotic_skce_test`
+rejects.
 
 **The score interval's upper end.**  With the covariance C of xi, whose largest eigenvalue is c,
 

@@ -86,7 +86,7 @@ class ConditionalPITMap(Step):
 def with_filled_rows(steps: tuple, n: int) -> tuple:
     """The steps of a map that was fitted to a part of n rows, whose rows fill the bucket of n."""
 
-    def with_rows(step: Any) -> Any:
+    def with_rows(step: Step) -> Step:
         if not isinstance(step, ConditionalPITMap):
             return step
         size, m = min(bucket(n), MOST_ROWS), len(step.weights)

@@ -152,7 +152,7 @@ def row_scores(predictions: Distribution, targets: Any, score: str | None = None
     return np.asarray(of_rows(predictions, targets), np.float64)
 
 
-def brier_scores(probs: np.ndarray, targets: Any) -> np.ndarray:
+def brier_scores(probs: np.ndarray, targets: ArrayLike) -> np.ndarray:
     """(p - y)^2 of two classes, and of more the sum of squares over all classes, ``[n]``."""
     m = probs.shape[1]
     squares = np.sum(np.square(probs - np.eye(m)[np.asarray(targets).astype(int)]), axis=1)

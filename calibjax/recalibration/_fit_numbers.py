@@ -1,9 +1,8 @@
 """Fits of maps to numbers: what data say of the unit interval, and checks of it."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
 from calibjax._base.compile import filled_up, quick_jit
@@ -175,7 +174,7 @@ def _pit_map_rows(
     return rows._replace(beyond=fits.beyond_quantiles(quantiles, _known(data.targets, kept)))
 
 
-def _known(rows: Any, kept: np.ndarray) -> np.ndarray:
+def _known(rows: ArrayLike, kept: np.ndarray) -> np.ndarray:
     """What is known of the rows that count, which others follow that padding added."""
     return np.asarray(rows, float)[: kept.size][kept]
 

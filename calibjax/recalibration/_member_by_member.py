@@ -40,7 +40,7 @@ from calibjax._base.compile import quick_jit
 from calibjax._base.struct import struct, widened, widest_dtype, with_fields
 from calibjax._data.data import in_dtype
 from calibjax._numbers.validity import ArrayT
-from calibjax.distributions import half_mean_difference
+from calibjax.distributions import Empirical, half_mean_difference
 from calibjax.recalibration._conditional_pit_map import MOST_ROWS
 from calibjax.recalibration._fit_pit_map import LEAST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
@@ -64,7 +64,7 @@ class MemberByMember(Step):
     scale: Numbers
     inflation: Numbers
 
-    def __call__(self, predictions: Any, covariates: jax.Array | None = None) -> Any:
+    def __call__(self, predictions: Empirical, covariates: jax.Array | None = None) -> Empirical:
         mean, deviations, _, inverse, _ = parts_of_members(predictions)
         moved, factor = in_dtype(self, widest_dtype(mean)).moved(mean, inverse)
         return with_fields(predictions, samples=moved[:, None] + factor[:, None] * deviations)
@@ -80,7 +80,7 @@ SAME = MemberByMember(*map(np.asarray, (0.0, 1.0, 0.0, 1.0, 0.0)))
 
 
 @functools.partial(quick_jit, light=True)
-def parts_of_members(predictions: Any) -> tuple[jax.Array, ...]:
+def parts_of_members(predictions: Empirical) -> tuple[jax.Array, ...]:
     """Means M ``[n]``, m - M and shares of members ``[n, S]``, 1 / D and E|m - m'| / 2 ``[n]``.
 
     A member that is missing has no share.  D is the mean difference of two members, and E|m - m'|

@@ -124,7 +124,7 @@ def known_levels(predictions: Distribution) -> Sequence[float]:
     return LEVELS
 
 
-def check_numbers(predictions: Any) -> None:
+def check_numbers(predictions: object) -> None:
     """An error unless these are predictions of numbers that a map of PIT values recalibrates."""
     if isinstance(predictions, dist.Empirical):
         if predictions.weights is not None or predictions.target_shape != "n":
@@ -197,13 +197,13 @@ def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     return jax.vmap(functools.partial(line_through, jnp), in_axes=axes)(x, y, at)
 
 
-def as_normal(recalibrated: Any) -> dist.Normal:
+def as_normal(recalibrated: dist.Recalibrated) -> dist.Normal:
     """Normal predictions after a shift and scale of normal scores, as what they are: normal."""
     n = len(recalibrated)
     return first_rows(_as_normal(filled(recalibrated, n)), n)
 
 
 @functools.partial(quick_jit, light=True)
-def _as_normal(recalibrated: Any) -> dist.Normal:
+def _as_normal(recalibrated: dist.Recalibrated) -> dist.Normal:
     low, loc, high = (recalibrated.quantile(ndtr(z)) for z in (-1.0, 0.0, 1.0))
     return dist.Normal(loc, (high - low) / 2)
