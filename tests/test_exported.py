@@ -61,6 +61,21 @@ def test_a_program_is_traced_once(folder):
     assert len(list(folder.iterdir())) == 1
 
 
+def test_jax_still_traces_what_it_has_compiled(folder):
+    """Once it does not, the folder of programs can go: docs/house.md says how."""
+    calls = []
+
+    @jax.jit
+    def traced(x):
+        calls.append(x)
+        return x + 1
+
+    for _ in range(2):
+        jax.clear_caches()
+        traced(1.0)
+    assert len(calls) == 2
+
+
 def test_other_arguments_are_other_programs(folder):
     is_traced(PREDICTIONS, 3.0)
     assert is_traced(PREDICTIONS, jnp.full(5, 3.0))

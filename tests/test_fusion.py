@@ -67,6 +67,12 @@ def test_xla_still_holds_what_is_expensive(monkeypatch):
     assert few < loops(of_pairs, X)
 
 
+def test_jax_still_makes_random_bits_in_a_loop():
+    """Once it does not, `random_bits` can be those of jax."""
+    made = jax.jit(lambda key: jax.random.bits(key, (8,))).lower(jax.random.key(0))
+    assert "while" in made.as_text()
+
+
 def test_recomputed_rounds_nothing(dtype):
     # The largest and smallest numbers, and those with all digits.
     info = np.finfo(dtype)
