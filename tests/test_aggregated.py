@@ -143,8 +143,8 @@ def test_estimates_are_those_of_skce(key, float64):
     predictions, labels = cast(predictions), jnp.asarray(RNG(1).integers(3, size=N))
     result = cj.aggregated_skce_test(key, LABEL_KERNELS, predictions, labels, n_resamples=B)
     expected = [cj.skce(kernel, predictions, labels) for kernel in LABEL_KERNELS]
-    np.testing.assert_allclose(result.members.estimates, expected, rtol=1e-9)
-    np.testing.assert_allclose(result.estimate, expected[int(result.members.best)], rtol=1e-9)
+    np.testing.assert_allclose(result.kernels.estimates, expected, rtol=1e-9)
+    np.testing.assert_allclose(result.estimate, expected[int(result.kernels.best)], rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_every_draw_of_reals_is_a_plain_sum_over_pairs(data_of, key, float64):
     draw_key, feature_key = jax.random.split(key)
     one = jax.tree.map(lambda x: x[0], data.samples)
     (feature_key,) = jax.random.split(feature_key, 1)
-    waves = terms.sources[0].finite(feature_key, *one).feature
+    waves = terms.residuals[0].finite(feature_key, *one).feature
     frequencies, amplitudes = np.asarray(waves.frequencies), np.asarray(waves.amplitudes)
     # Their squares sum to k(y, y).
     np.testing.assert_allclose(np.sum(amplitudes**2), 1.5)
@@ -321,7 +321,7 @@ def test_masked_rows_are_as_if_they_were_dropped(key, float64):
     found = DEFAULT(key, kernels, garbage, bad_labels, n_cells=7, where=where)
     expected = DEFAULT(key, kernels, predictions[where], labels[where])
     chex.assert_trees_all_close(numbers(found), numbers(expected), rtol=1e-8)
-    chex.assert_trees_all_close(found.members.pvalues, expected.members.pvalues)
+    chex.assert_trees_all_close(found.kernels.pvalues, expected.kernels.pvalues)
     # Inside jit too, of whichever rows are kept, and a bad value in a kept row is NaN.
     jitted = jax.jit(lambda *data, where: DEFAULT(key, kernels, *data, n_cells=7, where=where))
     again = jitted(garbage, bad_labels, where=where)
@@ -331,7 +331,7 @@ def test_masked_rows_are_as_if_they_were_dropped(key, float64):
     for rows in (~where, where & (jnp.arange(N) < 2), where & False):
         bad = jitted(garbage, bad_labels, where=rows)
         assert all(np.all(np.isnan(x)) for x in numbers(bad))
-        assert np.all(np.isnan(bad.members.pvalues))
+        assert np.all(np.isnan(bad.kernels.pvalues))
 
 
 def _empirical(rng):
@@ -363,7 +363,7 @@ def test_kernels_of_any_dtype(key):
         result = DEFAULT(key, kernels, *data)
         assert {x.dtype for x in numbers(result)} == {jnp.dtype("float32")}
         estimates = [cj.skce(kernel, *data) for kernel in kernels]
-        np.testing.assert_allclose(result.members.estimates, estimates, rtol=1e-5)
+        np.testing.assert_allclose(result.kernels.estimates, estimates, rtol=1e-5)
 
 
 def scaled_product(scale, p, q):
@@ -395,8 +395,8 @@ def test_the_result_says_which_kernel_decides(key):
         "TensorProduct(DistanceKernel(TotalVariation(), 0.3), WhiteKernel())",
         "FeatureKernel(confidence_product, log_probability)",
     ]
-    assert f"largest score: {names[int(result.members.best)]})" in repr(result)
-    lines = repr(result.members).splitlines()
+    assert f"largest score: {names[int(result.kernels.best)]})" in repr(result)
+    lines = repr(result.kernels).splitlines()
     assert [line.partition("  ")[2] != "" for line in lines] == [True] * 3
     assert all(line.endswith(name) for line, name in zip(lines[1:], names, strict=True))
     leaves, structure = jax.tree.flatten(result)

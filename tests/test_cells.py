@@ -67,7 +67,7 @@ def test_few_different_probabilities_have_all_pairs(key):
         for n in (512, 600)
     ]
     # The second one has all pairs, by the landmarks of every row.
-    cells, pairs = (result.members for result in found)
+    cells, pairs = (result.kernels for result in found)
     np.testing.assert_allclose(cells.estimates, pairs.estimates, rtol=1e-4, atol=1e-9)
     np.testing.assert_allclose(cells.scores, pairs.scores, rtol=1e-3)
 
@@ -151,7 +151,7 @@ def test_rows_on_many_devices_and_masked_rows(key, float64):
     of_two = test(cj.Categorical(np.stack([1 - p, p], axis=1)[where]), jnp.asarray(y[where]))
     for result in (found, of_two):
         assert float(result.pvalue) == float(expected.pvalue)
-        np.testing.assert_allclose(result.members.scores, expected.members.scores, rtol=1e-6)
+        np.testing.assert_allclose(result.kernels.scores, expected.kernels.scores, rtol=1e-6)
         np.testing.assert_allclose(result.estimate, expected.estimate, rtol=1e-6, atol=1e-12)
 
 

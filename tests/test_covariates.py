@@ -19,9 +19,9 @@ import calibjax as cj
 from benchmarks.works import covariates as benchmark
 from calibjax._data.data import as_data
 from calibjax.discrepancy import normal_form
-from calibjax.expectations.defaults import default_kernels, judging_kernels
+from calibjax.expectations.defaults import default_kernels, target_feature_kernels
 from calibjax.hypothesis_tests._redrawn_skce import column_kernels, terms_of, with_columns
-from calibjax.hypothesis_tests._result import Members, named_kernels
+from calibjax.hypothesis_tests._result import KernelResults, named_kernels
 from calibjax.nulls.largest import aggregate
 
 RNG = np.random.default_rng
@@ -42,7 +42,7 @@ WEIGHTS[0], WEIGHTS[5] = 1.0, 0.0
 def with_terms(data):
     """The terms of all kernels, and the names of those of covariates."""
     normal_forms = list(map(normal_form, default_kernels(data)))
-    judging = judging_kernels(data)
+    judging = target_feature_kernels(data)
     columns = column_kernels(data)
     of_columns = [normal_forms[place] for place in judging.values()]
     names = named_kernels(data.covariates.names, list(judging))
@@ -164,7 +164,7 @@ TEST = functools.partial(cj.calibration_test, n_resamples=19)
 
 
 def numbers_of(result):
-    return result.null_distribution, result.members.scores, result.members.adjusted_pvalues
+    return result.null_distribution, result.kernels.scores, result.kernels.adjusted_pvalues
 
 
 def assert_same(a, b):
@@ -182,7 +182,7 @@ OTHERS = {
 @pytest.mark.parametrize("first_column", slow({"fee"}, ["age", "fee"]))
 def test_units_names_and_the_order_of_columns_do_not_matter(first_column, key):
     first = TEST(key, PREDICTIONS, EVENTS, covariates=COLUMNS)
-    assert len(first.members.kernels) == 6 + 3 * 12
+    assert len(first.kernels.kernels) == 6 + 3 * 12
     other = {first_column: OTHERS[first_column], **OTHERS}
     second = TEST(key, PREDICTIONS, EVENTS, covariates=other)
     np.testing.assert_allclose(second.null_distribution, first.null_distribution, rtol=2e-3)
@@ -224,17 +224,17 @@ def test_pvalue_without_covariates_is_that_of_the_test_without_them(key):
 
 def test_columns_in_words(key):
     result = TEST(key, PREDICTIONS, EVENTS, covariates=COLUMNS)
-    words = repr(result.members)
+    words = repr(result.kernels)
     assert "and 22 kernels with smaller scores" in words
     assert {"column age, frequencies", "age x race, log probability"} <= {
-        kernel.words for kernel in result.members.kernels[6:]
+        kernel.words for kernel in result.kernels.kernels[6:]
     }
     first, *others = result.columns
     assert first.score >= max(evidence.score for evidence in others)
     assert first.pvalue >= result.pvalue
     no_numbers = [np.zeros(0)] * 4
     with pytest.raises(ValueError, match="columns are those of covariates"):
-        _ = dataclasses.replace(result, members=Members([], *no_numbers, None)).columns
+        _ = dataclasses.replace(result, kernels=KernelResults([], *no_numbers, None)).columns
 
 
 @pytest.mark.slow

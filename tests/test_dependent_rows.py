@@ -363,4 +363,4 @@ def test_ordered_classes_of_which_a_range_is_known(key):
     targets = cj.Between(jnp.full(N, -jnp.inf), jnp.arange(N, dtype=jnp.float32) % 3)
     result = cj.calibration_test(key, predictions, targets, n_resamples=99)
     assert 0 < result.pvalue <= 1
-    assert len(result.members.kernels) == 1
+    assert len(result.kernels.kernels) == 1

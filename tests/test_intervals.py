@@ -285,12 +285,12 @@ def test_simultaneous_errors_are_those_of_the_largest_score(float64):
 def test_the_interval_of_the_best_kernel(key, float64):
     _, predictions, targets = sample("categorical-tv-white", 24)
     result = cj.calibration_test(key, predictions, targets, n_resamples=99)
-    best = int(result.members.best)
+    best = int(result.kernels.best)
     for level in (0.5, 0.95, 0.9999):
-        of_all = result.members.confidence_interval(level)
+        of_all = result.kernels.confidence_interval(level)
         np.testing.assert_allclose([x[best] for x in of_all], result.confidence_interval(level))
-        assert of_all.low.shape == result.members.estimates.shape
-        assert np.all(of_all.high > result.members.estimates)
+        assert of_all.low.shape == result.kernels.estimates.shape
+        assert np.all(of_all.high > result.kernels.estimates)
     assert "95 % interval = [0, " in repr(result)
 
 
@@ -455,7 +455,7 @@ def test_simultaneous_coverage_of_all_kernels(key):
         predictions = cj.Bernoulli(jax.random.uniform(keys[0], (n,)))
         targets = predictions.sample(keys[1])
         result = cj.aggregated_skce_test(keys[2], kernels, predictions, targets, n_resamples=99)
-        return result.members.confidence_interval(level).low, result.pvalue
+        return result.kernels.confidence_interval(level).low, result.pvalue
 
     low, pvalue = jax.jit(lambda keys: jax.lax.map(lows, keys))(jax.random.split(key, n_sets))
     excluded = np.any(low > 0, axis=1)

@@ -335,6 +335,6 @@ def test_cifar10_networks_are_not_calibrated(network, reference_folder, key):
     few = cj.calibration_test(key, predictions[:300], labels[:300])
     np.testing.assert_allclose(few.pvalue, 1 / 1000, rtol=1e-6)
     result = cj.calibration_test(key, predictions, labels)
-    np.testing.assert_allclose(result.members.pvalues, 1 / 1000, rtol=1e-6)
+    np.testing.assert_allclose(result.kernels.pvalues, 1 / 1000, rtol=1e-6)
     # They are over-confident, which log p(y) sees best.
     assert "log_probability_of" in repr(result)

@@ -214,7 +214,7 @@ class Evaluation(Case):
         NaN and infinity are None, and curves of more than 1000 points are thinned.
         """
         self._compute("curves", "contributions")
-        kernels, names = self.test.members, ("kernel", "estimate", "score", "pvalue")
+        kernels, names = self.test.kernels, ("kernel", "estimate", "score", "pvalue")
         assert kernels is not None
         columns = kernels.estimates, kernels.scores, kernels.pvalues
         lines = zip(map(describe, kernels.kernels), *columns, strict=True)

@@ -429,7 +429,7 @@ def _at_scales(
 _MANY_CLASSES = 32
 
 
-def judging_kernels(data: Data) -> dict[str, int]:
+def target_feature_kernels(data: Data) -> dict[str, int]:
     """Which of the `default_kernels` has each feature of targets that covariates may explain.
 
     They are features that people read: of labels their frequencies, whether the most likely class

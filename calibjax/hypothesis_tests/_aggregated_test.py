@@ -17,14 +17,14 @@ from calibjax._data.interval_censored import Between, Targets, known_point
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
-from calibjax.expectations.defaults import default_kernels_of, judging_kernels
+from calibjax.expectations.defaults import default_kernels_of, target_feature_kernels
 from calibjax.hypothesis_tests._redrawn_skce import (
     column_kernels,
     redrawn_skce,
     terms_of,
     with_columns,
 )
-from calibjax.hypothesis_tests._result import CalibrationTestResult, Members, named_kernels
+from calibjax.hypothesis_tests._result import CalibrationTestResult, KernelResults, named_kernels
 from calibjax.intervals.skce_interval import NormInterval
 from calibjax.kernels.base import KernelLike, describe
 from calibjax.nulls.largest import aggregate
@@ -83,7 +83,7 @@ def calibration_test(
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
-        CalibrationTestResult, whose `members` say what each kernel finds, and `columns` which
+        CalibrationTestResult, whose `kernels` say what each kernel finds, and `columns` which
         covariates carry an error.
 
     Raises:
@@ -196,7 +196,7 @@ def aggregated_skce_test(
     Returns:
         CalibrationTestResult.  Its statistic is M^0, and null_distribution holds M^1, M^2, ….  Its
         estimate is the unbiased SKCE of the kernel with the largest score (above n_cells rows of
-        that of cells, and for samples with the target among them); `members` has the
+        that of cells, and for samples with the target among them); `kernels` has the
         estimates, scores z, p-values and intervals of all kernels.  The confidence_interval is for
         the SKCE of that kernel, and may be chosen after the fact, since the intervals of all
         kernels hold simultaneously.  It excludes 0 if and only if p <= 1 - confidence_level, unless
@@ -215,7 +215,7 @@ def aggregated_skce_test(
         >>> predictions = cj.Bernoulli(jnp.linspace(0.05, 0.95, 100))
         >>> targets = predictions.sample(jax.random.key(0))
         >>> result = cj.aggregated_skce_test(jax.random.key(1), None, predictions, targets)
-        >>> bool(result.pvalue > 0.05), result.members.pvalues.shape
+        >>> bool(result.pvalue > 0.05), result.kernels.pvalues.shape
         (True, (6,))
 
     Reference: Schrab et al., MMD aggregated two-sample test, JMLR 2023, and Biggs, Schrab and
@@ -240,43 +240,41 @@ def _test_of_kernels(
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     if n_cells is not None:
         n_cells = check_integer("n_cells", n_cells, 1)
-    members: list[Any]
-    judging: dict[str, int] = {}
+    tested: list[Any]
+    features: dict[str, int] = {}
     if kernels is None:
-        data = pooled(padded(data))
-        data = pits_as_targets(key, data)
-        members = [*default_kernels_of(data)]
-        judging = {} if data.covariates is None else judging_kernels(data)
+        data = pits_as_targets(key, pooled(padded(data)))
+        tested = [*default_kernels_of(data)]
+        features = {} if data.covariates is None else target_feature_kernels(data)
     else:
         if not kernels:
             raise ValueError("kernels must hold at least one kernel, got none.")
         data = pooled(data)
-        members = as_pytree(list(kernels))
-        for kernel in members:
+        tested = as_pytree(list(kernels))
+        for kernel in tested:
             check_kernel_of(kernel, data, formula=one_residual)
         data = padded(data)
-    n_cells = n_cells or _CELLS
-    forms = list(map(normal_form, members))
-    of_columns = {name: forms[index] for name, index in judging.items()}
+    forms = list(map(normal_form, tested))
+    of_columns = {name: forms[index] for name, index in features.items()}
     if isinstance(data.targets, Between):
         # The default kernels of ordered classes compare labels too, which are not known here.
-        members = [k for k, form in zip(members, forms, strict=True) if form.is_of_pit]
+        tested = [k for k, form in zip(tested, forms, strict=True) if form.is_of_pit]
         forms = [form for form in forms if form.is_of_pit]
         of_columns = {name: form for name, form in of_columns.items() if form.is_of_pit}
     terms = terms_of(forms)
     if of_columns:
         assert data.covariates is not None
         terms = with_columns(terms, column_kernels(data), list(of_columns.values()))
-        members += named_kernels(data.covariates.names, list(of_columns))
+        tested += named_kernels(data.covariates.names, list(of_columns))
         # The compilation cache keys on shapes, and must not on names.
         data = data.replace(covariates=dataclasses.replace(data.covariates, names=()))
     sampler = NullSampler.of(data)
-    result = _aggregated_skce_test((key, terms), data, n_resamples, n_cells, sampler)
-    assert result.members is not None
-    described = f"{len(members)} kernels, {n_resamples} {sampler.describe(data)}"
+    result = _aggregated_skce_test((key, terms), data, n_resamples, n_cells or _CELLS, sampler)
+    assert result.kernels is not None
+    described = f"{len(tested)} kernels, {n_resamples} {sampler.describe(data)}"
     return dataclasses.replace(
         result,
-        members=dataclasses.replace(result.members, kernels=members),
+        kernels=dataclasses.replace(result.kernels, kernels=tested),
         method=f"aggregated_skce_test, {described}",
         is_exact=sampler.redraws,
     )
@@ -307,7 +305,7 @@ def _aggregated_skce_test(
         estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
     errors = found.errors.scaled(unit, excess)
     # The kernels are added outside of jit, as they are.
-    members = Members(
+    of_kernels = KernelResults(
         kernels=[],
         estimates=estimates,
         scores=found.scores,
@@ -315,13 +313,13 @@ def _aggregated_skce_test(
         adjusted_pvalues=found.adjusted_pvalues,
         interval=NormInterval(biased, errors),
     )
-    best = members.best
+    best = of_kernels.best
     return CalibrationTestResult(
         statistic=found.statistic,
         pvalue=found.pvalue,
         estimate=rows_of(estimates, best),
         null_distribution=found.draws,
-        members=members,
+        kernels=of_kernels,
         interval=NormInterval(rows_of(biased, best), errors.of(best)),
         pvalue_without_covariates=found.pvalue_of_first,
     )
@@ -330,9 +328,9 @@ def _aggregated_skce_test(
 def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     """What the test evaluates of a kernel, for `check_formula`: the squares of one residual."""
     dtype = widest_dtype(*jax.tree.leaves(a[0]))
-    (source, *_) = in_dtype(terms_of([kernel]).sources, dtype)
-    residual = source.finite(jax.random.key(0), *a)
+    (residual, *_) = in_dtype(terms_of([kernel]).residuals, dtype)
+    finite = residual.finite(jax.random.key(0), *a)
     p, y = indexed(a, None)
     if isinstance(y, Between):
         y = known_point(p, y)
-    return jnp.sum(jnp.square(residual.values(p, y[:, None], y[:, None])))
+    return jnp.sum(jnp.square(finite.values(p, y[:, None], y[:, None])))

@@ -54,43 +54,44 @@ from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.base import Arguments, FiniteResidual, TargetResidual
 from calibjax.residuals.kernel import JointResidual
 
+#: A weighting and a residual.
+Pair = tuple[int, int]
+
 
 @struct
-class Group:
-    """Terms factor k_P(p, q) <f(p, y), f(q, z)> with one feature f, and one kind of kernel k_P.
+class SharedTerms:
+    """Terms factor k_P(p, q) <f(p, y), f(q, z)> with one feature f, and like kernels k_P.
 
     Args:
         factors: the nonnegative factor of each of T terms; None stands for 1.
-        kernels: which of the kernels of its kind the k_P of each term is.
+        kernels: which of the kernels of its list the k_P of each term is.
         owners: which of all kernels each term belongs to.
-        kind: which of the `kinds` its prediction kernels are.
-        base: which of the `bases` says in which cells rows are.
-        source: which of the `sources` has the residual of f.
+        kernel_list: which of the `kernel_lists` its prediction kernels are.
+        pair: which of the `weightings` says in which cells rows are, and which of the `residuals`
+            is that of f.
     """
 
     factors: list[jax.Array | None]
     kernels: tuple[int, ...] = static()
     owners: tuple[int, ...] = static()
-    kind: int = static()
-    base: int = static()
-    source: int = static()
+    kernel_list: int = static()
+    pair: Pair = static()
 
 
 @struct
-class ColumnGroup:
+class ColumnTerms:
     """The kernels of covariates with one feature of targets.
 
     Args:
         kernels: which kernels these are.
         first: the number of the first of them among all kernels.
-        base: the number behind those of the `bases`.
-        source: which of the `sources` has the residual of the feature.
+        pair: the number behind those of the `weightings`, and which of the `residuals` is that of
+            the feature.
     """
 
     kernels: ColumnKernels = static()
     first: int = static()
-    base: int = static()
-    source: int = static()
+    pair: Pair = static()
 
 
 @struct
@@ -99,26 +100,26 @@ class KernelTerms:
 
     Args:
         groups: all terms of all kernels, those that are computed alike together.
-        kinds: the different kernels on predictions, one list for each distance and structure.
-        bases: a kernel on predictions for each distance, which says what is near.
-        sources: what h keeps of targets, each different from the others.
+        kernel_lists: the kernels on predictions, a list for each distance and structure.
+        weightings: a kernel on predictions for each distance, which says what is near.
+        residuals: what h keeps of targets, each different from the others.
         of_columns: the kernels of covariates, which are behind all others.
         n_kernels: the number of kernels K.
         families: the number of the family of each kernel; none if each is one of its own.
     """
 
-    groups: list[Group]
-    kinds: list[list[KernelLike]]
-    bases: list[KernelLike]
-    sources: list[TargetResidual]
-    of_columns: list[ColumnGroup]
+    groups: list[SharedTerms]
+    kernel_lists: list[list[KernelLike]]
+    weightings: list[KernelLike]
+    residuals: list[TargetResidual]
+    of_columns: list[ColumnTerms]
     n_kernels: int = static()
     families: tuple[int, ...] = static()
 
     def of_kernels(self, parts: Sequence[jax.Array]) -> jax.Array:
         """Sums over the terms of each kernel ``[K, …]``.
 
-        Of each group `parts` has the numbers of all prediction kernels of its kind, ``[U, …]``.
+        For each group `parts` has the numbers of all kernels of its list, ``[U, …]``.
         """
         starts = np.cumsum([0, *(len(x) for x in parts)])
         index = [
@@ -133,18 +134,18 @@ class KernelTerms:
         zeros = jnp.zeros((self.n_kernels, *of_terms.shape[1:]), of_terms.dtype)
         return zeros.at[jnp.array(owners, jnp.int32)].add(of_terms, mode="promise_in_bounds")
 
-    def bases_of(self, source: int) -> list[int]:
-        """The bases that go with a source of residuals."""
-        groups: list[Group | ColumnGroup] = [*self.groups, *self.of_columns]
-        return sorted({group.base for group in groups if group.source == source})
+    def weightings_of(self, residual: int) -> list[int]:
+        """The weightings that go with a residual."""
+        pairs = [*(x.pair for x in self.groups), *(x.pair for x in self.of_columns)]
+        return sorted({weighting for weighting, of in pairs if of == residual})
 
 
 def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
     """The kernels, taken apart; TypeError for one that is no sum of such terms."""
     distances: list[Any] = []
-    sources: list[Any] = []
-    bases: list[Any] = []
-    kinds: dict[Any, dict[Any, Any]] = {}
+    residuals: list[Any] = []
+    weightings: list[KernelLike] = []
+    kernel_lists: dict[Any, dict[Any, Any]] = {}
     groups: dict[Any, list[Any]] = {}
     for owner, kernel in enumerate(kernels):
         for term in kernel.terms:
@@ -155,23 +156,24 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
                 )
             compared = term.prediction_kernel
             distance = compared.distance if isinstance(compared, DistanceKernel) else compared
-            base = _index(distances, distance)
-            if base == len(bases):
-                bases.append(compared)
+            weighting = _index(distances, distance)
+            if weighting == len(weightings):
+                weightings.append(compared)
             leaves, structure = jax.tree.flatten(compared)
-            kind = base, structure, tuple(map(jnp.shape, leaves))
+            kernel_list = weighting, structure, tuple(map(jnp.shape, leaves))
             # Programs must not depend on numbers: kernels are equal if they have the same arrays.
-            known = kinds.setdefault(kind, {})
+            known = kernel_lists.setdefault(kernel_list, {})
             known.setdefault(tuple(map(id, leaves)), (len(known), compared))
             index, _ = known[tuple(map(id, leaves))]
-            alike = base, _index(sources, term.residual), kind
+            alike = weighting, _index(residuals, term.residual), kernel_list
             groups.setdefault(alike, []).append((term.factor, index, owner))
-    made, numbers = [], {kind: number for number, kind in enumerate(kinds)}
-    for (base, source, kind), terms in groups.items():
+    made, numbers = [], {kernel_list: number for number, kernel_list in enumerate(kernel_lists)}
+    for (*pair, kernel_list), terms in groups.items():
         factors, of_terms, owners = zip(*terms, strict=True)
-        made.append(Group(list(factors), of_terms, owners, numbers[kind], base, source))
-    different = [[kernel for _, kernel in known.values()] for known in kinds.values()]
-    return KernelTerms(made, different, bases, sources, [], len(kernels), ())
+        index = numbers[kernel_list], tuple(pair)
+        made.append(SharedTerms(list(factors), of_terms, owners, *index))
+    different = [[kernel for _, kernel in known.values()] for known in kernel_lists.values()]
+    return KernelTerms(made, different, weightings, residuals, [], len(kernels), ())
 
 
 def column_kernels(data: Data) -> ColumnKernels:
@@ -182,18 +184,18 @@ def column_kernels(data: Data) -> ColumnKernels:
 
 
 def with_columns(
-    terms: KernelTerms, columns: ColumnKernels, judging: Sequence[SumOfTerms]
+    terms: KernelTerms, columns: ColumnKernels, kernels: Sequence[SumOfTerms]
 ) -> KernelTerms:
-    """The terms of more kernels: those of columns, each with the feature of each judging kernel.
+    """The terms of more kernels: those of columns, each with the features of `kernels`.
 
-    The judging kernels are among those that `terms` are of.  Of several features of one, such as
+    These are among those that `terms` are of.  Of several features of one, such as
     ranks and standard scores of samples, the first one counts.
     """
     families, groups = [0] * terms.n_kernels, []
-    for kernel in judging:
+    for kernel in kernels:
         term, *_ = kernel.terms
-        source = _index(terms.sources, term.residual)
-        groups.append(ColumnGroup(columns, len(families), len(terms.bases), source))
+        pair = len(terms.weightings), _index(terms.residuals, term.residual)
+        groups.append(ColumnTerms(columns, len(families), pair))
         families += columns.families
     return dataclasses.replace(
         terms, of_columns=groups, n_kernels=len(families), families=tuple(families)
@@ -221,10 +223,8 @@ def _are_equal(a: Any, b: Any) -> bool:
     return all(map(is_same, ours, theirs))
 
 
-#: A base of landmarks, or of covariates, and a source of residuals.
-Pair = tuple[int, int]
-#: G of each pair, and what the diagonals of groups follow from.
-Sums = tuple[dict[Pair, SetSums], list[jax.Array]]
+#: G of each pair, and sums of squares, which the diagonals follow from.
+Sums = tuple[dict[Pair, SetSums], dict[Pair, jax.Array]]
 
 
 def redrawn_skce(
@@ -261,7 +261,7 @@ def _statistic(
     first, n_rows = global_offset(n_kept, axis)
     is_coarse = isinstance(data.targets, Between)
     # What a distance compares is made once of each row: a quantile may take many steps.
-    compared = [embedded_rows(kernel, data.predictions) for kernel in terms.bases]
+    compared = [embedded_rows(kernel, data.predictions) for kernel in terms.weightings]
     n_all = data.n * axis_size(axis)
     size = min(n_cells, n_all)
     cells = None
@@ -269,15 +269,15 @@ def _statistic(
         probabilities = prediction_coordinates(data.predictions)[:, 0]
         cells = choose_cells(probabilities, data.weights != 0, size, axis)
     landmarks = []
-    for kernel, predictions in zip(terms.bases, compared, strict=True):
+    for kernel, predictions in zip(terms.weightings, compared, strict=True):
         if cells is None:
             points = choose_landmarks(predictions, n_kept, n_rows, size, axis)
         else:
             points = rows_at(predictions, data.n, cells.medians, axis)
         landmarks.append(Landmarks(points, n_rows, kernel))
-    base_of = {group.kind: group.base for group in terms.groups}
-    matrices = [_matrices(x, landmarks[base_of[k]]) for k, x in enumerate(terms.kinds)]
-    bases: list[Base] = [*landmarks]
+    places = {group.kernel_list: group.pair[0] for group in terms.groups}
+    matrices = [_matrices(x, landmarks[places[k]]) for k, x in enumerate(terms.kernel_lists)]
+    weightings: list[Weighting] = [*landmarks]
     if terms.of_columns:
         assert data.covariates is not None
         kernels_of_columns = terms.of_columns[0].kernels
@@ -289,10 +289,10 @@ def _statistic(
             axis,
         )
         compared.append(columns)
-        bases.append(column_features(kernels_of_columns, columns, data.weights, axis))
+        weightings.append(column_features(kernels_of_columns, columns, data.weights, axis))
 
     by_pit = data.predictions.is_ordered
-    by_pit &= all(source.is_of_pit for source in terms.sources)
+    by_pit &= all(residual.is_of_pit for residual in terms.residuals)
     # If a PIT stands for its target, all rows tell the same pieces of the line.
     is_target = not isinstance(data.predictions, KnownLevels)
     found = pit_partition(data.predictions) if is_target else None
@@ -300,40 +300,40 @@ def _statistic(
     in_cells = by_pit and not is_coarse and size < n_all
     in_cells &= bool(pieces) or not has_atoms(data.predictions)
     one = indexed(data.samples, 0)
-    keys = jax.random.split(key, len(terms.sources))
-    features = [x.finite(k, *one) for k, x in zip(keys, terms.sources, strict=True)]
+    keys = jax.random.split(key, len(terms.residuals))
+    features = [x.finite(k, *one) for k, x in zip(keys, terms.residuals, strict=True)]
     if in_cells:
         features = [x.in_cells(pieces, data.weights.dtype) for x in features]
     if cells is not None:
         events = _events_of(features, data, cells.of_rows, size)
-        return CellSums([], terms, features, bases, matrices, by_pit, in_cells, *events)
+        return CellSums([], terms, features, weightings, matrices, by_pit, in_cells, *events)
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
-    for index, base in enumerate(landmarks):
-        compared[index] = base.cells(compared[index], numbers, size < n_all)
-    return KernelSums(compared, terms, features, bases, matrices, by_pit, in_cells)
+    for index, weighting in enumerate(landmarks):
+        compared[index] = weighting.cells(compared[index], numbers, size < n_all)
+    return KernelSums(compared, terms, features, weightings, matrices, by_pit, in_cells)
 
 
 #: What has the weights w of rows: landmarks, or features of covariates.
-Base = Landmarks | ColumnFeatures
+Weighting = Landmarks | ColumnFeatures
 
 
 @struct
 class KernelSums(Statistic):
-    """The statistic: sums G of all pairs of a base of landmarks and a source of residuals.
+    """The statistic: sums G of all pairs of a weighting and a residual.
 
     Args:
-        others: what each base takes of rows.
+        others: what each weighting takes of rows.
         terms: the kernels.
-        features: what the residuals of each source are features of.
-        bases: of each distance between predictions, and of covariates.
-        matrices: K of the kernels of each kind at their landmarks.
+        features: the residuals with finitely many numbers.
+        weightings: of each distance between predictions, and of covariates.
+        matrices: K of the kernels of each list at their landmarks.
         by_pit, in_cells: see `Statistic`.
     """
 
     others: list[Any]
     terms: KernelTerms
     features: list[FiniteResidual]
-    bases: list[Base]
+    weightings: list[Weighting]
     matrices: list[jax.Array]
     by_pit: bool = static()
     in_cells: bool = static()
@@ -363,24 +363,24 @@ class KernelSums(Statistic):
 
     def sums(self, chunk: Chunk) -> Sums:
         arguments = self._arguments(chunk)
-        both = zip(self.bases, chunk.others, strict=True)
-        w = [base.weighted(chunk.weights, x) for base, x in both]
+        both = zip(self.weightings, chunk.others, strict=True)
+        w = [weighting.weighted(chunk.weights, x) for weighting, x in both]
         sums, squares = {}, {}
-        for source, feature in enumerate(self.features):
-            bases = self.terms.bases_of(source)
+        for residual, feature in enumerate(self.features):
+            weightings = self.terms.weightings_of(residual)
             if chunk.xi is None:
-                found = residual_sums(feature, [w[b] for b in bases], *arguments)
+                found = residual_sums(feature, [w[b] for b in weightings], *arguments)
             else:
                 residuals = feature.values(*arguments)
                 observed = residuals[:, :1]
-                missing = 0.0 if chunk.missing is None else chunk.missing[source][0]
+                missing = 0.0 if chunk.missing is None else chunk.missing[residual][0]
                 sets = chunk.xi[..., None] * observed + missing * residuals[:, 1:]
                 residuals = jnp.concatenate([observed, sets], axis=1)
-                found = [sums_of_residuals(w[b], residuals) for b in bases]
-            for base, x in zip(bases, found, strict=True):
-                sums[base, source], squares[base, source] = chunk.split(x.sums), x.squares
-        groups: list[Group | ColumnGroup] = [*self.terms.groups, *self.terms.of_columns]
-        return sums, [moments_of(w[x.base], squares[x.base, x.source]) for x in groups]
+                found = [sums_of_residuals(w[b], residuals) for b in weightings]
+            for weighting, x in zip(weightings, found, strict=True):
+                sums[weighting, residual] = chunk.split(x.sums)
+                squares[weighting, residual] = moments_of(w[weighting], x.squares)
+        return sums, squares
 
     def numbers_of_row(self, sums: Sums) -> int:
         of_pair, _ = sums
@@ -392,28 +392,26 @@ class KernelSums(Statistic):
     def values(
         self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        of_pair, diagonals = sums
+        of_pair, squares = sums
         of_sets = {pair: x.of_sets(missing, total) for pair, x in of_pair.items()}
-        return self._forms(of_sets, diagonals)
+        return self._forms(of_sets, squares)
 
     def _forms(
-        self, of_pair: dict[Pair, jax.Array], moments: list[jax.Array]
+        self, sums: dict[Pair, jax.Array], squares: dict[Pair, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        """The sums over pairs ``[1 + D, K]``, and the diagonals ``[K]``.
-
-        They are made of G, and of sums of squares of each group of terms at its landmarks.
-        """
-        of_sets, of_rows, n_groups = [], [], len(self.terms.groups)
-        for group, moment in zip(self.terms.groups, moments[:n_groups], strict=True):
-            k = self.matrices[group.kind]
-            of_sets.append(_forms(k, of_pair[group.base, group.source]))
-            of_rows.append(jnp.sum(jax.vmap(diagonal_of)(k) * moment[None], axis=1))
+        """The sums over pairs ``[1 + D, K]``, and the diagonals ``[K]``, from G and squares."""
+        of_sets, of_rows = [], []
+        for group in self.terms.groups:
+            k = self.matrices[group.kernel_list]
+            of_sets.append(_forms(k, sums[group.pair]))
+            of_rows.append(jnp.sum(jax.vmap(diagonal_of)(k) * squares[group.pair][None], axis=1))
         values, diagonals = map(self.terms.of_kernels, (of_sets, of_rows))
-        for columns, moment in zip(self.terms.of_columns, moments[n_groups:], strict=True):
-            squares = jnp.sum(jnp.square(of_pair[columns.base, columns.source]), axis=2)
+        for columns in self.terms.of_columns:
+            of_features = columns.kernels.of_features
             own = slice(columns.first, columns.first + columns.kernels.n_kernels)
-            values = values.at[own].set(columns.kernels.of_features(squares))
-            diagonals = diagonals.at[own].set(columns.kernels.of_features(moment))
+            norms = jnp.sum(jnp.square(sums[columns.pair]), axis=2)
+            values = values.at[own].set(of_features(norms))
+            diagonals = diagonals.at[own].set(of_features(squares[columns.pair]))
         return values.T, diagonals
 
 
@@ -451,13 +449,13 @@ class CellSums(KernelSums):
         if more[1:]:
             more[1] = jnp.sum(more[1][..., 0], axis=0, keepdims=True)
         every = SetSums(observed, drawn, *more).of_sets(missing, total)
-        of_group = self._of_pairs(squares)
-        diagonals = [jnp.sum(of_group[x.base, x.source], axis=(1, 2)) for x in self.terms.groups]
-        return self._forms(self._of_pairs(every), diagonals)
+        of_squares = self._of_pairs(squares)
+        of_rows = {pair: jnp.sum(x, axis=(1, 2)) for pair, x in of_squares.items()}
+        return self._forms(self._of_pairs(every), of_rows)
 
     def _of_pairs(self, sums: jax.Array) -> dict[Pair, jax.Array]:
         parts = enumerate(jnp.split(sums, self.ends, axis=2))
-        return {(b, s): part for s, part in parts for b in self.terms.bases_of(s)}
+        return {(b, s): part for s, part in parts for b in self.terms.weightings_of(s)}
 
 
 def _events_of(
@@ -475,7 +473,7 @@ def _events_of(
 
 
 def _matrices(kernels: Sequence[KernelLike], landmarks: Landmarks) -> jax.Array:
-    """K of each of U kernels of one kind at the landmarks, ``[U, F, F]``."""
+    """K of each of U kernels of one list at the landmarks, ``[U, F, F]``."""
     if len(kernels) == 1:
         return landmarks.matrix(kernels[0])[None]
     return jax.vmap(landmarks.matrix)(jax.tree.map(lambda *x: jnp.stack(x), *kernels))

@@ -24,7 +24,7 @@ _MOST_SHOWN = 20
 class CovariateKernel:
     """A kernel on covariates, or on predictions and covariates, with a feature of targets.
 
-    `calibration_test` with covariates makes it, and lists it among the kernels of its members.
+    `calibration_test` with covariates makes it, and lists it among the kernels of its result.
 
     Args:
         words: the columns and the feature, such as "age x sex, location".
@@ -84,8 +84,8 @@ def evidence_of_columns(
 
 
 @struct
-class Members:
-    """What each of K kernels says in `aggregated_skce_test`.
+class KernelResults:
+    """The numbers of each of K kernels in `aggregated_skce_test`.
 
     Args:
         kernels: the kernels, a list of K.
@@ -128,7 +128,7 @@ class Members:
     def __repr__(self) -> str:
         numbers = self.estimates, self.scores, self.pvalues
         if any(is_traced(x) or not is_array(x) or np.ndim(x) != 1 for x in numbers):
-            return f"Members({', '.join(map(describe, self.kernels))})"
+            return f"KernelResults({', '.join(map(describe, self.kernels))})"
         rows = list(zip(*map(np.asarray, numbers), map(describe, self.kernels), strict=True))
         left_out = len(rows) - _MOST_SHOWN
         if left_out > 0:
@@ -154,7 +154,7 @@ class CalibrationTestResult:
             error.
         standard_error: the standard error of the estimate, or None.
         null_distribution: draws of the statistic under H0, ``[n_resamples]``, or None.
-        members: what each kernel of `aggregated_skce_test` says, or None.
+        kernels: the numbers of each kernel of `aggregated_skce_test`, or None.
         interval: what `confidence_interval` evaluates, or None.
         pvalue_without_covariates: of a test with covariates the p-value that it has without them,
             in the same draws; else None.
@@ -176,7 +176,7 @@ class CalibrationTestResult:
     estimate: jax.Array
     standard_error: jax.Array | None = None
     null_distribution: jax.Array | None = None
-    members: Members | None = None
+    kernels: KernelResults | None = None
     interval: IntervalOf | None = None
     pvalue_without_covariates: jax.Array | None = None
     method: str = static(default="")
@@ -225,11 +225,11 @@ class CalibrationTestResult:
         Raises:
             ValueError: the test had no covariates, or its numbers are traced.
         """
-        members = self.members
-        if members is None or is_traced(members) or np.ndim(members.scores) != 1:
+        of_kernels = self.kernels
+        if of_kernels is None or is_traced(of_kernels) or np.ndim(of_kernels.scores) != 1:
             raise ValueError(f"{self.method} has no columns here.")
-        numbers = np.asarray(members.scores), np.asarray(members.adjusted_pvalues)
-        found = evidence_of_columns(members.kernels, *numbers)
+        numbers = np.asarray(of_kernels.scores), np.asarray(of_kernels.adjusted_pvalues)
+        found = evidence_of_columns(of_kernels.kernels, *numbers)
         if not found:
             raise ValueError(f"columns are those of covariates, which {self.method} had not.")
         return found
@@ -246,8 +246,8 @@ class CalibrationTestResult:
             low, high = self.confidence_interval(0.95)
             error += f", 95 % interval = [{float(low):.3g}, {float(high):.3g}]"
         decided = ""
-        if self.members is not None:
-            best = self.members.kernels[int(np.argmax(self.members.scores))]
+        if self.kernels is not None:
+            best = self.kernels.kernels[int(np.argmax(self.kernels.scores))]
             decided = f"; largest score: {describe(best)}"
         return (
             f"CalibrationTestResult({self.method}; pvalue = {float(self.pvalue):.3g}, "

@@ -157,10 +157,10 @@ def _vector_text(value: ArrayLike) -> str:
 
 def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str, str]]:
     """A line of the page for each kernel."""
-    members = test.members
-    assert members is not None
-    lows, highs = members.confidence_interval(1 - level)
-    columns = members.estimates, lows, highs, members.scores, members.pvalues
+    found = test.kernels
+    assert found is not None
+    lows, highs = found.confidence_interval(1 - level)
+    columns = found.estimates, lows, highs, found.scores, found.pvalues
     return [
         {
             "name": kernel_in_words(kernel),
@@ -170,9 +170,7 @@ def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str
             "score": wording.number(float(score)) if np.isfinite(score) else "",
             "pvalue": wording.number(float(pvalue)),
         }
-        for kernel, estimate, low, high, score, pvalue in zip(
-            members.kernels, *columns, strict=True
-        )
+        for kernel, estimate, low, high, score, pvalue in zip(found.kernels, *columns, strict=True)
     ]
 
 

@@ -32,7 +32,7 @@ kinds = [f"{kind}, {rows}" for rows in among for kind in ("location", "spread", 
 figure, ax = plt.subplots()
 for (name, predictions), marker in zip(forecasts.items(), "o^s", strict=True):
     result = cj.calibration_test(jax.random.key(2), predictions, y)
-    ax.plot(result.members.scores, kinds, f"{marker}-", label=f"{name}, p = {result.pvalue:.2g}")
+    ax.plot(result.kernels.scores, kinds, f"{marker}-", label=f"{name}, p = {result.pvalue:.2g}")
 ax.axvspan(-2, 2, color="0.85", linewidth=0, zorder=0)
 ax.invert_yaxis()
 ax.set(title="Scores of the nine kernels", xlabel="score")
