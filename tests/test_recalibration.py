@@ -250,7 +250,7 @@ BAD = {
     TypeError: {
         "temperature.*got str": lambda: temper(UNIT, "hot"),
         "temperature.*dtype bool": lambda: temper(UNIT, True),
-        f"{FITTED} Poisson, of which a power is no Poisson": lambda: temper(
+        f"{FITTED} Poisson, and a power of a Poisson distribution is not one": lambda: temper(
             cj.Poisson(jnp.ones(2)), 2.0
         ),
         f"{FITTED} Empirical, which has no density": lambda: fit_temperature(

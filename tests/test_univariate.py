@@ -104,7 +104,7 @@ def test_waves_are_sums_over_points(dtype, float64):
     for law in laws:
         made = prepare_rows(law, kernel, ys, None)
         assert isinstance(made, _fourier_rows.FourierRows)
-        assert bool(jnp.all(made.law_is_near)) == (law is ps)
+        assert bool(jnp.all(made.prediction_is_near)) == (law is ps)
         sums = tile(law, kernel, ys, law, ys)
         np.testing.assert_allclose(tile(made, kernel, ys, made, ys), sums, rtol=0, atol=atol)
         # So do blocks that are vmapped.
@@ -173,7 +173,7 @@ def test_laws_that_are_wide_have_no_waves(float64):
     # Their points are further from each other than the kernel can see.
     ps, ys = rows(8)
     kernel = cj.GaussianKernel(jnp.float64(0.01))
-    assert not jnp.any(prepare_rows(ps, kernel, ys, None).law_is_near)
+    assert not jnp.any(prepare_rows(ps, kernel, ys, None).prediction_is_near)
 
 
 def test_a_closed_form_of_a_subclass_goes_first():
@@ -430,7 +430,7 @@ def test_targets_outside_of_the_waves_beside_laws_inside(dtype, float64):
     atol = 1e-5 if dtype == "float32" else 1e-11
     np.testing.assert_allclose(found, exact, rtol=0, atol=atol)
     # Without the last two rows all laws have waves, but the fifth target has none.
-    assert made.law_is_near.tolist() == [True] * 5 + [False] * 2
+    assert made.prediction_is_near.tolist() == [True] * 5 + [False] * 2
 
 
 @pytest.mark.slow

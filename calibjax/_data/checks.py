@@ -50,7 +50,7 @@ def check_shapes_of_predictions(
 ) -> dict[str, int]:
     """The size of each axis that the family names, "n" for that of rows; checks types and shapes.
 
-    `name` is what errors call the predictions, which must have so many rows at least.
+    `name` is what errors call the predictions, which must have `at_least` rows.
     """
     if not isinstance(predictions, Distribution):
         check_distribution(name, predictions)
@@ -72,13 +72,13 @@ def check_shapes_of_predictions(
 
 
 def too_few_rows(name: str, n: int, at_least: int) -> ValueError:
-    """The error where there must be so many rows at least."""
+    """The error for fewer than `at_least` rows."""
     rows = "row" if at_least == 1 else "rows"
     return ValueError(f"{name} must hold at least {at_least} {rows}, got {n}.")
 
 
 def parameters(predictions: Distribution, of_batch: str = "") -> dict[str, tuple[jax.Array, str]]:
-    """Each parameter with its symbolic shape; TypeError if it is no array of real numbers."""
+    """Each parameter with its symbolic shape; TypeError if it is not an array of real numbers."""
     arrays: dict[str, tuple[jax.Array, str]] = {}
     for name, axes in predictions.shapes.items():
         value = predictions.parameter(name)

@@ -241,7 +241,7 @@ class Distribution(ABC):
 
     @property
     def n_labels(self) -> int | None:
-        """The number m of `Labels`; None if the targets are no labels."""
+        """The number m of `Labels`; None if the targets are not labels."""
         return None
 
     def default_distance(self) -> Any:

@@ -76,8 +76,8 @@ class Between:
     the targets is not known.
 
     Raises:
-        TypeError, ValueError: at its use, ends that are no arrays of numbers of shape ``[n]``, NaN,
-            low above high, and ends that are no possible targets.
+        TypeError, ValueError: at its use, ends that are not arrays of numbers of shape ``[n]``,
+            NaN, low above high, and ends that are not possible targets.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -16,11 +16,11 @@ from calibjax._base.struct import PyTree, is_floating, is_rounded, is_traced, on
 from calibjax._data.capabilities import OwnPIT
 from calibjax._data.distribution import Distribution
 
-# So many rows, evenly spaced, say what all are like.
+# Maximum number of rows looked at, evenly spaced.
 _MOST_ROWS = 1000
-# Differences that are lost if rounding errors are a larger share of them.
+# Maximum rounding error of a difference that float32 keeps, as a share of the difference.
 _MOST_ERROR = 0.05
-# Relative differences up to this are rounding errors of float64: the values are meant to be equal.
+# Maximum relative difference of values of float64 that are meant to be equal.
 _EQUAL = 1e-12
 
 
@@ -98,7 +98,7 @@ def check_digits(
         y, v = (np.asarray(x)[rows].astype(np.float64) for x in (targets, values))
         if axes.split()[0] != "n" or (y.ndim > 1 and axes.split()[-1] != "d"):
             continue
-        # Of each coordinate of a row its values, [rows, …, values].
+        # The values of each coordinate of a row, [rows, …, values].
         v = v.reshape(len(y), -1) if y.ndim == 1 else np.moveaxis(v, -1, 1).reshape(*y.shape, -1)
         if not _share_lost(y, v).max() > 0.5:
             continue

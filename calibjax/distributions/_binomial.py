@@ -230,7 +230,7 @@ class Binomial(Counts):
     max_count: int | None = static(default=None)
 
     shapes = {"total": "n", "probs": "n"}
-    untempered = ", of which a power is no binomial distribution"
+    untempered = ", and a power of a binomial distribution is not one"
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         total = self._whole_total()

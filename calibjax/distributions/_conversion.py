@@ -62,9 +62,9 @@ _COVARIANCE = MultivariateNormalFullCovariance, "mean:1 covariance:2"
 # All of these are gamma mixtures of Poisson distributions.
 _NEGATIVE_BINOMIAL = NegativeBinomial, "mean concentration|total_count"
 
-#: Of the name of a class, or of a frozen distribution of SciPy, what makes one of our families, and
-#: of which attributes: the first of several names that an object has, and after a colon how many
-#: axes the parameter of one prediction has.
+#: What makes one of our families, by the name of a class or of a frozen distribution of SciPy, and
+#: its attributes: the first of several names that an object has, and after a colon the number of
+#: axes of the parameter of one prediction.
 _CLOSED_FORMS: dict[str, tuple[Callable[..., Distribution], str]] = {
     "Categorical": (Categorical, "probs_parameter|probs:1"),
     "CategoricalLogits": (Categorical.from_logits, "logits:1"),
@@ -222,7 +222,7 @@ def _check_class(obj: Foreign) -> None:
 
 
 def _refused(obj: Foreign, actual: str) -> TypeError:
-    """The error for an object that cannot be converted; `actual` says what came."""
+    """The error for an object that cannot be converted; `actual` says what it is."""
     draws = _PACKAGES[_package_of(obj)][1] if is_foreign(obj) else "draws"
     return TypeError(
         "obj must be a distribution that as_predictions names, or one of a real number with cdf, "

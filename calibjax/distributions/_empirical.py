@@ -83,7 +83,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
     4    2.1 ± 0.8    0.0 ± 0.4    13.3 ± 3.4           8.9 ± 2.6
     10   0.4 ± 0.5    0.0 ± 0.3    12.1 ± 3.2           10.1 ± 2.8
     100  0.0 ± 0.4    0.0 ± 0.4    12.0 ± 3.3           11.7 ± 3.2
-    law  0.0 ± 0.4                 12.0 ± 3.1
+    ∞    0.0 ± 0.4                 12.0 ± 3.1
     ===  ===========  ===========  ===================  ===========
 
     The draws must be independent: where each row is sorted, the halves have two different
@@ -105,9 +105,9 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
 
     Draws that stand for a distribution, here the right one:
 
-        >>> law = cj.Normal(jnp.linspace(-1.0, 1.0, 200), jnp.ones(200))
-        >>> targets = law.sample(jax.random.key(1))
-        >>> draws = law.sample(jax.random.key(0), (4,)).T
+        >>> truth = cj.Normal(jnp.linspace(-1.0, 1.0, 200), jnp.ones(200))
+        >>> targets = truth.sample(jax.random.key(1))
+        >>> draws = truth.sample(jax.random.key(0), (4,)).T
         >>> for predictions in (cj.Empirical(draws), cj.Empirical(draws, split=True)):
         ...     print(cj.skce(cj.product_kernel(predictions), predictions, targets))
         0.0065
@@ -150,8 +150,8 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
             )
         if check_flag("split", split) and weights is not None:
             raise ValueError(
-                "weights must be None with split=True, because halves of weighted samples are no "
-                f"draws from one distribution, got {type(weights).__name__}."
+                "weights must be None with split=True, because halves of weighted samples are "
+                f"not draws from one distribution, got {type(weights).__name__}."
             )
         n_axes = max(jnp.ndim(samples) - 1, 1)
         if where is not None:

@@ -66,7 +66,7 @@ def sums_of_far_rows(ps: tuple[Measure, jax.Array], qs: tuple[Measure, jax.Array
     def of_ours(rows: tuple[Twins, jax.Array]) -> jax.Array:
         left, number = rows
         (low, high), (from_, to) = (_reach_of(x) for x in (left[0], theirs[0]))
-        # Of rows with themselves, what is below the diagonal is the mirror image.
+        # For rows with themselves, what is below the diagonal is the mirror image.
         seen = theirs[1] & (low <= to) & (from_ <= high) & ~(are_same & (numbers < number))
         right = (theirs[0], ours[0]), seen
         return jnp.swapaxes(of_groups(lambda x: _sums_over_points(left, x).T, right), 0, 1)
@@ -118,7 +118,7 @@ def _sums_backward(rows, cotangents):
     # k = s^{1/2} exp(-s d^2 / 2) with s = 1 / (1 + v + u) has the derivatives -s d k in x, s d k in
     # z, and s (s d^2 - 1) k / 2 in v and u.
     (_, a), (_, b) = left, right = rows
-    # In memory, so that products with vectors read them and no sum makes them anew.
+    # In memory, so that products with vectors read them and no sum makes them again.
     values, d, s = lax.optimization_barrier(_values(left, right))
     of_x = lax.optimization_barrier(values * s * d)
     of_v = lax.optimization_barrier((of_x * d - values) * s / 2)

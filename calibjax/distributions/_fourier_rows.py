@@ -51,24 +51,23 @@ class FourierRows:
     """Rows: distributions, and Fourier coefficients of their residuals.
 
     Args:
-        law: the prediction.
+        prediction: what the coefficients are of.
         coefficients: r times the root of its weight, real parts and imaginary parts, ``[2 M]``, or
             what the near rows see of a row that is not near.
         target_is_near: whether the target is part of the coefficients.
-        law_is_near: whether no target that has no coefficients sees more than a negligible part
-            of it.
+        prediction_is_near: whether targets without coefficients see hardly any part of it.
         measure: the measure of the residual, of points from the center on.
     """
 
-    law: Univariate
+    prediction: Univariate
     coefficients: jax.Array
     target_is_near: jax.Array
-    law_is_near: jax.Array
+    prediction_is_near: jax.Array
     measure: Measure
 
     def cross_fit_pairs(self) -> tuple[tuple[Univariate, "FourierRows"], ...]:
         """What h compares and subtracts of *one* prediction, as `CrossFit` has it."""
-        return ((self.law, self),)
+        return ((self.prediction, self),)
 
 
 @prepare_rows.register(Univariate, GaussianKernel)
@@ -84,18 +83,18 @@ def fourier_rows(ps: Univariate, kernel: GaussianKernel, ys: jax.Array, axis: Ax
     chunks = jax.tree.map(lambda x: x[index], (ps, ys))
 
     of_chunk = jax.checkpoint(lambda chunk: _fourier_chunk(chunk, kernel, center))
-    waves, target_is_near, law_is_near, measure = jax.tree.map(
+    waves, target_is_near, is_near, measure = jax.tree.map(
         lambda x: x.reshape(-1, *x.shape[2:])[:n], lax.map(of_chunk, chunks)
     )
 
     @jax.checkpoint
     def with_far_rows(waves: jax.Array, measure: Measure) -> jax.Array:
-        groups, place = far_first(measure, ~law_is_near, n)
-        return jnp.where(law_is_near[:, None], waves, of_groups(_seen_by_waves, groups)[place])
+        groups, place = far_first(measure, ~is_near, n)
+        return jnp.where(is_near[:, None], waves, of_groups(_seen_by_waves, groups)[place])
 
-    are_any = anywhere(jnp.any(~law_is_near))
+    are_any = anywhere(jnp.any(~is_near))
     coefficients = lax.cond(are_any, with_far_rows, lambda waves, _: waves, waves, measure)
-    return FourierRows(ps, coefficients, target_is_near, law_is_near, measure)
+    return FourierRows(ps, coefficients, target_is_near, is_near, measure)
 
 
 def _fourier_chunk(
@@ -110,10 +109,10 @@ def _fourier_chunk(
     points, is_narrow = points - center, jnp.all(v == 0, axis=0)
     is_near = jnp.abs(points) <= radius
     in_reach = jnp.abs(points[1:]) > radius - REACH[points.dtype.name]
-    law_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
+    prediction_is_near = jnp.sum(jnp.where(in_reach, -weights[1:], 0.0), axis=0) <= negligible
     sums = _waves(jnp.where(is_near, points, 0.0), jnp.where(is_near, weights, 0.0))
     measures = (points.T, v.T), weights.T
-    return jnp.concatenate(sums).T, is_near[0], law_is_near & is_narrow, measures
+    return jnp.concatenate(sums).T, is_near[0], prediction_is_near & is_narrow, measures
 
 
 def _seen_by_waves(measures: Measure) -> jax.Array:
@@ -202,22 +201,24 @@ def fourier_residual_tile(
         return dot(ps.coefficients, qs.coefficients.T)
 
     def product_and_far_targets(ps, kernel, ys, qs, zs):
-        laws_are_near = ps.law_is_near[:, None] & qs.law_is_near[None, :]
+        predictions_are_near = ps.prediction_is_near[:, None] & qs.prediction_is_near[None, :]
         both = ps.target_is_near[:, None] & qs.target_is_near[None, :]
-        far = jnp.where(both | ~laws_are_near, 0.0, pairwise(kernel, ys, zs))
+        far = jnp.where(both | ~predictions_are_near, 0.0, pairwise(kernel, ys, zs))
         return product(ps, kernel, ys, qs, zs) + far
 
     @jax.checkpoint
     def product_and_sums(ps, kernel, ys, qs, zs):
         # Near rows see the others in their coefficients.
-        ours, theirs = (x.law_is_near & x.target_is_near for x in (ps, qs))
-        laws_are_near = ps.law_is_near[:, None] & qs.law_is_near[None, :]
-        near = laws_are_near | ours[:, None] | theirs[None, :]
+        ours, theirs = (x.prediction_is_near & x.target_is_near for x in (ps, qs))
+        predictions_are_near = ps.prediction_is_near[:, None] & qs.prediction_is_near[None, :]
+        near = predictions_are_near | ours[:, None] | theirs[None, :]
         sums = sums_of_far_rows((ps.measure, ~ours), (qs.measure, ~theirs))
         return jnp.where(near, product_and_far_targets(ps, kernel, ys, qs, zs), sums)
 
-    laws_are_near = ~anywhere(jnp.any(~ps.law_is_near) | jnp.any(~qs.law_is_near))
+    predictions_are_near = ~anywhere(
+        jnp.any(~ps.prediction_is_near) | jnp.any(~qs.prediction_is_near)
+    )
     targets_are_near = ~anywhere(jnp.any(~ps.target_is_near) | jnp.any(~qs.target_is_near))
-    branch = jnp.where(laws_are_near, jnp.where(targets_are_near, 0, 1), 2).astype(jnp.int32)
+    branch = jnp.where(predictions_are_near, jnp.where(targets_are_near, 0, 1), 2).astype(jnp.int32)
     branches = product, product_and_far_targets, product_and_sums
     return lax.switch(branch, branches, ps, kernel, ys, qs, zs)

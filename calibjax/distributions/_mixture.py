@@ -327,7 +327,7 @@ def _average_at(mixture: Mixture, function: Callable[..., Any], targets: jax.Arr
 def _width(mixture: Mixture, centers: jax.Array, widths: jax.Array) -> jax.Array:
     """The root of the mean square of widths ``[n, K, …]`` and of deviations of centers."""
     total = jnp.hypot(widths, centers - _average(mixture, centers)[:, None])
-    # Weights of an ensemble are no rows, and would lie on other devices than these.
+    # Weights of an ensemble are not rows, and would lie on other devices than these.
     return jax.vmap(lambda p, x: root_mean_square(p.probabilities(), x))(mixture, total)
 
 
@@ -406,7 +406,7 @@ class MixtureWasserstein(NormDistance):
     Only first derivatives are right; derivatives in the weights are along the simplex.
 
     Raises:
-        TypeError: the predictions are no mixtures, or `Wasserstein` is not defined for their
+        TypeError: the predictions are not mixtures, or `Wasserstein` is not defined for their
             components.
 
     Example:

@@ -60,7 +60,7 @@ class NegativeBinomial(Counts):
 
     shapes = {"mu": "n", "concentration": "n"}
     conditions = {"mu": NONNEGATIVE, "concentration": POSITIVE}
-    untempered = ", of which a power is no negative binomial distribution"
+    untempered = ", and a power of a negative binomial distribution is not one"
 
     def mean(self) -> jax.Array:
         """The means, ``[n]``."""

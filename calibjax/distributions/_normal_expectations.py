@@ -413,15 +413,15 @@ def _expectations_in_memory(differences: Sequence[tuple[jax.Array, jax.Array]]) 
 
     XLA would make them inside of the loop over coordinates, which is not vectorised.
     """
-    return in_one_loop([_expectation_at_rate_1(*law) for law in differences])
+    return in_one_loop([_expectation_at_rate_1(*pair) for pair in differences])
 
 
 @_expectations_in_memory.defjvp
 def _expectations_in_memory_jvp(primals, tangents):
     """The partial derivatives of `_value_and_slopes`, all of one distribution out of one loop."""
     values, products = [], []
-    for law, tangent in zip(primals[0], tangents[0], strict=True):
-        value, by_difference, by_scale = in_one_loop(_value_and_slopes(*law))
+    for pair, tangent in zip(primals[0], tangents[0], strict=True):
+        value, by_difference, by_scale = in_one_loop(_value_and_slopes(*pair))
         values.append(value)
         products.append(by_difference * tangent[0] + by_scale * tangent[1])
     return values, products

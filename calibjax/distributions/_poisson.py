@@ -48,7 +48,7 @@ class Poisson(Counts):
 
     shapes = {"rate": "n"}
     conditions = {"rate": NONNEGATIVE}
-    untempered = ", of which a power is no Poisson distribution"
+    untempered = ", and a power of a Poisson distribution is not one"
 
     def mean(self) -> jax.Array:
         """The rates, ``[n]``."""

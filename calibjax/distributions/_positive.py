@@ -213,18 +213,14 @@ def _coefficient_of_variation(e: jax.Array) -> jax.Array:
     return jnp.where(is_small, of_small, of_large)
 
 
-#: zeta(2), …, zeta(7); the sum of few powers is zeta(j) for larger j.
-_ZETA = (
-    1.6449340668482264,
-    1.2020569031595942,
-    1.0823232337111382,
-    1.0369277551433699,
-    1.0173430619844491,
-    1.0083492773819228,
-    *(sum(k**-j for k in range(1, 200)) for j in range(8, 19)),
-)
+def _zeta(j: int, n: int = 100) -> float:
+    """zeta(j) by its first n - 1 terms and the remainder of Euler and Maclaurin."""
+    remainder = n / (j - 1) + 1 / 2 + j / (12 * n) - j * (j + 1) * (j + 2) / (720 * n**3)
+    return math.fsum(k**-j for k in range(1, n)) + n**-j * remainder
+
+
 # (2^j - 2) zeta(j) (-1)^j / j, highest power first.
-_SERIES = [(2**j - 2) * zeta * (-1) ** j / j for j, zeta in enumerate(_ZETA, 2)][::-1]
+_SERIES = [(2**j - 2) * _zeta(j) * (-1) ** j / j for j in range(18, 1, -1)]
 
 
 # Below it the terms of the CRPS are rearranged.

@@ -129,7 +129,7 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
         return jax.vmap(Quantiles._jump)(self, targets)
 
     def pit_intervals(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The levels on both sides of a target: how it lies between them is no part of a forecast.
+        """The levels on both sides of a target: a forecast does not say where between them.
 
         A distribution with the quantiles v_k, …, v_l at one value has P(Y < v) <= u_k and u_l <=
         P(Y <= v), and no more is known of its jump at v: the jump begins between u_(k-1) and u_k

@@ -125,7 +125,7 @@ def _stretch(df: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
 _NODES, _END = 64, 80.0
 # In units of sqrt(df), where s^2 / (1 - exp(-s^2 / df)) is s^2 up to rounding.
 _CENTER = 6.0
-# Above so many degrees of freedom t^2 / df underflows in float32.
+# Maximum number of degrees of freedom: above, t^2 / df underflows in float32.
 _AS_GOOD_AS_NORMAL = 1e30
 # The distance of df from 1 up to which a difference that is 0 there is computed from its slope.
 _NEAR_ONE = 0.1

@@ -48,7 +48,7 @@ class Univariate(Distribution):
     quantiles 0.003 and 0.997, for lengthscales of 1.4, 0.5 and 0.2 times `spread`:
 
     ==========================  ===================  ===================  ===================
-    law                         Gaussian             Matern 3/2           Laplacian
+    distribution                Gaussian             Matern 3/2           Laplacian
     ==========================  ===================  ===================  ===================
     Student t, df = 5           2e-7, 1e-6, 2e-4     8e-6, 2e-4, 2e-3     6e-5, 2e-4, 1e-3
     Student t, df = 3           5e-7, 3e-4, 2e-3     3e-5, 4e-4, 3e-3     1e-4, 3e-4, 1e-3

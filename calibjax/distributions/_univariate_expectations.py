@@ -97,7 +97,7 @@ def of_intervals(a: Points, b: Points) -> jax.Array:
     The trapezoidal rule has an error of order g^2 at the kink of exp(-|d|), for points at distances
     g.  Near the kink the kernel is 1 - |d|.  The integral of |d| over the interval of length g
     around a point is g |d|, and in the interval with the kink it is larger by (g / 2 - |d|)^2.  The
-    mean of this over all positions of the kink in its interval, g^2 / 12, is no error: by the
+    mean of this over all positions of the kink in its interval, g^2 / 12, is not an error: by the
     Euler-Maclaurin formula it comes from the ends of the range, where exp(-|d|) is 0 and |d| is
     not.  So the values of the kernel become
 

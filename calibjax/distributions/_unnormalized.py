@@ -51,8 +51,8 @@ class Unnormalized(Distribution):
     example, where the kernel is a SteinKernel whose prediction kernel is a DistanceKernel.
 
     Raises:
-        TypeError, ValueError: score_function is no plain function, or parameters have no rows; at
-            its use, the score does not have the shape of a target.
+        TypeError, ValueError: score_function is not a plain function, or parameters have no rows;
+            at its use, the score does not have the shape of a target.
 
     See also:
         `SteinKernel`, `FisherDistance`; `Empirical` for models that can be sampled.

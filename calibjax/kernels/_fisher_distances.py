@@ -41,7 +41,7 @@ class FisherDistance(VectorDistance):
 
     See also:
         `KernelizedFisherDistance`, which smooths the scores; `Wasserstein` and
-        `MeanEmbeddingDistance` where laws are known.
+        `MeanEmbeddingDistance` where distributions are known.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

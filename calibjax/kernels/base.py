@@ -168,7 +168,7 @@ def kernel_value(kernel: KernelLike, x: PyTree, y: PyTree) -> jax.Array:
 
 
 def in_dtype_of(values: jax.Array, points: PyTree) -> jax.Array:
-    """Values in the floating dtype of the points, if these are no integers."""
+    """Values in the floating dtype of the points, if these are not integers."""
     floating = list(filter(is_floating, jax.tree.leaves(points)))
     return jnp.asarray(values).astype(jnp.result_type(*floating)) if floating else values
 
@@ -239,7 +239,7 @@ class Scaled(Kernel):
         return self.valid_factor() * upper_bound(self.kernel)
 
     def valid_factor(self) -> jax.Array:
-        """The factor, NaN if it is invalid, for then this is no kernel; ValueError if no scalar."""
+        """The factor, NaN if it is invalid; ValueError unless it is a scalar."""
         if jnp.ndim(self.factor) > 0:
             shape = list(jnp.shape(self.factor))
             raise ValueError(f"factor of Scaled must be a scalar, got shape {shape}.")

@@ -1,4 +1,4 @@
-"""Kernels and distances that came from the user, checked.
+"""Checks of kernels and distances of users.
 
 Types, domains and parameters are those that the classes state.  What a user's own function returns
 is found by abstract evaluation of one pair, once for each structure, and its symmetry by the values
@@ -240,7 +240,7 @@ def _are_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -
         values = vmap_pairs(function)(points, points)
         values = jnp.asarray(values, widest_dtype(values))
         rounding = math.sqrt(jnp.finfo(values.dtype).eps)
-        # Comparisons with NaN are false: a NaN is no asymmetry.
+        # Comparisons with NaN are false: a NaN is not an asymmetry.
         return ~jnp.any(jnp.abs(values - values.T) > rounding * jnp.nanmax(jnp.abs(values)))
 
     return [check(function, role) for _, function, role in _functions_of_pairs(kernel)]

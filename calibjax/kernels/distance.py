@@ -205,7 +205,7 @@ def embedding(distance: DistanceLike, p: Distribution) -> jax.Array:
 
 
 def no_embedding(distance: "DistanceLike") -> TypeError:
-    """The error for a distance that is no norm of a known embedding."""
+    """The error for a distance that is not a norm of a known embedding."""
     return TypeError(
         "random features need prediction kernels of the distance TotalVariation, Euclidean, "
         f"EmbeddingDistance or Wasserstein, got {type_name(distance)}."

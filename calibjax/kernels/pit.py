@@ -297,9 +297,9 @@ class PITKernel(Kernel):
     weights a_k = 1 / (pi k)^2 and k_P = 1 it is the mean square :math:`\int (G(u) - u)^2 du` of the
     difference between the cdf G of U and the diagonal (Cramér and von Mises), at most 1/3.
 
-    Samples (`Empirical` without weights) are taken for draws from the law that the model predicts:
+    Samples (`Empirical` without weights) are taken for draws from the predicted distribution:
     k_P sees the set of the S samples and the target, and U is the rank of the target in it.  If
-    both come from one law, the mean of h is 0 however few samples there are.
+    both come from one distribution, the mean of h is 0 however few samples there are.
 
     A row costs one cdf and O(K), a pair O(K): estimates take O(n^2 K) time, and O(n) memory.
 
@@ -320,7 +320,7 @@ class PITKernel(Kernel):
 
     Raises:
         TypeError: at its use, predictions of vectors or without a cdf.
-        ValueError: features is none of these, or weights are no such vector.
+        ValueError: features is none of these, or weights are not such a vector.
 
     See also:
         `pit_interval`, `pit`; `VectorPITKernel` for vectors; `TensorProduct` for labels without an
@@ -425,7 +425,7 @@ class VectorPITKernel(PITKernel):
 
     Raises:
         TypeError: at its use, predictions of numbers, or a family whose U_j are not known.
-        ValueError: features is none of these, or weights are no such vector.
+        ValueError: features is none of these, or weights are not such a vector.
 
     See also:
         `PITKernel` for numbers; `TensorProduct` for other families of vectors.

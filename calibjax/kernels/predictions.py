@@ -99,7 +99,7 @@ class DistanceKernel(Kernel):
         return w / self.scalar_lengthscale()
 
     def scalar_lengthscale(self) -> jax.Array:
-        """The lengthscale, NaN if it is not positive; ValueError if it is no scalar."""
+        """The lengthscale, NaN if it is not positive; ValueError if it is not a scalar."""
         if jnp.ndim(self.lengthscale) > 0:
             raise ValueError(
                 "lengthscale of DistanceKernel must be a scalar, got shape "
