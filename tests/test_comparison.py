@@ -390,7 +390,8 @@ def test_what_groups_share_cancels():
     both, group = np.concatenate([targets, targets]), np.repeat(["first", "second"], 30)
     paired = cj.compare_groups(KEY, None, twice, both, group, clusters=np.tile(np.arange(30), 2))
     assert paired.difference == 0 and paired.standard_error < 1e-6 and paired.pvalue == 1
-    alone = cj.compare_groups(KEY, None, twice, both, group)
+    alone = cj.compare_groups(KEY, None, twice, both, {"visit": group})
+    assert alone.names == ("first", "second")
     assert alone.difference == 0 and alone.standard_error > 1e-4
 
 
@@ -405,6 +406,11 @@ def test_errors_of_groups():
         lambda: cj.compare_groups(KEY, None, predictions, targets, np.full(30, "a")),
         ValueError,
         "groups must hold at least two groups, got 1.",
+    )
+    check_message(
+        lambda: cj.compare_groups(KEY, None, predictions, targets, {"x": group, "y": group}),
+        ValueError,
+        "groups must be one column, got x, y.",
     )
     check_message(
         lambda: cj.compare_groups(KEY, None, predictions, targets, 1j * np.ones(30)),

@@ -37,9 +37,8 @@ from calibjax.evaluation._influential_rows import (
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
 from calibjax.evaluation._rows import notes_on_rows
 from calibjax.evaluation._section import Section
-from calibjax.evaluation._table import value_text
 from calibjax.evaluation._verdict import skce_in_words, verdict
-from calibjax.evaluation._wording import interval_text, number, shown_names
+from calibjax.evaluation._wording import interval_text, number, shown_names, value_text
 from calibjax.frames import read_arrays
 from calibjax.intervals.skce_interval import ConfidenceInterval
 from calibjax.measures import (

@@ -34,10 +34,15 @@ from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
-from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT, over_confident, under_confident
+from calibjax.evaluation._effect import (
+    BEST_TEMPERATURE,
+    EFFECT,
+    MEASURES,
+    over_confident,
+    under_confident,
+)
 from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
-from calibjax.evaluation._table import MEASURES
 from calibjax.evaluation._wording import event_name, temperature_text
 from calibjax.measures import EVENTS, MEAN_PIT, MeasureResult, Sampling, moments
 from calibjax.recalibration import is_end_of_range
@@ -484,7 +489,8 @@ class _Directions(Section[tuple[Direction, ...]]):
     def compute(self, case: Case) -> tuple[Direction, ...]:
         if not case.rejected or isinstance(case.data.targets, Between):
             return ()
-        return clear_directions_of(case, case.padded, BEST_TEMPERATURE.value(case))
+        best = BEST_TEMPERATURE.of(case)
+        return clear_directions_of(case, case.padded, best and best.value)
 
     def clause(self, case: Case) -> str | None:
         if not case.rejected or (ZERO_PROBABILITY.is_all(case) and not self.of(case)):
@@ -502,7 +508,8 @@ class _Directions(Section[tuple[Direction, ...]]):
         says nothing about how large that is.
         """
         predictions, equivalent = case.data.predictions, EFFECT.of(case).equivalent
-        directions, best = self.of(case), BEST_TEMPERATURE.value(case)
+        directions, found = self.of(case), BEST_TEMPERATURE.of(case)
+        best = found and found.value
         said = directions_in_words(directions)
         is_confidence = directions and directions[0].is_main and directions[0].is_confidence
         if best is not None and is_confidence and best < 1:

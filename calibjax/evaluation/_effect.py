@@ -1,4 +1,4 @@
-"""How large an error is: the SKCE, and the temperature that corrects it or shows as large a one."""
+"""How large an error is: the SKCE, measures, and temperatures that correct it or show as much."""
 
 import dataclasses
 import math
@@ -17,12 +17,22 @@ from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
+from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import EquivalentTemperature, temperatures
 from calibjax.intervals.skce_interval import landmark_interval, skce_and_interval
-from calibjax.measures import Interval, MeasureResult, Sampling, few_draws, mean_interval
+from calibjax.measures import (
+    OBSERVED,
+    PREDICTED,
+    Interval,
+    MeasureResult,
+    Sampling,
+    few_draws,
+    mean_interval,
+    measures,
+)
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.scores import log_score
 
@@ -33,7 +43,6 @@ _MAX_ALL_PAIRS = 2**13
 _CELLS = 2**10
 # The largest equivalent temperature that is an informative bound on an error.
 _TIGHT_BOUND = 1.5
-BEST_TEMPERATURE_NAME = "best temperature"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,14 +126,9 @@ class _BestTemperature(Section[BestTemperature | None]):
         best = float(fit_temperature(case.padded))
         return BestTemperature(best, interval_of_temperature(case.padded, best, 1 - case.level))
 
-    def value(self, case: Case) -> float | None:
-        """The temperature alone."""
-        best = self.of(case)
-        return None if best is None else best.value
-
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         best = self.of(case)
-        return () if best is None else ((BEST_TEMPERATURE_NAME, MeasureResult(*best)),)
+        return () if best is None else ((wording.BEST_TEMPERATURE, MeasureResult(*best)),)
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         value, interval = self.of(case) or (None, None)
@@ -136,6 +140,22 @@ class _BestTemperature(Section[BestTemperature | None]):
 
 
 BEST_TEMPERATURE = _BestTemperature()
+
+
+class _Measures(Section[dict[str, MeasureResult]]):
+    """Accuracy, scores and classical calibration errors, by their names."""
+
+    def compute(self, case: Case) -> dict[str, MeasureResult]:
+        rows = case.padded, 1 - case.level, case.n_draws, case.row_names
+        (found,) = measures(case.random_keys.measures, *rows)
+        return found
+
+    def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
+        # The verdict has both means where they differ.
+        return [x for x in self.of(case).items() if x[0] not in (PREDICTED, OBSERVED)]
+
+
+MEASURES = _Measures()
 
 
 def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:

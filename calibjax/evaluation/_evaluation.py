@@ -17,7 +17,7 @@ from calibjax._base.text import plain
 from calibjax._data.distribution import Distribution
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
-from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT
+from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT, MEASURES
 from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._influential_rows import CONTRIBUTIONS, ZERO_PROBABILITY
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
@@ -29,8 +29,8 @@ from calibjax.evaluation._rows import (
     rows_in_words,
 )
 from calibjax.evaluation._section import Case, Section
-from calibjax.evaluation._table import MEASURES, table_of_numbers
 from calibjax.evaluation._verdict import citation, verdict
+from calibjax.evaluation._wording import table_of_numbers
 from calibjax.kernels.base import describe
 from calibjax.measures import MeasureResult
 from calibjax.segments import Groups

@@ -1,13 +1,17 @@
-"""Numbers, rows and classes as people read them."""
+"""Numbers, rows and classes, and a table of numbers, as people read them."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from calibjax._base.text import class_name, cut
+from calibjax.measures import MeasureResult
 from calibjax.recalibration import is_end_of_range
 
+#: The name of a number that may be an end of the range that was searched.
+BEST_TEMPERATURE = "best temperature"
 # Below it whole numbers have all their digits, instead of a power of ten.
 _LARGE = 1e6
 
@@ -59,3 +63,23 @@ def shown_names(classes: list[Any] | None) -> list[str] | None:
         return None
     names = [cut(str(name)) for name in classes]
     return ["".join(x if x.isprintable() else repr(x)[1:-1] for x in name) for name in names]
+
+
+def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) -> list[str]:
+    """The lines of a table of numbers by their names."""
+    rows, confidence = list(rows), f"{100 * (1 - level):.3g} % interval"
+    last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
+    lines = [f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}{last}"]
+    for name, measure in rows:
+        pvalue = "" if measure.pvalue is None else number(measure.pvalue)
+        ends = map(interval_text, (measure.interval, measure.if_calibrated))
+        rest = measure.note or "".join(f"{end:<19} " for end in ends) + pvalue
+        lines.append(f"{name:<26}{value_text(name, measure):>10}  {rest}")
+    return lines
+
+
+def value_text(name: str, measure: MeasureResult) -> str:
+    """The number of a line of the table, or which bound it has reached."""
+    if name == BEST_TEMPERATURE and is_end_of_range(measure.value):
+        return f"{'≥' if measure.value > 1 else '≤'} {number(measure.value)}"
+    return number(measure.value)

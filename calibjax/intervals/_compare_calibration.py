@@ -27,8 +27,8 @@ as wide on both sides as the wider tail of T* demands.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -39,11 +39,13 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import is_array, is_traced, static, struct, widest_dtype
+from calibjax._base.text import listed
 from calibjax._data.checks import parameters
 from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
+from calibjax._data.named_columns import Frame, named_columns
 from calibjax._data.padding import check_predictions, padded
 from calibjax._data.typed_column import typed_column
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
@@ -265,7 +267,7 @@ def compare_groups(
     kernel: KernelLike | None,
     predictions: Distribution | Data,
     targets: Targets | None = None,
-    groups: Any = None,
+    groups: object = None,
     *,
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
@@ -299,7 +301,8 @@ def compare_groups(
         kernel: as in `skce`, or None for the `default_kernel` of all predictions.
         predictions, targets: as in `Data`, or one `Data`; of single numbers also `Between`.
         groups: the name of the group of each row, ``[n]``: texts, numbers, times or truth values,
-            which are known outside of jit, and before the targets.
+            which are known outside of jit, and before the targets; or a dict or a frame with this
+            column alone, as `segment_test` takes it.
         n_resamples: R; resample r depends only on (key, r).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
@@ -358,8 +361,13 @@ def compare_groups(
     )
 
 
-def _read_groups(groups: Any, data: Data) -> tuple[tuple[str, ...], np.ndarray]:
+def _read_groups(groups: object, data: Data) -> tuple[tuple[str, ...], np.ndarray]:
     """The names of the groups, and the number of the group of each row, -1 if it does not count."""
+    if isinstance(groups, (Mapping, Frame)):
+        columns = named_columns("groups", groups)
+        if len(columns) != 1:
+            raise ValueError(f"groups must be one column, got {listed(list(columns))}.")
+        (groups,) = columns.values()
     kept = data.counted_rows()
     column = typed_column("groups", groups, data.n, kept, known=True)
     code = ColumnCode.of("groups", column, kept, few=data.n)

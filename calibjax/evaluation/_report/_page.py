@@ -17,7 +17,6 @@ from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
-from calibjax.evaluation._table import value_text
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.kernels.base import KernelLike, Sum, describe
 
@@ -67,7 +66,7 @@ def page(evaluation: Evaluation, by: GroupVerdicts | None = None) -> str:
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
         classes=wording.shown_names(evaluation.classes),
         interval_text=wording.interval_text,
-        value_text=value_text,
+        value_text=wording.value_text,
         numbers=evaluation.rows(),
         figures=pictures_of(evaluation),
         event=event,
