@@ -14,7 +14,7 @@ becomes r^T K s (Rahimi and Recht, Random features for large-scale kernel machin
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -26,15 +26,14 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.fusion import wave
 from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms
-from calibjax.expectations.finite_sums import all_labels, label_residual
+from calibjax.expectations.finite_sums import all_labels
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, Sample, pairwise, sum_of_products, times
 from calibjax.kernels.distance import DistanceLike, embedding
-from calibjax.kernels.pit import UnitFeature, pooled
-from calibjax.residuals.base import TargetResidual
+from calibjax.residuals.base import FiniteResidual, TargetResidual
 from calibjax.residuals.fourier import target_frequencies
 from calibjax.residuals.kernel import JointResidual, KernelResidual
-from calibjax.residuals.labels import FeatureResidual
+from calibjax.residuals.labels import FeatureResidual, Indicators
 from calibjax.residuals.pit import PITResidual
 
 
@@ -50,8 +49,8 @@ def prediction_frequencies(
     return kernel.draw_frequencies(key, n, embedding(kernel.distance, p), dtype)
 
 
-#: A factor, None for 1, kernels on predictions, and kernels on targets or features of U = F(y).
-Product = tuple[jax.Array | None, list[KernelLike], list[KernelLike] | UnitFeature]
+#: A factor, None for 1, kernels on predictions, and kernels on targets or a residual of PITs.
+Product = tuple[jax.Array | None, list[KernelLike], list[KernelLike] | PITResidual]
 
 
 @struct
@@ -66,7 +65,7 @@ class Features:
         metric: the matrix K ``[m, m]`` for labels, else the number 1 in the shape ``[1, 1]``.
         pair_index: which of the `cross_fit_pairs` of a prediction each feature sees, ``[D]``; None
             if all have one.
-        unit_feature: of a PITKernel the features of U = F(y), which are its residuals.
+        residual: what is exact of targets: e_y - p for labels, or functions of the PIT; else None.
     """
 
     factor: jax.Array | None
@@ -75,7 +74,7 @@ class Features:
     target_frequencies: jax.Array | None
     metric: jax.Array
     pair_index: jax.Array | None
-    unit_feature: UnitFeature | None = None
+    residual: FiniteResidual | None = None
 
     @property
     def n_features(self) -> int:
@@ -88,14 +87,9 @@ class Features:
         The parts are ``[D]`` each.  The real factor is the residual e_y - p ``[m]`` for labels,
         the features of U ``[m]``, or the number 1 ``[1]``.
         """
-        p, y = a
-        if self.unit_feature is not None:
-            return wave(self._angles(pooled(a)[0])), self.unit_feature(*a)
-        pairs = cross_fit_pairs(p)
-        if self.target_frequencies is None:
-            ((compared, subtracted),) = pairs
-            return wave(self._angles(compared)), label_residual(subtracted, y)
-        parts = [self._psi(self.target_frequencies, pair, y) for pair in pairs]
+        if self.residual is not None:
+            return wave(self._angles(self.residual.pooled(a)[0])), self.residual.of_one(a)
+        parts = [self._psi(pair, a[1]) for pair in cross_fit_pairs(a[0])]
         if self.pair_index is None:
             (psi,) = parts
         else:
@@ -104,10 +98,10 @@ class Features:
         return psi, jnp.ones(1, psi[0].dtype)
 
     def _psi(
-        self, v: jax.Array, pair: tuple[Distribution, Distribution], y: jax.Array
+        self, pair: tuple[Distribution, Distribution], y: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """The parts of psi for a real target, ``[D]`` each."""
-        compared, subtracted = pair
+        (compared, subtracted), v = pair, self.target_frequencies
         # Of complex numbers XLA would make both parts again wherever it uses one.
         cosine, sine = wave(self._angles(compared))
         ours, ours_imag = wave(jax.vmap(lambda v: jnp.sum(v * y.astype(v.dtype)))(v))
@@ -147,7 +141,7 @@ def _draw_product_features(
     key: jax.Array,
     factor: jax.Array | None,
     prediction_kernels: list[KernelLike],
-    target_kernels: list[KernelLike] | UnitFeature,
+    on_targets: list[KernelLike] | PITResidual,
     a: Sample,
     n_features: int,
 ) -> Features:
@@ -155,10 +149,10 @@ def _draw_product_features(
     p, y = a
     dtype = jax.tree.leaves(p)[0].dtype
     (compared, _), *other_pairs = cross_fit_pairs(p)
-    # Labels and U have no frequencies.
+    # Labels and PITs have no frequencies.
     n_targets = 0
-    if not (isinstance(p, Labels) or isinstance(target_kernels, UnitFeature)):
-        n_targets = len(target_kernels)
+    if not isinstance(p, Labels) and not isinstance(on_targets, PITResidual):
+        n_targets = len(on_targets)
     keys = iter(_keys(key, len(prediction_kernels) + n_targets + bool(other_pairs)))
 
     def draw_frequencies(frequencies, kernels, like):
@@ -167,20 +161,20 @@ def _draw_product_features(
     frequencies = draw_frequencies(prediction_frequencies, prediction_kernels, compared)
     # `prediction_frequencies` has refused all others.
     distances = [k.distance for k in prediction_kernels if isinstance(k, DistanceKernel)]
-    if isinstance(target_kernels, UnitFeature):
-        metric = jnp.eye(jax.eval_shape(target_kernels, p, y).size, dtype=dtype)
-        return Features(factor, distances, frequencies, None, metric, None, target_kernels)
+    if isinstance(on_targets, PITResidual):
+        metric = jnp.eye(jax.eval_shape(on_targets.of_one, a).size, dtype=dtype)
+        return Features(factor, distances, frequencies, None, metric, None, on_targets)
     if not isinstance(p, Labels):
         # A frequency of a product of kernels is the sum of one frequency of each.
-        v = functools.reduce(jnp.add, draw_frequencies(target_frequencies, target_kernels, y))
+        v = functools.reduce(jnp.add, draw_frequencies(target_frequencies, on_targets, y))
         pair_index = None
         if other_pairs:
             n_pairs = 1 + len(other_pairs)
             pair_index = jax.random.randint(next(keys), (n_features,), 0, n_pairs, jnp.int32)
         return Features(factor, distances, frequencies, v, jnp.ones((1, 1), dtype), pair_index)
-    (target_kernel,) = target_kernels
+    (target_kernel,) = on_targets
     metric = pairwise(target_kernel, all_labels(p), all_labels(p)).astype(dtype)
-    return Features(factor, distances, frequencies, None, metric, None)
+    return Features(factor, distances, frequencies, None, metric, None, Indicators())
 
 
 def _keys(key: jax.Array, count: int) -> list[jax.Array]:
@@ -191,23 +185,23 @@ def _keys(key: jax.Array, count: int) -> list[jax.Array]:
 def _tensor_products(kernel: SumOfTerms, p: Distribution) -> Iterator[Product]:
     """A kernel as a sum of products: factor, prediction kernels, and target kernels of each.
 
-    A PITKernel has its features of U = F(y) instead of target kernels.
+    A PITKernel has its residual instead of target kernels.
     """
-    # For labels a target kernel is its matrix, and is not multiplied out.
-    are_labels = isinstance(p, Labels)
     for term in kernel.terms:
-        if isinstance(term.residual, PITResidual):
-            for factor, kernels in sum_of_products(term.prediction_kernel):
-                yield times(term.factor, factor), kernels, term.residual.feature
-            continue
-        if not isinstance(term.residual, KernelResidual):
+        residual = term.residual
+        on_targets: Sequence[tuple[jax.Array | None, list[KernelLike] | PITResidual]]
+        if isinstance(residual, PITResidual):
+            on_targets = [(None, residual)]
+        elif isinstance(residual, KernelResidual):
+            # For labels a target kernel is its matrix, and is not multiplied out.
+            are_labels, on_label = isinstance(p, Labels), [residual.kernel]
+            on_targets = [(None, on_label)] if are_labels else sum_of_products(residual.kernel)
+        else:
             raise TypeError(
                 "random features need a TensorProduct or PITKernel, or sums and multiples of them, "
-                f"got {_name(term.residual)}."
+                f"got {_name(residual)}."
             )
-        target_kernel = term.residual.kernel
         on_predictions = sum_of_products(term.prediction_kernel)
-        on_targets = [(None, [target_kernel])] if are_labels else sum_of_products(target_kernel)
         for (f, ours), (g, theirs) in itertools.product(on_predictions, on_targets):
             yield times(term.factor, times(f, g)), ours, theirs
 
