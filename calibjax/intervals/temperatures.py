@@ -8,7 +8,6 @@ others, then for i != j
 with the mean embeddings mu, which are sums over labels if there are labels.
 """
 
-import functools
 import math
 from typing import Unpack
 
@@ -30,127 +29,33 @@ from calibjax._base.sharding import (
 from calibjax._base.struct import is_array, is_traced, rows_of, struct, widest_dtype
 from calibjax._data.capabilities import tempered
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype, kept_first
-from calibjax._data.distribution import Distribution, Labels, as_labels
+from calibjax._data.distribution import Distribution
 from calibjax._data.padding import padded
-from calibjax._numbers.arithmetic import dot, x_where
+from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, Term, check_kernel_of
-from calibjax.expectations import inner_product
-from calibjax.expectations.finite_sums import all_labels
 from calibjax.intervals.skce_interval import ConfidenceInterval, skce_and_interval
-from calibjax.kernels import WhiteKernel
-from calibjax.kernels.base import KernelLike, describe, pairwise, times, vmap_pairs
-from calibjax.kernels.pit import UnitFeature
+from calibjax.kernels.base import KernelLike, pairwise, times
 from calibjax.nulls.ranks import checked_level, one_level
-from calibjax.residuals.kernel import KernelResidual
-from calibjax.residuals.labels import FeatureResidual, TargetFeature
-from calibjax.residuals.pit import PITResidual
-
-# The number of rows whose pairs with all rows are computed at a time.
-_ROWS = 64
-# The number of even quantiles that stand for a distribution of real numbers.
-_LEVELS = 32
 
 
 def tempered_sums(
     kernel: SumOfTerms, predictions: Distribution, weights: jax.Array, temperatures: jax.Array
 ) -> jax.Array:
     """sum_{i != j} w_i w_j E h_ij at each temperature, ``[T]``; n x n numbers are in memory."""
-    are_labels = isinstance(predictions, Labels)
 
     def term_sums(term: Term) -> jax.Array:
-        residual = term.residual
-        if isinstance(residual, FeatureResidual | PITResidual) and are_labels:
-            products = functools.partial(_products_of_features, residual.feature)
-        elif isinstance(residual, PITResidual):
-            products = functools.partial(_products_of_pit, residual.feature)
-        elif isinstance(residual, KernelResidual):
-            of_embeddings = _products_of_embeddings if are_labels else _products_of_numbers
-            products = functools.partial(of_embeddings, residual.kernel)
-        else:
-            raise NotImplementedError(
-                f"equivalent_temperature is not known for a joint kernel, {describe(residual)}; "
-                "use a TensorProduct, or sums and multiples of them."
-            )
         # The kernel on predictions is made once for all temperatures.
         pairs = pairwise(term.prediction_kernel, predictions, predictions)
         row, column = (lax.broadcasted_iota(jnp.int32, pairs.shape, axis) for axis in (0, 1))
         pairs = x_where(row != column, weights[:, None] * pairs * weights[None, :], 0.0)
-        sums = lax.map(lambda t: jnp.sum(pairs * products(predictions, t)), temperatures)
-        return times(term.factor, sums)
+
+        def sum_of(temperature: jax.Array) -> jax.Array:
+            others = tempered(predictions, temperature)
+            return jnp.sum(pairs * term.residual.products_under(predictions, others))
+
+        return times(term.factor, lax.map(sum_of, temperatures))
 
     return kernel.total(term_sums)
-
-
-def _products_of_embeddings(
-    kernel: KernelLike, predictions: Distribution, temperature: jax.Array
-) -> jax.Array:
-    """<mu(q_i) - mu(p_i), mu(q_j) - mu(p_j)> for labels, ``[n, n]``."""
-    gaps, labels = _label_gaps(predictions, temperature), all_labels(as_labels(predictions))
-    if isinstance(kernel, WhiteKernel):
-        return dot(gaps, gaps.T)
-    values = vmap_pairs(kernel)(labels, labels).astype(gaps.dtype)
-    return dot(dot(gaps, values), gaps.T)
-
-
-def _products_of_features(
-    feature: TargetFeature, predictions: Distribution, temperature: jax.Array
-) -> jax.Array:
-    """The same of a feature f(p, y), whose expectations are sums over labels."""
-    labels = all_labels(as_labels(predictions))
-    features = jax.vmap(lambda p: jax.vmap(lambda y: feature(p, y))(labels))(predictions)
-    gaps = jax.vmap(dot)(_label_gaps(predictions, temperature), features)
-    return dot(gaps, gaps.T)
-
-
-def _products_of_pit(
-    feature: UnitFeature, predictions: Distribution, temperature: jax.Array
-) -> jax.Array:
-    """The same of the features of U = F(y) of real numbers, whose means under p are 0.
-
-    The means under q are those over even quantiles of q.
-    """
-    if predictions.target_kind == "integer":
-        raise NotImplementedError(
-            "equivalent_temperature of counts has no PITKernel; use product_kernel, got "
-            f"{type(predictions).__name__}."
-        )
-    after = tempered(predictions, temperature)
-    levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
-    of_levels = lax.map(
-        lambda u: feature.of_rows(predictions, after.quantile(u)),
-        jnp.asarray(levels, widest_dtype(*jax.tree.leaves(predictions))),
-    )
-    means = jnp.mean(of_levels, axis=0)
-    return dot(means, means.T)
-
-
-def _products_of_numbers(
-    kernel: KernelLike, predictions: Distribution, temperature: jax.Array
-) -> jax.Array:
-    """The same of other targets, with twice <mu(p_i), mu(q_j)> instead of its symmetric part.
-
-    Their sums with symmetric factors are equal.
-    """
-    after = tempered(predictions, temperature)
-
-    def row_products(row: tuple[Distribution, Distribution]) -> jax.Array:
-        p, hot = row
-
-        def with_other(q: Distribution, hot_q: Distribution) -> jax.Array:
-            mixed = inner_product(p, kernel, hot_q)
-            return (inner_product(hot, kernel, hot_q) - mixed) - (
-                mixed - inner_product(p, kernel, q)
-            )
-
-        return jax.vmap(with_other)(predictions, after)
-
-    return lax.map(row_products, (predictions, after), batch_size=_ROWS)
-
-
-def _label_gaps(predictions: Distribution, temperature: jax.Array) -> jax.Array:
-    """q - p of the probabilities of all labels, ``[n, m]``."""
-    after = as_labels(tempered(predictions, temperature)).label_probabilities()
-    return after - as_labels(predictions).label_probabilities()
 
 
 # The number of rows whose pairs show what a temperature does: n x n numbers are in memory, and n^2

@@ -14,13 +14,15 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, struct, type_name
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, as_labels
 from calibjax._numbers.arithmetic import dot
-from calibjax.kernels.base import KernelLike, Sample, vmap_pairs
+from calibjax.kernels.base import KernelLike, Sample, describe, vmap_pairs
 from calibjax.kernels.predictions import embedded_rows
 
 #: A prediction or a batch of them, or what `TargetResidual.prepare` makes of a batch.
@@ -86,6 +88,16 @@ class TargetResidual(ABC):
         """<r(p, y), f(q, z)> of one sample and one location (q, z), a scalar; by default r is f."""
         return self.product(a, location)
 
+    def products_under(self, predictions: Distribution, others: Distribution) -> jax.Array:
+        """<E r(p_i, Z_i), E r(p_j, Z_j)> of all pairs of rows, ``[n, n]``, with Z from `others`.
+
+        Sums of them with symmetric factors are what counts.
+        """
+        raise NotImplementedError(
+            f"equivalent_temperature is not known for a joint kernel, {describe(self)}; "
+            "use a TensorProduct, or sums and multiples of them."
+        )
+
     def finite(self, key: jax.Array, p: Distribution, y: jax.Array) -> "FiniteResidual":
         """The residual with finitely many numbers, ready for sums over rows.
 
@@ -115,6 +127,16 @@ class FiniteResidual(TargetResidual):
     def of_rows(self, rows: Sample) -> jax.Array:
         """The residuals of a batch of samples, ``[n, M]``."""
         return jax.vmap(lambda *a: self.of_one(a))(*rows)
+
+    def means_under(self, predictions: Distribution, others: Distribution) -> jax.Array:
+        """E r(p, Z) with Z from `others`, ``[n, M]``."""
+        probabilities = as_labels(others).label_probabilities()
+        labels = lax.broadcasted_iota(jnp.int32, probabilities.shape, 1)
+        return jax.vmap(dot)(probabilities, self.values(predictions, labels))
+
+    def products_under(self, predictions: Distribution, others: Distribution) -> jax.Array:
+        means = self.means_under(predictions, others)
+        return dot(means, means.T)
 
     def in_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> Self:
         """The same of a function of the PIT, looked up in a table instead of made for each draw.

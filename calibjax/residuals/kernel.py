@@ -5,12 +5,15 @@ Their features have infinitely many numbers, and inner products in closed form.
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import batch_of_one, struct, type_name
-from calibjax._data.distribution import Distribution, Labels
-from calibjax.expectations import mean_embedding
+from calibjax._data.distribution import Distribution, Labels, as_labels
+from calibjax._numbers.arithmetic import dot
+from calibjax.expectations import inner_product, mean_embedding
 from calibjax.expectations.dispatch import prepare_rows, residual_product, residual_product_tile
+from calibjax.expectations.finite_sums import all_labels
 from calibjax.kernels import WhiteKernel
 from calibjax.kernels.base import KernelLike, Sample, vmap_pairs
 from calibjax.kernels.predictions import embedded_rows
@@ -24,6 +27,9 @@ from calibjax.residuals.labels import (
     labels_and_residual,
     root_of_kernel,
 )
+
+# The number of rows whose pairs with all rows are computed at a time.
+_ROWS = 64
 
 
 @struct
@@ -47,6 +53,28 @@ class KernelResidual(TargetResidual):
         (p, y), (_, z) = a, location
         value = jnp.asarray(self.kernel(y, z)).astype(jax.tree.leaves(p)[0].dtype)
         return value - mean_embedding(p, self.kernel, z)
+
+    def products_under(self, predictions: Distribution, others: Distribution) -> jax.Array:
+        if isinstance(predictions, Labels):
+            gaps = as_labels(others).label_probabilities() - predictions.label_probabilities()
+            if isinstance(self.kernel, WhiteKernel):
+                return dot(gaps, gaps.T)
+            labels = all_labels(predictions)
+            values = vmap_pairs(self.kernel)(labels, labels).astype(gaps.dtype)
+            return dot(dot(gaps, values), gaps.T)
+
+        def of_row(row: tuple[Distribution, Distribution]) -> jax.Array:
+            p, other = row
+
+            def with_row(q: Distribution, other_q: Distribution) -> jax.Array:
+                # Twice one product of a pair instead of its symmetric part.
+                mixed = inner_product(p, self.kernel, other_q)
+                own = inner_product(other, self.kernel, other_q) - mixed
+                return own - (mixed - inner_product(p, self.kernel, q))
+
+            return jax.vmap(with_row)(predictions, others)
+
+        return lax.map(of_row, (predictions, others), batch_size=_ROWS)
 
     def finite(self, key: jax.Array, p: Distribution, y: jax.Array) -> FiniteResidual:
         if not isinstance(p, Labels):

@@ -5,18 +5,22 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis
-from calibjax._base.struct import PyTree, rows_of, static, struct
+from calibjax._base.struct import PyTree, rows_of, static, struct, widest_dtype
 from calibjax._data.capabilities import exchangeable_pool
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line
 from calibjax.kernels.base import KernelLike, Sample
 from calibjax.kernels.pit import UnitFeature, pooled
 from calibjax.residuals.base import FiniteResidual, Prepared
+
+# The number of even quantiles that stand for a distribution of real numbers.
+_LEVELS = 32
 
 
 class Hidden(NamedTuple):
@@ -90,6 +94,22 @@ class PITResidual(FiniteResidual):
 
     def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
         return super().prepare(prediction_kernel, exchangeable_pool(*rows), axis)
+
+    def means_under(self, predictions: Distribution, others: Distribution) -> jax.Array:
+        """The means over even quantiles of other predictions, or over their labels."""
+        if isinstance(predictions, Labels):
+            return super().means_under(predictions, others)
+        if predictions.target_kind == "integer":
+            raise NotImplementedError(
+                "equivalent_temperature of counts has no PITKernel; use product_kernel, got "
+                f"{type(predictions).__name__}."
+            )
+        levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+        of_levels = lax.map(
+            lambda u: self.of_rows((predictions, others.quantile(u))),
+            jnp.asarray(levels, widest_dtype(*jax.tree.leaves(predictions))),
+        )
+        return jnp.mean(of_levels, axis=0)
 
     def in_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> "PITResidual":
         # XLA would compute a table of constants while it compiles, in seconds.
