@@ -1,5 +1,7 @@
 """Mixtures: of mixtures, of components without weight, of certain components, of labels."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 from scipy import stats
 
 import calibjax as cj
+from calibjax._data.capabilities import has_atoms
+from calibjax._data.distribution import CountLike, Labels
 
 GAUSSIAN = cj.GaussianKernel(1.0)
 
@@ -44,6 +48,20 @@ def test_likelihood_of_a_component_without_weight(float64):
     # And impossible targets are impossible.
     classes = cj.Mixture.ensemble(cj.Categorical(jnp.array([[[1.0, 0.0], [1.0, 0.0]]])))
     assert classes.log_prob(jnp.array([1]))[0] == -jnp.inf
+
+
+def test_a_mixture_knows_what_its_components_know():
+    half, one = jnp.full((3, 2), 0.5), jnp.ones((3, 2))
+    labels, counts, reals = map(
+        cj.Mixture.ensemble, (cj.Bernoulli(half), cj.Poisson(one), cj.Normal(half, one))
+    )
+    nested = cj.Mixture.ensemble(cj.Mixture.ensemble(cj.Bernoulli(jnp.full((3, 2, 2), 0.5))))
+    found = [[isinstance(p, x) for x in (Labels, CountLike)] for p in (labels, counts, reals)]
+    assert found == [[True, False], [False, True], [False, False]]
+    assert isinstance(nested, Labels) and isinstance(pickle.loads(pickle.dumps(labels)), Labels)
+    assert (labels.n_labels, counts.max_count, reals.n_labels) == (2, 32, None)
+    assert repr(labels).startswith("Mixture(n=3, k=2, Bernoulli")
+    assert [has_atoms(p) for p in (labels, counts, reals)] == [True, True, False]
 
 
 @pytest.mark.parametrize("family", ["bernoulli", "categorical"])

@@ -34,17 +34,16 @@ class Distribution(ABC):
 
     A family is a `struct` of arrays with the abstract methods below, one of `variance` and
     `standard_deviation`, and `log_prob` where it has a density.  Every other method and attribute
-    has a default.  Inside a kernel or a closed form the same class stands for *one* prediction, and
-    its arrays have no batch axis.  Methods are written for a batch: of one prediction they are
-    called with a batch of one.  Those that compute with parameters have them, and real targets, as
-    floating-point numbers of one dtype, at least float32, and a level as one number for each
-    prediction.  A direct subclass of Distribution is decorated with `struct`, since
-    `jax.tree_util.register_dataclass` gives classes with the same names of fields equal structures;
-    a subclass of a family, such as `Univariate`, is one by itself.
+    has a default.  What only some families know is in `calibjax/_data/capabilities.py`.
 
-    A number for a parameter of shape "n" is shared by all predictions, if another parameter says
-    how many these are, but in a direct subclass that `register_dataclass` has registered, whose
-    constructor jax calls.  The length of a batch is n.
+    Methods are written for a batch.  Inside a kernel or a closed form the same class stands for
+    *one* prediction, whose arrays have no batch axis, and `struct` makes methods take that as a
+    batch of one.  It also gives those that compute with parameters floating-point numbers of one
+    dtype, at least float32, for parameters and real targets, and a level for each prediction.
+
+    A direct subclass of Distribution is decorated with `struct`.  A subclass of a family, such as
+    `Univariate`, is one by itself.  A number for a parameter of shape "n" is shared by all
+    predictions, if another parameter says how many these are.  The length of a batch is n.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -335,9 +334,10 @@ def as_binary(predictions: Distribution) -> Binary:
 
 def _with_parts(predictions: D, function: Callable[[Distribution], Distribution]) -> D:
     """The predictions with a function of the predictions that they are made of."""
-    own = vars(predictions).items()
-    parts = {name: function(part) for name, part in own if isinstance(part, Distribution)}
-    return with_fields(predictions, **parts) if parts else predictions
+    for name, part in vars(predictions).items():
+        if isinstance(part, Distribution):
+            predictions = with_fields(predictions, **{name: function(part)})
+    return predictions
 
 
 def of_part(name: str, found: dict[str, T]) -> dict[str, T]:
