@@ -181,9 +181,9 @@ def test_simulations_are_paired_by_labels():
     assert [NAMES[int(k)] for k in true] == found.names.tolist()
     assert (
         "4 simulations are in all arguments, by their labels: theta has 6, draws has 4"
-        in (found.remarks[0])
+        in (found.notes[0])
     )
-    assert simulations(theta, draws, x).remarks == []
+    assert simulations(theta, draws, x).notes == []
 
 
 def test_labels_of_a_list_of_posteriors():
@@ -206,7 +206,7 @@ def test_labels_that_do_not_fit():
     with pytest.raises(ValueError, match="in common, got theta a, b; draws c; x"):
         simulations(theta[:2], draws[2:3], x)
     # One that has labels beside arrays without goes by places, as before.
-    assert simulations(theta.to_numpy(), draws, x.to_numpy()).remarks == []
+    assert simulations(theta.to_numpy(), draws, x.to_numpy()).notes == []
     with pytest.raises(ValueError, match="must have the same simulations, got .*5"):
         simulations(theta, draws, x.to_numpy()[:5])
 
@@ -255,7 +255,7 @@ def test_missing_numbers_are_named_and_can_be_dropped():
     np.testing.assert_array_equal(found.columns["x"], x[kept])
     assert (
         found.names.tolist() == kept.tolist()
-        and "4 of 20 simulations are left out" in (found.remarks[0])
+        and "4 of 20 simulations are left out" in (found.notes[0])
     )
     with pytest.raises(ValueError, match="two simulations at least"):
         simulations(theta * np.nan, draws, x, drop_missing=True)

@@ -48,6 +48,17 @@ class Evaluation(Case):
 
     `evaluate` runs the test.  All else is computed when it is first asked for or printed, and kept.
 
+    Args:
+        data: the predictions, as a distribution, the observed targets, labels as ``0 … m-1``, how
+            rows count, and what classes and rows are called.
+        test: the result of `calibration_test`, with what each kernel says.
+        level: the level; intervals hold with the confidence 1 - level.
+        seed: the random seed.
+        columns: other columns of a file, which may say which rows depend on each other.
+        groups: the segments that are tested; None without groups.
+        table: the frame or file whose rows these are; None for arrays.
+        is_x64: whether numbers have 64 bits: people may set this for `evaluate` alone.
+
     Example:
         >>> import calibjax as cj
         >>> evaluation = cj.evaluate([[0.9, 0.1], [0.2, 0.8]] * 30, [1, 0] * 30)

@@ -100,9 +100,9 @@ def best_method(data: Data) -> str | None:
     p = data.predictions
     if data.n < _LEAST_ROWS or p.n_labels == 1 or isinstance(data.targets, Between):
         return None
+    if p.n_labels == 2:
+        return _OF_TWO
     if p.n_labels is not None:
-        if p.n_labels == 2:
-            return _OF_TWO
         return _OF_MANY if p.n_labels <= _MANY else _OF_VERY_MANY
     if isinstance(p, Normal):
         return "shift_scale"
@@ -172,10 +172,8 @@ def _check(
 
 def _size(data: Data) -> int:
     """The number of probabilities, or of parameters of all rows."""
-    labels = data.predictions.n_labels
-    if labels is not None:
-        return data.n * labels
-    return sum(x.size for x in jax.tree.leaves(data.predictions))
+    leaves = jax.tree.leaves(data.predictions)
+    return data.n * (data.predictions.n_labels or 0) or sum(x.size for x in leaves)
 
 
 class _Recalibration(Section[RecalibrationCheck | None]):

@@ -47,19 +47,7 @@ def _split(key: jax.Array) -> tuple[jax.Array, ...]:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Case:
-    """What is evaluated, from which sections compute what they say.
-
-    Args:
-        data: the predictions, as a distribution, the observed targets, labels as ``0 … m-1``, how
-            rows count, and what classes and rows are called.
-        test: the result of `calibration_test`, with what each kernel says.
-        level: the level; intervals hold with the confidence 1 - level.
-        seed: what all random numbers come from.
-        columns: other columns of a file, which may say which rows depend on each other.
-        groups: the segments that are tested; None without groups.
-        table: the frame or file whose rows these are; None for arrays.
-        is_x64: whether numbers have 64 bits: people may set this for `evaluate` alone.
-    """
+    """What is evaluated, from which sections compute what they say; an `Evaluation` is one."""
 
     data: Data
     test: CalibrationTestResult

@@ -274,7 +274,7 @@ def check_posterior(
     observations = None if x is None else read_observations(x)
     found = matched(parameters, observations, check_flag("drop_missing", drop_missing))
     rows = {name: _in_own_units(*each) for name, each in found.parameters.items()}
-    remarks = found.remarks + ranks.remarks_on_draws(rows, found.names, parameters.n_chains)
+    notes = found.notes + ranks.notes_on_draws(rows, found.names, parameters.n_chains)
     n, n_draws = next(iter(rows.values()))[1].shape
     has_several = len(rows) > 1
     of_each = 1 + (x is not None)
@@ -313,7 +313,7 @@ def check_posterior(
         joint = as_multiple(result.pvalue, n_resamples)
     pvalues = [joint, *(p for check in checks for p in (check.pvalue, check.given_x))]
     pvalue = min(1.0, n_tests * min(p for p in pvalues if p is not None))
-    return PosteriorCheck(tuple(checks), joint, pvalue, level, n, n_draws, tuple(remarks), rows)
+    return PosteriorCheck(tuple(checks), joint, pvalue, level, n, n_draws, tuple(notes), rows)
 
 
 def _in_own_units(true: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -286,13 +286,13 @@ class Simulations(NamedTuple):
     Args:
         parameters: true values ``[n]`` and draws ``[n, S]`` of each number.
         columns: of the observations, ``[n]`` each; None without observations.
-        remarks: which simulations are left out, in sentences.
+        notes: which simulations are left out, in sentences.
         names: of the simulations: their labels, or their rows.
     """
 
     parameters: dict[str, tuple[np.ndarray, np.ndarray]]
     columns: dict[str, np.ndarray] | None
-    remarks: list[str]
+    notes: list[str]
     names: np.ndarray
 
 
@@ -309,7 +309,7 @@ def matched(
     found, labels = {"theta": parameters.true, "draws": parameters.drawn}, dict(parameters.labels)
     if observations is not None:
         found["x"], labels["x"] = observations
-    rows, remarks = _common_rows(labels), []
+    rows, notes = _common_rows(labels), []
     names = next((x for x in labels.values() if x is not None), None)
     if rows:
         found = {k: _rows_of(columns, rows[k]) for k, columns in found.items()}
@@ -318,7 +318,7 @@ def matched(
         names = names[next(iter(rows.values()))]
         if len(names) < max(sizes.values()):
             shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-            remarks.append(
+            notes.append(
                 f"{len(names)} simulations are in all arguments, by their labels: {shown}."
             )
     lengths = {k: len(next(iter(columns.values()))) for k, columns in found.items()}
@@ -344,10 +344,10 @@ def matched(
             )
         if n - lost.sum() < 2:
             raise ValueError(f"theta and draws must have two simulations at least without {words}.")
-        remarks.append(f"{lost.sum()} of {n} simulations are left out: {words}.")
+        notes.append(f"{lost.sum()} of {n} simulations are left out: {words}.")
         found, names = {k: _rows_of(columns, ~lost) for k, columns in found.items()}, names[~lost]
     rows_of_all = {k: (x, found["draws"][k]) for k, x in found["theta"].items()}
-    return Simulations(rows_of_all, found.get("x"), remarks, names)
+    return Simulations(rows_of_all, found.get("x"), notes, names)
 
 
 def _rows_of(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
