@@ -62,7 +62,9 @@ def on_devices(core: Callable[..., T], **compilation: Any) -> Callable[..., T]:
     leaves of `rows` is cut among the devices.  `shared` is the same on all devices, and the result
     of `core` must be the same too.  Options are hashable.  `compilation` is what `quick_jit` takes.
     """
-    return _on_devices(core, _whole, functools.partial(quick_jit, **compilation))
+    return _on_devices(
+        core, lambda axis: PartitionSpec(), functools.partial(quick_jit, **compilation)
+    )
 
 
 #: Decorator: as `on_devices`, for what loops call: it takes longer to compile and runs faster.
@@ -72,10 +74,6 @@ optimised_on_devices = functools.partial(on_devices, optimised=True)
 def row_by_row_on_devices(core: Callable[..., T]) -> Callable[..., T]:
     """As `on_devices`, but the result of `core` has a row for each of the rows, and is cut too."""
     return _on_devices(core, PartitionSpec, quick_jit)
-
-
-def _whole(axis: Axis) -> PartitionSpec:
-    return PartitionSpec()
 
 
 def _on_devices(

@@ -51,7 +51,14 @@ def struct(cls: type[T]) -> type[T]:
     )
     names = [x.name for x in fields if x.name not in (*options, *others)]
     if hasattr(made, "_complete") and not has_init:
-        made.__init__ = _completing(made.__init__)
+        init = made.__init__
+
+        @functools.wraps(init)
+        def init_and_complete(self, *args, **kwargs):
+            init(self, *args, **kwargs)
+            self._complete()
+
+        made.__init__ = init_and_complete
     _register(made, names, options, others)
     if hasattr(made, "complete_struct"):
         made.complete_struct(made)
@@ -70,17 +77,6 @@ def _is_written(method: str, cls: type) -> bool:
     author = next(base for base in cls.__mro__ if method in vars(base))
     made_by = vars(author).get("__dataclass_params__")
     return author is not object and not getattr(made_by, method.strip("_"), False)
-
-
-def _completing(init: Callable[..., None]) -> Callable[..., None]:
-    """The constructor, which calls `_complete` at the end."""
-
-    @functools.wraps(init)
-    def init_and_complete(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        self._complete()
-
-    return init_and_complete
 
 
 def _register(cls: type, names: list[str], options: list[str], others: list[str]) -> None:

@@ -14,6 +14,10 @@ from calibjax._base.sharding import as_varying
 from calibjax._base.struct import PyTree
 from calibjax._numbers.derivatives import safe_sqrt
 
+#: By how many units of the precision of their dtype equal numbers may differ: terms of a row, and
+#: sums over rows, which two programs may add up in another order.
+ROUNDINGS_OF_TERMS, ROUNDINGS_OF_SUMS = 64, 256
+
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     """a b, with all digits: accelerators round the factors of float32 products by default."""

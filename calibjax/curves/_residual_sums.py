@@ -47,15 +47,12 @@ from calibjax._data.data import Data, Rows, clean
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
-from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
 from calibjax.nulls.engine import Chunk, Found, SetSums, Squares, Statistic, run
 from calibjax.nulls.ranks import check_resamples, critical_value
 from calibjax.nulls.sampler import NullSampler
 from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
-
-# In units of the precision: by how much equal distances may differ between two programs.
-_ROUNDING = 256
 
 
 @struct
@@ -124,7 +121,7 @@ class ResidualSums:
 
     def _largest(self, critical: jax.Array) -> jax.Array:
         # Equal data sets may differ by rounding, and must be within.
-        rounding = _ROUNDING * jnp.finfo(self.deviation.dtype).eps
+        rounding = ROUNDINGS_OF_SUMS * jnp.finfo(self.deviation.dtype).eps
         return critical * self.deviation * (1 + rounding)
 
 

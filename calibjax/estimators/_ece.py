@@ -113,11 +113,9 @@ def _calibration_bins(data: Data, binning: Binning, distance: VectorDistance) ->
         valid = (bins.count > 0) & ~jnp.isnan(bins.error)
         return jnp.where(valid.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.nan)
 
-    def stated_classes(x: jax.Array) -> jax.Array:
-        # Of two probabilities that sum to 1, Bernoulli predictions hold the second one.
-        return x[:, 1] if isinstance(data.predictions, Binary) else x
-
-    prediction, frequency = (stated_classes(or_nan(x)) for x in (bins.prediction, bins.frequency))
+    prediction, frequency = or_nan(bins.prediction), or_nan(bins.frequency)
+    if isinstance(data.predictions, Binary):  # They hold the second of two probabilities.
+        prediction, frequency = prediction[:, 1], frequency[:, 1]
     return CalibrationBins(prediction, frequency, bins.count, or_nan(bins.error), bins.weight)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from calibjax._base.sharding import Axis, all_of, all_sum
 from calibjax._base.struct import static, struct
-from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot
 from calibjax.features.sums_in_chunks import sum_rows
 
 # Features of a column alone, and in products, in which a_k = 1 / k and 1 / k^2.
@@ -159,10 +159,6 @@ def _products(kernels: ColumnKernels) -> Products:
     return Products(*map(np.concatenate, (left, right, factor, owner)))
 
 
-# A column whose variance is smaller, in units of the precision of the dtype, is constant.
-_ROUNDING = 64
-
-
 @struct
 class ColumnFeatures:
     """The features of all kernels of covariates.
@@ -231,7 +227,7 @@ def column_features(
         lambda columns: jnp.square(_values(kernels, columns) - means[None]), block.size
     )
     of_block = jax.ops.segment_sum(variances, block, int(block[-1]) + 1)
-    is_constant = of_block <= _ROUNDING * jnp.finfo(weights.dtype).eps
+    is_constant = of_block <= ROUNDINGS_OF_TERMS * jnp.finfo(weights.dtype).eps
     scales = jnp.where(is_constant, 0.0, jnp.where(is_constant, 1.0, of_block) ** -0.5)[block]
     of_products = mean_of(lambda columns: _centred(kernels, columns, means, scales)[1], n_products)
     return ColumnFeatures(means, scales, of_products, kernels)

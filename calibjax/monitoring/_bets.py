@@ -268,14 +268,13 @@ def _learnt_thetas(bases: list[Basis], sums: list[jax.Array], counts: jax.Array)
     sizes = jnp.asarray(_SIZES, counts.dtype)[:, None, None, None]
     counts = counts[None, :, None, None]
 
-    def learnt_theta(prior: jax.Array, sums: jax.Array) -> jax.Array:
-        counts_here = prior > 0
-        inverse = 1.0 / (sizes * jnp.where(counts_here, prior, 1.0)[None, None])
-        theta = sums[:, None] / (counts + inverse)[None]
-        theta = jnp.where(counts_here[None, None, None], theta, 0.0)
-        return theta.reshape(sums.shape[0], -1, *prior.shape)
-
-    return [learnt_theta(basis.prior, x) for basis, x in zip(bases, sums, strict=True)]
+    thetas = []
+    for basis, x in zip(bases, sums, strict=True):
+        is_used = basis.prior > 0
+        inverse = 1.0 / (sizes * jnp.where(is_used, basis.prior, 1.0)[None, None])
+        theta = jnp.where(is_used[None, None, None], x[:, None] / (counts + inverse)[None], 0.0)
+        thetas.append(theta.reshape(x.shape[0], -1, *basis.prior.shape))
+    return thetas
 
 
 def _log_e_of_rows(

@@ -32,6 +32,7 @@ from calibjax._data.data import Data, Rows, as_data, clean, fill_masked, in_dtyp
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import check_like, check_predictions, padded
+from calibjax._numbers.arithmetic import dot
 from calibjax.expectations.defaults import default_prediction_kernels
 from calibjax.features.landmarks import choose_landmarks
 from calibjax.kernels.base import KernelLike
@@ -185,7 +186,10 @@ class CalibrationMonitor:
         predictions, keys = _pooled(key, predictions)
         if kernels is None:
             kernels = default_prediction_kernels(Rows(predictions, where=where))
-        for kernel in _checked_list(kernels):
+        if not isinstance(kernels, Sequence) or not kernels:
+            actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
+            raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
+        for kernel in kernels:
             check_kernel(kernel, "kernels", "predictions")
         shared = keys, as_pytree(list(kernels)), level
         return _start(shared, (predictions, where), n_features, lag)
@@ -385,7 +389,7 @@ def _update(
     key = jax.random.fold_in(monitor.key, monitor.n_updates)
     outcomes = outcomes_of(key, predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
-    phi = [basis.prediction_functions(values) for basis in monitor.bases]
+    phi = [dot(values, basis.of_kernels) for basis in monitor.bases]
     turn = monitor.n_updates % monitor.lag
     of_turn = jax.tree.map(lambda x: rows_of(x, turn), monitor.bets)
     bets, evidence, changes = after_rows(monitor.bases, of_turn, phi, outcomes, weights, clusters)
@@ -410,13 +414,6 @@ def _update(
     has_cell = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
     chosen = jax.tree.map(lambda a, b: a if a is b else lax.select(counts, a, b), after, before)
     return chosen, jnp.zeros_like(has_cell).at[order].set(has_cell)
-
-
-def _checked_list(kernels: Sequence[KernelLike]) -> Sequence[KernelLike]:
-    if not isinstance(kernels, Sequence) or not kernels:
-        actual = "none" if isinstance(kernels, Sequence) else type(kernels).__name__
-        raise TypeError(f"kernels must be a list of kernels on predictions, got {actual}.")
-    return kernels
 
 
 def _check_family(landmarks: Distribution, data: Data) -> None:

@@ -198,10 +198,6 @@ class Basis:
     of_features: jax.Array
     prior: jax.Array
 
-    def prediction_functions(self, values: jax.Array) -> jax.Array:
-        """phi_j for values of the kernel at the landmarks ``[n, L]``, ``[n, J]``."""
-        return dot(values, self.of_kernels)
-
     def outcome_functions(self, features: jax.Array, probabilities: jax.Array) -> jax.Array:
         """psi_k at all cells, ``[n, A, K]``, or ``[1, A, K]`` if all rows are the same."""
         centred = _centred(_combined(features, self.of_features), probabilities)

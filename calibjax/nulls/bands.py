@@ -19,14 +19,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.struct import struct
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, x_where
 from calibjax._numbers.derivatives import absolute
 from calibjax._numbers.quantiles import smallest_between
 from calibjax._numbers.special_functions import log_quotient
 from calibjax.nulls.ranks import critical_value
-
-# In units of the precision: by how much equal distances may differ between two programs.
-_ROUNDING = 256
 
 
 @struct
@@ -77,7 +74,7 @@ class Bins:
         n = size.astype(self.mean.dtype)
         expected = n * self.mean
         below = jnp.floor(expected).astype(jnp.int32)
-        most = critical * (1 + _ROUNDING * jnp.finfo(self.mean.dtype).eps)
+        most = critical * (1 + ROUNDINGS_OF_SUMS * jnp.finfo(self.mean.dtype).eps)
 
         def is_outside(events: jax.Array) -> jax.Array:
             return (events < 0) | (events > size) | ~(self.distances(events) <= most)
@@ -95,7 +92,7 @@ class Bins:
 
 def is_beyond(score: jax.Array, critical: jax.Array) -> jax.Array:
     """Whether scores are farther from 0 than the critical one; equal scores are not."""
-    return absolute(score) > critical * (1 + _ROUNDING * jnp.finfo(score.dtype).eps)
+    return absolute(score) > critical * (1 + ROUNDINGS_OF_SUMS * jnp.finfo(score.dtype).eps)
 
 
 def fractions(events: jax.Array, size: jax.Array, dtype: jnp.dtype) -> jax.Array:

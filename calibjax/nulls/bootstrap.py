@@ -72,7 +72,7 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data.data import Rows
 from calibjax._loops.random_numbers import random_bits
-from calibjax._numbers.arithmetic import dot, x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, x_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.engine import in_passes
 from calibjax.nulls.multipliers import TimeMultipliers, multipliers, sizes_of_draws
@@ -91,8 +91,6 @@ _DRAWS_PER_KEY = 128
 # The number of batches of multipliers that share one pass over H: some hundreds of numbers of each
 # row.  The process of times takes two more numbers for each draw and time.
 _BATCHES, _BATCHES_OF_TIMES = 5, 2
-# In units of the precision of the dtype.
-_ROUNDING = 64
 
 
 class ResampledForms(NamedTuple):
@@ -308,7 +306,9 @@ def dependent_sums(
     off_diagonal = all_sum(jnp.sum(weights * row_sums), axis)
     total, unit = off_diagonal + trace, 1 / jnp.square(count)
     unrelated = 1 - unit * (n_pairs + squares)
-    unrelated = x_where(unrelated > _ROUNDING * jnp.finfo(weights.dtype).eps, unrelated, jnp.nan)
+    unrelated = x_where(
+        unrelated > ROUNDINGS_OF_TERMS * jnp.finfo(weights.dtype).eps, unrelated, jnp.nan
+    )
     means = totals / count
     errors = unit * (quadratic - 2 * means * linear + jnp.square(means) * total)
     linear = unit * (linear - means * total)

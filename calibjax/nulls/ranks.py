@@ -11,7 +11,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_integer
 from calibjax._base.struct import is_traced
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, x_where
 
 #: A level of confidence that `checked_level` has seen.
 Level = jax.Array | np.ndarray
@@ -62,8 +62,6 @@ def normal_quantile(level: Level) -> jax.Array:
     return math.sqrt(2) * lax.erf_inv(jnp.asarray(level))
 
 
-# In units of the precision of the dtype and of the largest statistic.
-_ROUNDING = 256
 # A smaller skewness is none.
 _LEAST_SKEWNESS = 1e-6
 
@@ -108,7 +106,7 @@ def as_multiple(pvalue: jax.Array | float, n_resamples: int) -> float:
 def rounding_of(values: jax.Array) -> jax.Array:
     """By how much statistics of equal data may differ, for statistics along the last axis."""
     sizes = jnp.abs(x_where(jnp.isfinite(values), values, 0.0))
-    return _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(sizes, axis=-1)
+    return ROUNDINGS_OF_SUMS * jnp.finfo(values.dtype).eps * jnp.max(sizes, axis=-1)
 
 
 def upper_quantile(draws: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.Array]:

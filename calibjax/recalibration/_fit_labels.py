@@ -24,6 +24,7 @@ from calibjax.recalibration._recalibrator import (
 
 #: The fit of each method, by its name.
 FITS: dict[str, Callable[[LabelRows], Fitted]] = {
+    "nothing": lambda rows: Fitted((maps.with_floor(rows)[0],), True, ""),
     "temperature": maps.fit_temperature,
     "vector": maps.fit_vector,
     "svs": functools.partial(maps.fit_after_temperature, is_full=False),
@@ -35,7 +36,7 @@ FITS: dict[str, Callable[[LabelRows], Fitted]] = {
 }
 # Maps with steps between the scores of rows, of which only equal ones are one.
 _OF_SCORES = ("isotonic", "venn_abers")
-OF_LABELS = ("auto", "nothing", *FITS)
+OF_LABELS = ("auto", *FITS)
 _N_FOLDS = 5
 _OF_TWO = ("temperature", "svs", "beta", "spline", "isotonic")
 _OF_MANY = ("temperature", "svs", "sms", "beta", "spline", "isotonic")
@@ -97,23 +98,18 @@ def candidates(n_classes: int) -> tuple[str, ...]:
     return tuple(name for name in _OF_MANY if name not in slow)
 
 
-def fit_method(name: str, rows: LabelRows) -> Fitted:
-    """The fit of a method; of "nothing" only zeros are raised."""
-    return Fitted((maps.with_floor(rows)[0],), True, "") if name == "nothing" else FITS[name](rows)
-
-
 def fit_chosen(method: str, rows: LabelRows, part: np.ndarray | None) -> Chosen:
     """The method that was chosen, its fit, and the log losses of the candidates.
 
     Args:
-        method: "auto", "nothing" or one of `FITS`.
+        method: "auto" or one of `FITS`.
         rows: all of which have weights above 0.
         part: the number of the part of each row that is left out in turn, ``[n]``; by chance if it
             is not given.
     """
     if method != "auto" or len(rows.targets) < 2:
         name = "nothing" if method == "auto" else method
-        return name, fit_method(name, rows), {}
+        return name, FITS[name](rows), {}
     names = ("nothing", *candidates(rows.n_classes))
     fold = _folds(rows.targets) if part is None else part
     smooth, cells = rows.pooled(fold)
@@ -128,7 +124,7 @@ def fit_chosen(method: str, rows: LabelRows, part: np.ndarray | None) -> Chosen:
     losses = -(smooth.weights / smooth.weights.sum()) @ logs
     known = dict(zip(names, map(float, losses), strict=True))
     shares, words = in_words(names, mixture_weights(np.exp(logs), smooth.weights))
-    fits = [fit_method(name, rows if name in _OF_SCORES else smooth) for name in shares]
+    fits = [FITS[name](rows if name in _OF_SCORES else smooth) for name in shares]
     if len(fits) == 1:
         return next(iter(shares)), fits[0], known
     average = maps.Average(np.array(list(shares.values())), tuple(fit.steps for fit in fits))
@@ -140,7 +136,7 @@ def _held_out_logs(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:
     found = np.zeros(len(fold))
     for k in range(fold.max() + 1):
         inside = fold == k
-        own, steps = rows.at(inside), fit_method(name, rows.at(~inside)).steps
+        own, steps = rows.at(inside), FITS[name](rows.at(~inside)).steps
         found[inside] = own.of_targets(maps.run(steps, own.probs, rows.ragged))
     return np.log(np.maximum(found, np.finfo(np.float32).tiny))
 

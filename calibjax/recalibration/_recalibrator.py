@@ -43,7 +43,10 @@ _PARTS = "fit", "steps", "groups"
 
 def _as_json(node: Any) -> Any:
     if isinstance(node, Coding):
-        columns = [x._asdict() | {"levels": _texts(x.levels)} for x in node.columns]
+        columns = [x._asdict() for x in node.columns]
+        for column in columns:  # JSON has no infinity.
+            levels = column["levels"]
+            column["levels"] = [str(x) if x in (-np.inf, np.inf) else x for x in levels]
         return {"columns": columns, "pairs": node.pairs}
     if isinstance(node, tuple):
         return [_as_json(x) for x in node]
@@ -54,11 +57,6 @@ def _as_json(node: Any) -> Any:
     if not isinstance(node, Step):
         return node
     return {"step": type(node).__name__} | {name: _as_json(x) for name, x in vars(node).items()}
-
-
-def _texts(levels: tuple[Any, ...]) -> list[Any]:
-    """Levels of a column; JSON has no infinity."""
-    return [str(x) if x in (-np.inf, np.inf) else x for x in levels]
 
 
 def _of_json(node: Any) -> Any:

@@ -7,16 +7,13 @@ import jax.numpy as jnp
 
 from calibjax._base.struct import PyTree, rows_of, struct
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, eigh_of_kernel, x_where
 from calibjax.expectations.finite_sums import all_labels, label_residual
 from calibjax.kernels.base import KernelLike, Sample, pairwise
 from calibjax.residuals.base import FiniteResidual
 
 #: A function of one prediction and one target that returns a vector ``[M]``.
 TargetFeature = Callable[[Distribution, jax.Array], jax.Array]
-
-# In units of the precision of the dtype.
-_ROUNDING = 64
 
 
 @struct
@@ -78,7 +75,7 @@ class RowOfTable:
 def _difference(values: jax.Array, mean: jax.Array) -> jax.Array:
     """f - E f for values ``[D, M]``, and 0 where it is below its rounding error."""
     residuals = values - mean[None]
-    rounding = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.abs(values)
+    rounding = ROUNDINGS_OF_TERMS * jnp.finfo(values.dtype).eps * jnp.abs(values)
     return x_where(jnp.abs(residuals) <= rounding, 0.0, residuals)
 
 

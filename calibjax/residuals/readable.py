@@ -46,6 +46,7 @@ from calibjax._base.struct import PyTree, batch_of_one, static, struct
 from calibjax._data.capabilities import has_atoms, pit_partition
 from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import unit_interval
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.kernels.base import Sample
 from calibjax.kernels.pit import UnitFeature
@@ -54,8 +55,6 @@ from calibjax.residuals.pit import DrawnPIT
 
 # The largest number of classes that are tested each by itself.
 _MOST_CLASSES = 20
-# In units of the precision of the dtype.
-_ROUNDING = 64
 # The largest distance of a logit from the mean, in deviations, both weighted by the variances of
 # the targets.  The logit of a wrong row at p = 1 is infinite: the row would be all that a segment
 # says, and its multipliers would hide all other segments.
@@ -197,7 +196,7 @@ class EventStatistics(Readable):
         c = _centre(second)
         of_slope = x[:, 2] - 2 * c * x[:, 1] + c**2 * x[:, 0]
         # Rounding leaves a little where all logits are equal.
-        rounding = _ROUNDING * jnp.finfo(x.dtype).eps * (x[:, 2] + c**2 * x[:, 0])
+        rounding = ROUNDINGS_OF_TERMS * jnp.finfo(x.dtype).eps * (x[:, 2] + c**2 * x[:, 0])
         return jnp.stack([x[:, 0], jnp.where(of_slope > rounding, of_slope, 0.0)], axis=1)
 
     def cubes(self, x: jax.Array, second: jax.Array) -> jax.Array:
