@@ -28,9 +28,9 @@ class Indicators(FiniteResidual):
 class FeatureResidual(FiniteResidual):
     """f(p, y) - E f(p, Z) for a vector f of a prediction and a target.
 
-    Of labels the expectation is a finite sum.  Of others it is the mean over targets that are drawn
-    for it.  That mean is the same in all data sets: their order, and with it the level of a test,
-    does not depend on its error.
+    For labels the expectation is a finite sum.  For others it is the mean over targets that are
+    drawn for it.  That mean is the same in all data sets: their order, and with it the level of a
+    test, does not depend on its error.
     """
 
     feature: TargetFeature

@@ -438,9 +438,9 @@ def statistics_of(predictions: Distribution, is_exact: bool = True) -> Readable:
     return ClassStatistics(n_classes if n_classes <= _MOST_CLASSES else 0)
 
 
-def central_interval(pieces: int | tuple[float, ...] | None) -> tuple[float, float]:
+def central_interval(partition: int | tuple[float, ...] | None) -> tuple[float, float]:
     """The ends of a central interval: of quantiles the two levels nearest to those of 90 %."""
-    if not isinstance(pieces, tuple):
+    if not isinstance(partition, tuple):
         return _CENTRAL
-    low, high = (min(pieces, key=lambda level: abs(level - end)) for end in _CENTRAL)
-    return (low, high) if low < high else (pieces[0], pieces[-1])
+    low, high = (min(partition, key=lambda level: abs(level - end)) for end in _CENTRAL)
+    return (low, high) if low < high else (partition[0], partition[-1])

@@ -13,7 +13,7 @@ I = sum w E r^2, the error and its interval are
 S / I is one step of Newton to the most likely slope, location or log of the spread.  Each interval
 holds what is predicted if and only if the score is between -c and c.
 
-Of ensembles and quantiles S / I of location and spread is between z d / I, and
+For ensembles and quantiles, S / I of location and spread is between z d / I, and
 `in_units_of_forecast` brings all of these to units of the forecast.
 
 For this the intervals of slopes and locations take the deviation d that the model says.  Where the
@@ -58,23 +58,23 @@ _X = np.linspace(-8.0, 8.0, 401)
 _Y = np.linspace(-14.0, 14.0, 701)
 
 #: What is known of a PIT: a rank among so many members, or between which levels it is.
-Pieces = int | tuple[float, ...]
+Partition = int | tuple[float, ...]
 
 
-def in_units_of_forecast(statistic: str, steps: np.ndarray, pieces: Pieces) -> np.ndarray:
+def in_units_of_forecast(statistic: str, steps: np.ndarray, partition: Partition) -> np.ndarray:
     """Shifts in deviations of the forecast, or ratios of deviations, from steps S / I."""
-    return np.interp(steps, *_sizes(pieces)[statistic])
+    return np.interp(steps, *_sizes(partition)[statistic])
 
 
 @functools.lru_cache(maxsize=8)
-def _sizes(pieces: Pieces) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _sizes(partition: Partition) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Increasing steps that the pieces show, and sizes of the forecast that give them."""
     from scipy.special import ndtri
 
-    if isinstance(pieces, int):
-        cuts, means = np.arange(1, pieces + 1) / (pieces + 1), means_of_ranks(pieces)
+    if isinstance(partition, int):
+        cuts, means = np.arange(1, partition + 1) / (partition + 1), means_of_ranks(partition)
     else:
-        cuts, means = np.asarray(pieces), _means_of_levels(ndtri(pieces))
+        cuts, means = np.asarray(partition), _means_of_levels(ndtri(partition))
     ends = ndtri(np.concatenate([[0.0], cuts, [1.0]]))
     widths = np.diff(cuts, prepend=0.0, append=1.0)
     density = np.exp(-np.square(ends) / 2) / np.sqrt(2 * np.pi)
@@ -146,11 +146,11 @@ class Effects(NamedTuple):
 
 
 def effects_of(
-    statistic: str, sums: SegmentSums, j: int, critical: float, pieces: Pieces | None = None
+    statistic: str, sums: SegmentSums, j: int, critical: float, partition: Partition | None = None
 ) -> Effects:
     """The effects of statistic j in all segments; `critical` is c.
 
-    Of ensembles and quantiles, whose PITs are known in pieces, sizes become those of the forecast.
+    For ensembles and quantiles, which have a partition, sizes become those of the forecast.
     """
     total = np.asarray(sums.total, np.float64)
     observed_sums, variance, skewness, information, p = (
@@ -159,10 +159,10 @@ def effects_of(
     )
     deviation = np.sqrt(variance)
     least, most = (sums_at(c, skewness) * deviation for c in (-critical, critical))
-    if pieces is not None and statistic in ("spread", "location"):
+    if partition is not None and statistic in ("spread", "location"):
         step, least, most = (s / information for s in (observed_sums, least, most))
         steps = step, step - most, step - least, least, most
-        observed, *ends = (in_units_of_forecast(statistic, x, pieces) for x in steps)
+        observed, *ends = (in_units_of_forecast(statistic, x, partition) for x in steps)
         return Effects(observed, p, *ends)
     if statistic == "spread":
         square, least, most = (

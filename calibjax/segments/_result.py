@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._base.struct import is_array, is_traced, static, struct
 from calibjax._base.text import first_of, text_table
 from calibjax.nulls.ranks import rank_of_level
-from calibjax.segments._effects import Effects, Pieces, effects_of, in_words
+from calibjax.segments._effects import Effects, Partition, effects_of, in_words
 from calibjax.segments._segment_sums import SegmentSums
 from calibjax.segments._segments import LEAST_ROWS
 
@@ -89,7 +89,7 @@ class Names(NamedTuple):
         statistics: of each statistic.
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
-        pieces: in which pieces of the unit line the PIT is known, as `OwnPIT.pit_partition`.
+        partition: in which pieces of the unit line the PIT is known, as `OwnPIT.pit_partition`.
         classes: the names of the classes, or None.
     """
 
@@ -98,7 +98,7 @@ class Names(NamedTuple):
     statistics: tuple[str, ...]
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
-    pieces: Pieces | None
+    partition: Partition | None
     classes: tuple[Any, ...] | None
 
 
@@ -144,7 +144,7 @@ class SegmentTestResult:
         critical, found = self.critical(_CONFIDENCE), []
         for j, statistic in enumerate(self.names.statistics):
             with np.errstate(all="ignore"):
-                effects = effects_of(statistic, sums, j, critical, self.names.pieces)
+                effects = effects_of(statistic, sums, j, critical, self.names.partition)
             tested = np.flatnonzero(sums.is_tested[:, j])
             found += [self._segment(sums, effects, int(s), j) for s in tested]
         return sorted(found, key=lambda x: (x.pvalue, -abs(x.score)))
