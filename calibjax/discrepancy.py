@@ -140,7 +140,7 @@ class SumOfTerms:
 
     @property
     def is_of_pit(self) -> bool:
-        """Whether all that it sees of a target is its PIT."""
+        """Whether it depends on a target through its PIT alone."""
         return all(term.residual.is_of_pit for term in self.terms)
 
 

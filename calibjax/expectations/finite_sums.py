@@ -49,7 +49,8 @@ def _kernel_matrix(kernel: KernelLike, p: Labels) -> jax.Array:
 def label_residual(p: Labels, y: jax.Array) -> jax.Array:
     """e_y - p for a label y, ``[m]``."""
     probabilities = p.label_probabilities()
-    return (all_labels(p) == y).astype(probabilities.dtype) - probabilities
+    is_target = jnp.arange(probabilities.shape[-1], dtype=jnp.int32) == y
+    return is_target.astype(probabilities.dtype) - probabilities
 
 
 def finite_mean(p: Labels, kernel: KernelLike, y: jax.Array) -> jax.Array:
