@@ -3,14 +3,12 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
 
 import jax.numpy as jnp
 import numpy as np
 
 from calibjax import frames
 from calibjax._base.text import listed
-from calibjax._data.column_options import ColumnOptions
 from calibjax._data.distribution import as_labels
 from calibjax.distributions import Categorical
 from calibjax.frames import Model, Table
@@ -18,24 +16,14 @@ from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, read
 
 
 class Columns(frames.Columns):
-    """`frames.Columns` with the options of the command line, and how files are read.
+    """`frames.Columns` of files."""
 
-    Args:
-        separator: what is between columns of text, a character or "tab"; None if the file says it.
-        decimal: what is before decimals, "." or ","; None if the file says it.
-        where: a condition of SQL that the rows fulfil.
-        options: those of `ColumnOptions`.
-    """
-
-    def __init__(
-        self,
-        separator: str | None = None,
-        decimal: str | None = None,
-        where: str | None = None,
-        **options: Unpack[ColumnOptions],
-    ) -> None:
-        super().__init__(**options)
-        self.separator, self.decimal, self.where = separator, decimal, where
+    #: What is between columns of text, a character or "tab"; None if the file says it.
+    separator: str | None = None
+    #: What is before decimals, "." or ","; None if the file says it.
+    decimal: str | None = None
+    #: A condition of SQL that the rows fulfil.
+    where: str | None = None
 
     def read(self, *paths: Path, at_least: int = 2, others: Sequence[str | None] = ()) -> Model:
         """The predictions and the targets of files, whose rows are joined, as `of` reads them."""

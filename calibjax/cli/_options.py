@@ -75,10 +75,12 @@ def with_options(*columns: str, **help: str) -> Callable[[Command], Callable[...
                 if names:
                     from calibjax.cli._columns import Columns
 
-                    of_columns = {name: given.pop(name) for name in names}
+                    of_files = {name: given.pop(name) for name in _OF_FILES}
+                    of_columns = {name: given.pop(name) for name in (*_OF_COLUMNS, *columns)}
                     if "groups" in columns:
                         of_columns["groups"] = names_of_list(of_columns["groups"]) or None
                     given["columns"] = Columns(**of_columns)
+                    vars(given["columns"]).update(of_files)
                 is_found = command(**given)
             raise typer.Exit(int(bool(is_found)))
 
