@@ -67,9 +67,7 @@ def check_like(name: str, predictions: Distribution, like: Distribution, whose: 
         raise TypeError(f"{name} must be of the family of {whose}, {expected}, got {actual}.")
     ours, theirs = (row_shapes(p.with_common_structure()) for p in (like, predictions))
     if ours != theirs:
-        raise ValueError(
-            f"{name} must have the shapes of {whose}, but for n, {ours}, got {theirs}."
-        )
+        raise ValueError(f"{name} must have the shapes of {whose} but for n, {ours}, got {theirs}.")
 
 
 def padded(data: AnyRows) -> AnyRows:

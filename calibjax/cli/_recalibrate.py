@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from calibjax._base.progress import working
@@ -104,7 +103,7 @@ def recalibrate(
         else:
             words = "a value (--drop-missing leaves rows without one as they are)"
             for name in used.names:
-                table.check_present(name, words, absent.get(name, np.False_))
+                table.check_present(name, words, absent.get(name, False))
         new = used.read(rows)
         if not len(new):
             raise ValueError(f"{apply}: expected at least 1 row, got 0.")

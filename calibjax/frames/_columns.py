@@ -94,7 +94,7 @@ class Columns:
             others: columns of which `drop_missing` leaves out missing values, beside those that
                 options name.
         """
-        target = self.target
+        target, event = self.target, self.event
         if target is None:
             option = table.option("target")
             raise ValueError(f"{option} must say which column holds what was observed.")
@@ -102,7 +102,7 @@ class Columns:
         columns = self.prediction_columns(table)
         if target in columns.names:
             table.refuse(target, "it cannot hold predictions and the targets")
-        events = self.event if columns.kind == "survival" else None
+        events = event if columns.kind == "survival" else None
         if self.drop_missing:
             used = [*columns.names, target, *map(self.given.get, _OF_ROWS), *others, events]
             names = dict.fromkeys(name for name in used if name is not None)
@@ -114,12 +114,10 @@ class Columns:
             said = self.given.get("classes")
             if said is None and columns.classes is None:
                 said = _letters_of_options(table, columns, target)
-            targets, classes = read_labels(
-                table, target, predictions, said, columns.classes, self.event
-            )
-            if self.event is not None and not targets.any():
+            targets, classes = read_labels(table, target, predictions, said, columns.classes, event)
+            if event is not None and not targets.any():
                 # It may be rare, or have another name.
-                table.say(f"{table.called(target)}: no row is {self.event}.")
+                table.say(f"{table.called(target)}: no row is {event}.")
         else:
             targets = table.numbers(target)
         if events is not None:

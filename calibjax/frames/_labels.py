@@ -155,9 +155,7 @@ def read_labels(
     return indices, None if is_counted else list(names or [])
 
 
-def _of_names(
-    column: "_Column", names: Sequence[Any], n_classes: int, ordered: bool
-) -> Sequence[int]:
+def _of_names(column: "_Column", names: Sequence, n_classes: int, ordered: bool) -> Sequence[int]:
     """The index of the class of each value; `ordered` if people have said the order of names."""
     column.check_exact()
     known, among = Names(names), f"labels among classes {_shortened(names)}"
@@ -227,9 +225,7 @@ class _Column:
     labels is the "event", or a "distribution" of real targets.
     """
 
-    def __init__(
-        self, table: Table, name: str, n_classes: int, names: Sequence[Any] | None
-    ) -> None:
+    def __init__(self, table: Table, name: str, n_classes: int, names: Sequence | None) -> None:
         self._table, self._name, self._names = table, name, names
         labels = table.labels(name)
         shape = list(labels.shape)
@@ -272,9 +268,7 @@ class _Column:
 
     def check_whole(self, expected: str) -> None:
         """An error if a value is a number which is not whole."""
-        valid = (
-            number_of(value) is not None or isinstance(key_of(value), str) for value in self.values
-        )
+        valid = (number_of(x) is not None or isinstance(key_of(x), str) for x in self.values)
         self.check(valid, expected, needs="distribution")
 
     def check_exact(self) -> None:

@@ -151,9 +151,7 @@ class Table:
         self.say(f"{self.source}: {used}, without missing values{words}.")
         return kept
 
-    def check_present(
-        self, name: str, expected: str, absent: np.ndarray | np.bool_ = np.False_
-    ) -> None:
+    def check_present(self, name: str, expected: str, absent: np.ndarray | bool = False) -> None:
         """An error at the first row without a value, where something is not absent."""
         self.check(name, ~is_missing(self.cells(name)) | absent, expected)
 

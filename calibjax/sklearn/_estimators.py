@@ -119,9 +119,8 @@ class RecalibratedEstimator(MetaEstimatorMixin, BaseEstimator):
         targets = self._targets(observed)[held]
         self._learn(numbers, targets, known["weights"])
         with jax.enable_x64(True):
-            self.recalibrator_ = fit_recalibrator(
-                self._forecasts(numbers), targets, self.method, **known
-            )
+            forecasts = self._forecasts(numbers)
+            self.recalibrator_ = fit_recalibrator(forecasts, targets, self.method, **known)
         return self
 
     def _held_out(
@@ -320,10 +319,8 @@ def probabilities_of(estimator: Model, X: object) -> np.ndarray:
     return np.asarray(estimator.predict_proba(X), float)
 
 
-def labels_and_forecasts(
-    estimator: Model, X: object, y: ArrayLike
-) -> tuple[Categorical, np.ndarray]:
-    """Predictions of a classifier, and the labels observed."""
+def forecasts_of(estimator: Model, X: object, y: ArrayLike) -> tuple[Categorical, np.ndarray]:
+    """Predictions of a classifier, and the observed labels."""
     probs = probabilities_of(estimator, X)
     return Categorical(jnp.asarray(probs)), labels_of(np.asarray(y), estimator.classes_)
 
@@ -400,9 +397,8 @@ class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
     def predict_distribution(self, X: object) -> Distribution:
         """Recalibrated predictions, which all functions of calibjax take, such as `evaluate`."""
         check_is_fitted(self)
-        return self.recalibrator_(
-            self._forecasts(self._numbers(self.estimators_, X)), **self._columns(X)
-        )
+        forecasts = self._forecasts(self._numbers(self.estimators_, X))
+        return self.recalibrator_(forecasts, **self._columns(X))
 
     def predict_quantiles(self, X: object, levels: Sequence[float] | None = None) -> np.ndarray:
         """Recalibrated quantiles ``[n, K]`` at levels in (0, 1), or at those of the estimator."""

@@ -12,7 +12,7 @@ from calibjax.distributions import Bernoulli
 from calibjax.estimators import skce
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.kernels import DistanceKernel, TensorProduct, TotalVariation, WhiteKernel
-from calibjax.sklearn._estimators import Model, labels_and_forecasts, labels_of
+from calibjax.sklearn._estimators import Model, forecasts_of, labels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def skce_scorer(estimator: Model, X: object, y: ArrayLike) -> float:
         >>> cross_val_score(GaussianNB(), X, y, scoring=skce_scorer, cv=3).shape
         (3,)
     """
-    predictions, targets = labels_and_forecasts(estimator, X, y)
+    predictions, targets = forecasts_of(estimator, X, y)
     kernel = TensorProduct(DistanceKernel(TotalVariation(), 0.5), WhiteKernel())
     return -float(skce(kernel, predictions, targets))
 
@@ -78,7 +78,7 @@ def calibration_pvalue_scorer(estimator: Model, X: object, y: ArrayLike) -> floa
     if hasattr(estimator, "predict_distribution"):
         predictions, targets = estimator.predict_distribution(X), np.asarray(y, float)
     else:
-        predictions, targets = labels_and_forecasts(estimator, X, y)
+        predictions, targets = forecasts_of(estimator, X, y)
     return float(calibration_test(jax.random.key(0), predictions, targets).pvalue)
 
 
@@ -136,7 +136,7 @@ class ReliabilityDisplay:
             name: what the picture is called; None for the class of the estimator.
             ax: axes of matplotlib, or None for a new figure.
         """
-        predictions, labels = labels_and_forecasts(estimator, X, y)
+        forecasts, labels = forecasts_of(estimator, X, y)
         classes = estimator.classes_
         if pos_label is None:
             if len(classes) != 2:
@@ -144,9 +144,7 @@ class ReliabilityDisplay:
             pos_label = classes[1]
         (column,) = labels_of(np.asarray([pos_label]), classes)
         said = name or type(estimator).__name__
-        return cls.from_predictions(
-            labels == column, predictions.probs[:, column], name=said, ax=ax
-        )
+        return cls.from_predictions(labels == column, forecasts.probs[:, column], name=said, ax=ax)
 
     @classmethod
     def from_predictions(

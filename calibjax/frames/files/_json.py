@@ -52,17 +52,13 @@ def read_json(content: bytes) -> tuple[dict[str, pl.Series], np.ndarray]:
         found = {f"row {k}": (k, x) for k, x in enumerate(_loaded("", content))}
     else:
         lines = enumerate(content.splitlines(), 1)
-        found = {
-            f"line {k}": (k, _loaded(f"line {k}: ", line)) for k, line in lines if line.strip()
-        }
+        found = {f"line {k}": (k, _loaded(f"line {k}: ", x)) for k, x in lines if x.strip()}
     if not found:
         raise ValueError("expected an object on each line, got an empty file")
     for where, (_, value) in found.items():
         if not isinstance(value, dict):
             came = "a list" if isinstance(value, list) else json.dumps(value)
-            raise ValueError(
-                f"{where}: expected an object such as {{'p': 0.3, 'y': 1}}, got {came}"
-            )
+            raise ValueError(f"{where}: expected an object such as {{'p': 0.3}}, got {came}")
     records = [_with_probabilities(_flat(value)) for _, value in found.values()]
     names = dict.fromkeys(name for record in records for name in record)
     columns = {name: _column(name, [record.get(name) for record in records]) for name in names}
