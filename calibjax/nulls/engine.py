@@ -44,7 +44,6 @@ from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets
 from calibjax.nulls.sampler import DataSets, NullSampler, SampledRows
 
-RowsOfTree = TypeVar("RowsOfTree")
 Sums = TypeVar("Sums")
 Draws = TypeVar("Draws")
 Other = TypeVar("Other")
@@ -262,9 +261,26 @@ class AllRows:
         per_row: Callable[[Sums], int],
         missing: list[jax.Array] | None = None,
     ) -> Sums:
-        """The sum of a function of chunks of rows; `per_row` is as in `sum_over_rows`."""
-        of_chunk, rows = self._of_chunk(function, batches, missing), (self.sets.rows, self.others)
-        return sum_over_rows(of_chunk, rows, self.weights, per_row, self.axis)
+        """The sum of a function of chunks of rows, which returns a tree of sums.
+
+        It holds ``per_row(shapes of the sums)`` numbers of a row.  Rows of weight 0, which fill the
+        last chunk, must add nothing to its sums.
+        """
+        shapes, rows = self.shapes(function, batches), (self.sets.rows, self.others)
+        sums = jax.tree.leaves(shapes)
+        if not sums:
+            return shapes
+        # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of
+        # far more numbers than a chunk has.
+        n_numbers = max(_NUMBERS, sum(x.size for x in sums) // _SUMS_OF_NUMBERS)
+        most = max(sums[0].shape[0], n_numbers // per_row(shapes))
+        of_chunk = self._of_chunk(function, batches, missing)
+
+        def step(totals: Sums, chunk: tuple[PyTree, jax.Array]) -> tuple[Sums, None]:
+            return jax.tree.map(jnp.add, totals, of_chunk(chunk)), None
+
+        zeros = as_varying(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), rows)
+        return all_sum(lax.scan(step, zeros, in_chunks(rows, self.weights, most))[0], self.axis)
 
     def shapes(self, function: Callable[[Chunk], Sums], batches: jax.Array) -> Sums:
         """The shapes of what a function of chunks returns."""
@@ -276,10 +292,10 @@ class AllRows:
         function: Callable[[Chunk], Sums],
         batches: jax.Array,
         missing: list[jax.Array] | None,
-    ) -> Callable[[tuple[tuple[SampledRows, PyTree], jax.Array]], Sums]:
+    ) -> Callable[[tuple[PyTree, jax.Array]], Sums]:
         shared = self.sets.shared(batches)
 
-        def of_chunk(chunk: tuple[tuple[SampledRows, PyTree], jax.Array]) -> Sums:
+        def of_chunk(chunk: tuple[PyTree, jax.Array]) -> Sums:
             (rows, others), weights = chunk
             xi = self.sets.factors(rows, shared)
             return function(Chunk(self.sets, rows, others, weights, batches, xi, missing))
@@ -361,34 +377,6 @@ def in_passes(
     draws, other = lax.map(function, batches)
     draws = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n_resamples], draws)
     return draws, indexed(other, 0)
-
-
-def sum_over_rows(
-    function: Callable[[tuple[RowsOfTree, jax.Array]], Sums],
-    rows: RowsOfTree,
-    weights: jax.Array,
-    per_row: Callable[[Sums], int],
-    axis: Axis = None,
-) -> Sums:
-    """The sum over all devices of ``function((rows, weights))`` of chunks of rows.
-
-    The function returns a tree of sums, and holds ``per_row(shapes of the sums)`` numbers of a row.
-    Rows of weight 0, which fill the last chunk, must add nothing to them.
-    """
-    shapes = jax.eval_shape(function, indexed((rows, weights), slice(1)))
-    sums = jax.tree.leaves(shapes)
-    if not sums:
-        return shapes
-    # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of far
-    # more numbers than a chunk has.
-    n_numbers = max(_NUMBERS, sum(x.size for x in sums) // _SUMS_OF_NUMBERS)
-    chunks = in_chunks(rows, weights, max(sums[0].shape[0], n_numbers // per_row(shapes)))
-
-    def step(totals: Sums, chunk: tuple[RowsOfTree, jax.Array]) -> tuple[Sums, None]:
-        return jax.tree.map(jnp.add, totals, function(chunk)), None
-
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return all_sum(lax.scan(step, as_varying(zeros, rows), chunks)[0], axis)
 
 
 def under_model(

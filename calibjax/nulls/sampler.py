@@ -171,12 +171,8 @@ class DataSets:
         if hidden is None:
             every = jnp.concatenate([observed[:, None], drawn], axis=1)
             return intervals_of(every) if self.by_pit else every
-        low, high, values = (
-            hidden.low[:, None],
-            hidden.high[:, None],
-            drawn.astype(hidden.low.dtype),
-        )
-        contains = (low < values) & (values <= high)
+        values = drawn.astype(hidden.low.dtype)
+        contains = (hidden.low[:, None] < values) & (values <= hidden.high[:, None])
         return DrawnPIT(
             unit_interval(predictions, observed),
             intervals_of(drawn),

@@ -8,15 +8,14 @@ over the rows of a segment.  If the model is calibrated, Z = S / sqrt(V) has the
 g = M / V^{3/2}, and a score that is nearly normal (`normal_scores`).  Large g are cut off: sums of
 few rare events are no gamma variables, and a strong transformation would hide large sums.
 
-Data sets under H0 are those of a `NullSampler`.  In clusters and over times they have the sums
+Data sets under H0 are those of `nulls/engine.py`.  In clusters and over times the observed
+residuals are multiplied, and they are cut off where they are so large that they would make the band
+of all segments too wide.  Over times the mean of the segment's residuals is taken out.  These sums
+are symmetric, so that g is 0, and V is their mean square over all data sets, the observed one
+included: the variance that the model says is that of independent rows, and shared shocks would make
+the location of all segments larger than any other score.
 
-    sum_i w_i xi_i r_i + lambda sum_i w_i s_i,    lambda^2 = max(0, 1 - sum w_i^2 r_i^2 / V)
-
-with multipliers xi, residuals r that are cut off where they are so large that they would make the
-band of all segments too wide, and residuals s of redrawn targets, and of times, the mean of the
-segment's residuals is taken out; these sums are symmetric, and g is 0.
-
-From each sum of spreads, observed or not, then goes what the segment's own location adds to it.
+What the segment's own location adds to a sum of spreads is taken out of all of these sums.
 
 All segments and statistics share draws and multipliers, so that the largest absolute score of a
 data set knows how they depend on each other.
