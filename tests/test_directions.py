@@ -15,7 +15,7 @@ from calibjax.evaluation._directions import (
     directions_of_numbers,
     directions_of_vectors,
 )
-from calibjax.measures import Sampling
+from calibjax.measures.sampling import Sampling
 
 N = 1000
 QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])

@@ -41,15 +41,9 @@ from calibjax.evaluation._verdict import skce_in_words, verdict
 from calibjax.evaluation._wording import interval_text, number, shown_names, value_text
 from calibjax.frames import read_arrays
 from calibjax.intervals.skce_interval import ConfidenceInterval
-from calibjax.measures import (
-    MeasureResult,
-    Sampling,
-    Subset,
-    mean_interval,
-    measures,
-    wilson_interval,
-)
-from calibjax.measures._measures import _error_over_variance
+from calibjax.measures.families import _error_over_variance, measures
+from calibjax.measures.measure import MeasureResult, Subset
+from calibjax.measures.sampling import Sampling, mean_interval, wilson_interval
 
 NAMES = ["cat", "dog", "fox"]
 

@@ -21,16 +21,11 @@ from calibjax.evaluation._rows import note_on_censoring, notes_on_few_units
 from calibjax.evaluation._section import keys_of
 from calibjax.evaluation._wording import target_in_words
 from calibjax.frames import read_arrays, read_rows
-from calibjax.measures import (
-    MeasureResult,
-    Sampling,
-    Subset,
-    mean_interval,
-    measures,
-    wilson_interval,
-)
-from calibjax.measures._survival import _shares_by_times
+from calibjax.measures.families import measures
 from calibjax.measures.labels import label_measures
+from calibjax.measures.measure import MeasureResult, Subset
+from calibjax.measures.sampling import Sampling, mean_interval, wilson_interval
+from calibjax.measures.survival import _shares_by_times
 
 N = 160
 

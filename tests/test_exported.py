@@ -15,7 +15,7 @@ import pytest
 import calibjax as cj
 from calibjax._base import exported
 from calibjax._base.compile import program_folder, quick_jit
-from calibjax.measures import Estimate
+from calibjax.measures.sampling import Estimate
 
 
 def scaled(predictions, factor, kind=Estimate):

@@ -12,7 +12,9 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
-from calibjax.measures import Measure, Sampling, Subset, measures, ratio_of_means
+from calibjax.measures.families import measures, ratio_of_means
+from calibjax.measures.measure import Measure, Subset
+from calibjax.measures.sampling import Sampling
 
 N = 96
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from compiled import call
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax.evaluation._curves import worst_level
-from calibjax.measures import measures
+from calibjax.measures.families import measures
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
 VALUES = (0.0, 0.0, 1.0, 2.0, 3.0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from calibjax.measures import mean_interval, wilson_interval
+from calibjax.measures.sampling import mean_interval, wilson_interval
 
 ROWS = (10, 30, 100, 200, 1000)
 LEVEL = 0.95

@@ -9,7 +9,7 @@ from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.measures import Measure, Subset
+from calibjax.measures.measure import Measure, Subset
 from calibjax.nulls.ranks import as_multiple
 from calibjax.recalibration import held_out as judged_on_held_out
 

@@ -20,7 +20,7 @@ from calibjax.distributions import Quantiles
 from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
-from calibjax.measures import shares_of_levels
+from calibjax.measures.families import shares_of_levels
 from calibjax.measures.labels import judged
 
 # Bins hold equally many rows if more than this share has a probability closer to 0 or 1.

@@ -44,7 +44,10 @@ from calibjax.evaluation._effect import (
 from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import event_name, temperature_text
-from calibjax.measures import EVENTS, MEAN_PIT, MeasureResult, Sampling, moments
+from calibjax.measures.families import moments
+from calibjax.measures.measure import MeasureResult
+from calibjax.measures.sampling import Sampling
+from calibjax.measures.survival import EVENTS, MEAN_PIT
 from calibjax.recalibration import is_end_of_range
 from calibjax.scores import pit
 

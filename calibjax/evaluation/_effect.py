@@ -23,16 +23,9 @@ from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import EquivalentTemperature, temperatures
 from calibjax.intervals.skce_interval import landmark_interval, skce_and_interval
-from calibjax.measures import (
-    OBSERVED,
-    PREDICTED,
-    Interval,
-    MeasureResult,
-    Sampling,
-    few_draws,
-    mean_interval,
-    measures,
-)
+from calibjax.measures.families import few_draws, measures
+from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
+from calibjax.measures.sampling import Interval, Sampling, mean_interval
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.scores import log_score
 

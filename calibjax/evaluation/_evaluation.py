@@ -32,7 +32,7 @@ from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._verdict import citation, verdict
 from calibjax.evaluation._wording import table_of_numbers
 from calibjax.kernels.base import describe
-from calibjax.measures import MeasureResult
+from calibjax.measures.measure import MeasureResult
 from calibjax.segments import Groups
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number
 from calibjax.frames import groups_of
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.measures import MeasureResult, measures
+from calibjax.measures.families import measures
+from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.ranks import as_multiple, holm
 from calibjax.recalibration import fit_temperature
 from calibjax.segments import (

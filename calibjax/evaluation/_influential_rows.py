@@ -19,7 +19,7 @@ from calibjax.estimators import contributions
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import calibration_test
-from calibjax.measures import log_scores
+from calibjax.measures.families import log_scores
 from calibjax.nulls.ranks import as_multiple
 from calibjax.scores import pit_interval
 

@@ -14,7 +14,8 @@ from calibjax.distributions import SurvivalCurve
 from calibjax.evaluation import _serial_dependence as serial
 from calibjax.evaluation._section import Case, Section
 from calibjax.intervals.rare_events import FEW_EVENTS, expected_rare_events
-from calibjax.measures import MeasureResult, Sampling
+from calibjax.measures.measure import MeasureResult
+from calibjax.measures.sampling import Sampling
 
 # Minimum numbers of clusters and of horizons: with fewer, tests at the level 0.05 reject almost no
 # calibrated model, and so have no power.

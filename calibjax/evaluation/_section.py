@@ -16,7 +16,8 @@ from calibjax._data.padding import padded
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import Table
 from calibjax.hypothesis_tests import CalibrationTestResult
-from calibjax.measures import MeasureResult, draws_for_intervals
+from calibjax.measures.families import draws_for_intervals
+from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.ranks import as_multiple
 from calibjax.segments import ReadSegments
 

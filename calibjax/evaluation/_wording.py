@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._base.text import class_name, cut
-from calibjax.measures import MeasureResult
+from calibjax.measures.measure import MeasureResult
 from calibjax.recalibration import is_end_of_range
 
 #: The name of a number that may be an end of the range that was searched.

@@ -16,7 +16,7 @@ from calibjax.distributions import Quantiles
 from calibjax.hub._read_hub import with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import compare_calibration
-from calibjax.measures import Measure, Subset
+from calibjax.measures.measure import Measure, Subset
 from calibjax.nulls.ranks import holm
 from calibjax.scores import crps, log_score
 

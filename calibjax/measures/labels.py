@@ -16,7 +16,7 @@ from calibjax._data.data import Data, clean
 from calibjax._data.distribution import as_labels
 from calibjax.distributions import Bernoulli, Categorical
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
-from calibjax.measures._measure import (
+from calibjax.measures.measure import (
     OBSERVED,
     PREDICTED,
     Measure,

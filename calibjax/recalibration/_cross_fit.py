@@ -15,7 +15,8 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import filled
 from calibjax.distributions import Normal
-from calibjax.measures import Estimate, Measure, Subset
+from calibjax.measures.measure import Measure, Subset
+from calibjax.measures.sampling import Estimate
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_recalibrator

@@ -12,7 +12,7 @@ from calibjax._base.struct import is_traced
 from calibjax._data.data import DEPENDENCE, Data
 from calibjax._data.distribution import Distribution
 from calibjax.estimators import binary_as_data
-from calibjax.measures import Estimate, Sampling, wilson_interval
+from calibjax.measures.sampling import Estimate, Sampling, wilson_interval
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._fit_labels import rows_of_labels
 from calibjax.recalibration._label_curves import fit_spline

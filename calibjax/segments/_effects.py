@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax._base.text import class_name, format_distinct, shares_in_words
-from calibjax.measures import share_bound
+from calibjax.measures.sampling import share_bound
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 
 # Of larger shifts and factors, and of smaller factors, pieces say hardly more.

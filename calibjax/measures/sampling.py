@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
         return f"{self.estimate:.4g} ({self.low:.4g} … {self.high:.4g})"
 
 
-# Subset less than so many horizons apart have a common part of the error, as in the test.
+# Maximum distance, in horizons, of rows whose errors have a common part, as in the test.
 _WINDOW = 3.0
 
 
@@ -146,7 +146,7 @@ def _freedom(times: np.ndarray) -> float:
 
 
 Interval = tuple[float, float]
-# Subset with a smaller skewness, over the root of their number, are taken for symmetric.
+# Skewness of rows, over the root of their number, below which they are taken for symmetric.
 _SYMMETRIC = 1e-6
 
 

@@ -17,7 +17,8 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.expectations.defaults import has_log_prob
-from calibjax.measures._measure import (
+from calibjax.measures.labels import label_measures
+from calibjax.measures.measure import (
     OBSERVED,
     PREDICTED,
     Measure,
@@ -25,8 +26,7 @@ from calibjax.measures._measure import (
     NumberOfRows,
     Subset,
 )
-from calibjax.measures._survival import measures_of_intervals
-from calibjax.measures.labels import label_measures
+from calibjax.measures.survival import measures_of_intervals
 from calibjax.scores import crps, log_score, pit
 
 _NONNEGATIVE = (0.0, math.inf)
@@ -119,7 +119,7 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
         np.asarray(x, np.float64)[:n]
         for x in (restricted(predictions, data.targets), *moments(predictions))
     )
-    found = {}
+    found: dict[str, NumberOfRows] = {}
     if np.isfinite(means).all():
         found = {PREDICTED: Measure(means), OBSERVED: Measure(targets)}
     found["CRPS"] = Measure(crps(data), possible=_NONNEGATIVE)
@@ -132,7 +132,8 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
         found["squared error / variance"] = ratio
     pits = np.asarray(pit(key, data))
     covered = np.where(np.isnan(pits), np.nan, np.abs(2 * pits - 1) <= COVERAGE)
-    return found | _coverage(COVERAGE, covered)
+    expected = COVERAGE, COVERAGE
+    return found | {_coverage_name(COVERAGE): Measure(covered, expected=expected, is_share=True)}
 
 
 def _error_over_variance(
@@ -167,14 +168,8 @@ def ratio_of_means(means: np.ndarray) -> np.ndarray:
     return means[..., 0] / means[..., 1]
 
 
-def _coverage(coverage: float, covered: np.ndarray, most: float | None = None) -> dict[str, Any]:
-    """The share of targets in central intervals; `most` if a calibrated model may cover more."""
-    expected = coverage, coverage if most is None else most
-    return {
-        f"coverage of {100 * coverage:.3g} % intervals": Measure(
-            covered, expected=expected, is_share=True
-        )
-    }
+def _coverage_name(coverage: float) -> str:
+    return f"coverage of {100 * coverage:.3g} % intervals"
 
 
 def _of_quantiles(data: Data) -> dict[str, NumberOfRows]:
@@ -187,8 +182,9 @@ def _of_quantiles(data: Data) -> dict[str, NumberOfRows]:
     levels, below, up_to = shares_of_levels(*data.samples)
     is_hit = np.any((below != up_to)[: data.n_kept()], axis=0)
     if np.isclose(levels[0] + levels[-1], 1):
-        most = 1.0 if is_hit[0] or is_hit[-1] else None
-        found |= _coverage(levels[-1] - levels[0], up_to[:, -1] & ~below[:, 0], most)
+        covered, coverage = up_to[:, -1] & ~below[:, 0], levels[-1] - levels[0]
+        expected = coverage, 1.0 if is_hit[0] or is_hit[-1] else coverage
+        found[_coverage_name(coverage)] = Measure(covered, expected=expected, is_share=True)
     n_shown = min(len(levels), _MOST_LEVELS)
     for k in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
         level, name = float(levels[k]), f"level {levels[k]:.4g}"

@@ -31,7 +31,7 @@ from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, known_point
 from calibjax.distributions import SurvivalCurve
-from calibjax.measures._measure import Measure, MeasureResult, NumberOfRows, Subset
+from calibjax.measures.measure import Measure, MeasureResult, NumberOfRows, Subset
 from calibjax.scores import pit_interval
 
 # Names of the mean of U = F(y), or of what is known of it, and of the number of events.
@@ -164,7 +164,7 @@ def _expected(
         inside = inside[np.argsort(-times[inside])]
         later = gains[cells > k, k].sum()
         at_risk = later + np.cumsum(gains[inside, k])
-        # Subset that were seen until the same time are all at risk.
+        # Rows that were seen until the same time are all at risk.
         last = np.searchsorted(-times[inside], -times[inside], side="right") - 1
         events = is_event[inside]
         ratio = np.sum(1 / at_risk[last][events])

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.text import named_rows
 from calibjax._data.data import Data
-from calibjax.measures._intervals import Interval, Sampling, mean_interval, wilson_interval
+from calibjax.measures.sampling import Interval, Sampling, mean_interval, wilson_interval
 from calibjax.nulls.ranks import host_pvalue
 
 # Relative rounding of a calibration error: data sets without any event are equal, and must tie.
