@@ -397,7 +397,7 @@ SLOW = {
 def test_the_same_distribution(package, name, float64):
     make, parameters, family, targets = case(package, name)
     predictions = as_predictions(make(*parameters))
-    assert type(predictions) is family
+    assert isinstance(predictions, family)
     # Shapes, dtypes and constraints are those of any predictions.
     assert check_predictions(predictions)["n"] == N
     assert {leaf.dtype for leaf in jax.tree.leaves(predictions)} == {jnp.dtype("float64")}
