@@ -1,4 +1,4 @@
-"""Errors that name the argument, what was expected and what came.
+"""Errors that name the argument, what was expected and what was given.
 
 Shapes and dtypes are known while tracing and are always checked.  Values are checked only where
 they are concrete.  Inside a user's jit they are tracers, and a bad value makes the result NaN
@@ -56,7 +56,7 @@ def check_shapes(
     """Matches arrays with symbolic shapes such as "n m"; a symbol has one size in all of them.
 
     Any further axes may stand for a "..." at the end.  Returns the size of each symbol,
-    including the known sizes that came in `sizes`.  The words `one_axis_more` and `one_axis_less`
+    including the known ones of `sizes`.  The words `one_axis_more` and `one_axis_less`
     end the error message for an array that has one more, or one less.
     """
     sizes = dict(sizes or {})

@@ -38,8 +38,8 @@ _PARTS: Option = ("xla_cpu_parallel_codegen_split_count", os.cpu_count() or 1)
 # Most of a compilation on a GPU is a search among kernels of Triton that multiply matrices: 7 to 24
 # of 9 to 25 s on an H100 with four cores.  A library has its products at once, and as fast ones.
 _NO_SEARCH: Option = ("xla_gpu_enable_triton_gemm", False)
-# With more numbers than this in its arguments, and more rows than `FEW_ROWS`, a program takes as
-# long to run as to compile, and all optimisations are worth some hundredths of that.
+# The size of arguments beyond which a program of more than `FEW_ROWS` rows takes as long to run as
+# to compile, and all optimisations are worth some hundredths of that.
 _MANY_NUMBERS = 2**18
 
 
@@ -133,9 +133,9 @@ def _is_known(option: Option) -> bool:
     return True
 
 
-#: With more rows a pass over them takes as long as compilation, and a quarter more rows would show.
+#: The largest number of rows that are filled up: a pass over more takes as long as compilation.
 LARGEST_BUCKET = 2**14
-# With fewer, all pairs take less time than a program takes to compile.
+# The number of rows of which all pairs take less time than a program takes to compile.
 FEW_ROWS = 2**10
 
 

@@ -32,8 +32,8 @@ def replacing(path: AnyPath, content: bytes) -> Iterator[None]:
     """Gives a file a new content at the end of a block, at once, if the block does not fail.
 
     The content is on the disk before the block begins, in a file of the same folder: what can go
-    wrong, such as a full disk, goes wrong before.  Of a symbolic link, the file that it points to
-    is replaced.
+    wrong, such as a full disk, goes wrong before.  A symbolic link stays, and the file that it
+    points to is replaced.
     """
     target = Path(os.path.realpath(path))
     # Two writers at the same time must not write into the same file.
@@ -78,7 +78,7 @@ def json_of(content: Mapping[str, Any]) -> bytes:
 
 
 def digest_of(content: object) -> str:
-    """Of what is written, and equal of what is read: decimals of numbers are exact in JSON."""
+    """A digest of what is written, equal to that of what is read: JSON has exact decimals."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -130,7 +130,7 @@ def read_npz(
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = dict(json.loads(arrays.pop(_HEADER).tobytes()))
-    # NumPy, zipfile and zlib have a dozen errors for bytes that are no such file.
+    # NumPy, zipfile and zlib have a dozen errors for other bytes.
     except Exception as error:
         raise ValueError(
             f"{path}: expected a whole file that {writer} has written, got something else, or a "

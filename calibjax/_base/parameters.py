@@ -69,7 +69,7 @@ def _parts(predictions: object) -> list[object]:
 
 
 def in_words(predictions: PyTree) -> str:
-    """Family, sizes and dtypes of a batch; the leaves of what is no batch, such as one prediction.
+    """Family, sizes and dtypes of a batch; or the leaves of one prediction.
 
     In place of arrays, anything may be in a pytree.
     """

@@ -148,7 +148,7 @@ def on_all_rows(core: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(core)
     def run(*args: P.args, **options: P.kwargs) -> T:
-        # The NaN of empty cells is no error.
+        # Empty cells are NaN, which is not an error.
         with jax.debug_nans(False):
             return compiled(*gathered(args), **options)
 
@@ -234,7 +234,7 @@ def evenly_spaced(n_rows: jax.Array, count: jax.Array | int, size: int) -> jax.A
 def regularly_spaced(n_rows: jax.Array, size: int) -> jax.Array:
     """The global index of every k-th row, for the largest k with `size` of them, ``[size]``.
 
-    Of fewer rows than `size` it is that of each row, and numbers beyond the last one.
+    With fewer rows than `size`, each row has its index, and further numbers are beyond the last.
     """
     j = jnp.arange(size, dtype=jnp.int32)
     return j * jnp.maximum(lax.div(n_rows, jnp.asarray(size, jnp.int32)), 1)

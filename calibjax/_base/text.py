@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-# Of fewer events a ratio says more than a difference.
+# The share of events below which their ratio is shown, too.
 _RARE = 0.05
-# Longer names of classes are cut.
+# The largest number of letters of a name of a class.
 _MOST_LETTERS = 40
 # The largest number of rows that are named.
 _MOST_ROWS = 5

@@ -19,10 +19,11 @@ from calibjax._base.sharding import as_varying
 from calibjax._loops.branches import anywhere
 from calibjax._numbers.arithmetic import dot
 
-# Work of one pass over a tile on a CPU, measured at 10 and 100 coordinates and 256 to 1024 rows.
+# The number of coordinates, and of rows, of one pass over a tile on a CPU: the fastest,
+# measured at 10 and 100 coordinates and 256 to 1024 rows.
 _COORDINATES_PER_PASS = 5
 _ROWS_PER_PASS = 16
-# The same for an accelerator: this number fits into the registers, and compiles in a second.
+# The number of coordinates of one pass on an accelerator, which fit into its registers.
 _SIDE_BY_SIDE = 32
 
 Elementwise = Callable[[jax.Array, jax.Array], jax.Array]
@@ -153,14 +154,14 @@ def _backward_near_1(f, slope, kept, cotangent):
     is_far, ps, qs = kept
     near_ps, near_qs = ps - qs[:1], qs - qs[:1]
 
-    # Of both branches XLA takes the layout of the loop, unless their results are transposed: at 64
+    # XLA takes the layout of the loop for both branches, unless their results are transposed: at 64
     # rows of 100 numbers the gradient of `skce` takes an eighth longer then.
     def exactly(ps, qs, cotangent):
         of_ps, of_qs = _backward(f, slope, (ps, qs), cotangent)
         return of_ps.T, of_qs.T
 
     def by_product(ps, qs, cotangent):
-        # Of sum_ij c_ij |p_i - q_j|^2 in p_i: 2 sum_j c_ij (p_i - q_j), from any origin.
+        # sum_ij c_ij |p_i - q_j|^2 has the derivative 2 sum_j c_ij (p_i - q_j) in p_i.
         of_ps = jnp.sum(cotangent, axis=1)[:, None] * near_ps - dot(cotangent, near_qs)
         of_qs = jnp.sum(cotangent, axis=0)[:, None] * near_qs - dot(cotangent.T, near_ps)
         return 2 * of_ps.T, 2 * of_qs.T

@@ -19,9 +19,9 @@ def uniform_numbers(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) ->
     They are odd multiples of a power of two that a number of the dtype holds without rounding.
     """
     digits = min(jnp.finfo(dtype).nmant, 32)
-    # Of random bits in short rows XLA makes ten times as much code as of those in a vector.
+    # XLA makes ten times as much code of random bits in short rows as of those in a vector.
     bits = random_bits(key, math.prod(shape))
-    # Who takes a part of the numbers would else make their bits again.
+    # A part of the numbers would else make all bits again.
     bits, _ = in_one_loop([bits, ~bits])
     numbers = ((bits >> (32 - digits)).astype(dtype) + 0.5) * 2.0**-digits
     return numbers.reshape(shape)
@@ -46,7 +46,7 @@ def positive_stable_of(uniform: jax.Array, index: float) -> jax.Array:
     if index == 1:
         return jnp.ones_like(uniform[:, :1])
     if index == 0.5:
-        # The law of Lévy, and of the exponent that most kernels have.
+        # Lévy's distribution, which belongs to the exponent that most kernels have.
         return 1 / (2 * jnp.square(normal_of(uniform[:, :1])))
     angle, exponential = jnp.pi * uniform[:, :1], -jnp.log(uniform[:, 1:])
     # pi is rounded, and where it is rounded up its sine is negative.

@@ -122,7 +122,7 @@ def _quotient_jvp(primals, tangents):
     return value, (da - value * db) / b
 
 
-# So many weights are added one after the other.
+# The number of weights that are added one after the other.
 _WEIGHTS_OF_PART = 256
 
 

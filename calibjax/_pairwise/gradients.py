@@ -13,8 +13,7 @@ from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import Tile, Weighted, weighted
 from calibjax.kernels.base import vmap_pairs
 
-# One loop makes the value and so many partial derivatives, 5 arrays: `in_one_loop` says why not
-# more.
+# The number of partial derivatives that one loop makes beside the value; `in_one_loop` says why.
 _PARTIALS_PER_LOOP = 4
 
 

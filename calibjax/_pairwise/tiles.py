@@ -18,9 +18,9 @@ Tile = Callable[[PyTree, PyTree, PyTree], jax.Array]
 #: Rows and their weights.
 Weighted = tuple[PyTree, jax.Array]
 
-# With few classes an accelerator spends most of its time on reading rows.  There it takes so many
-# rows of the left side at a time with one of the right, which it reads once for all of them: half
-# the time on an H100.  Numbers and long vectors gain nothing, and compile more slowly.
+# The number of rows of the left side that an accelerator takes at a time with one of the right,
+# which it reads once for all of them, and the most classes for which it does: with few classes it
+# spends most of its time on reading rows, and this takes half of it on an H100.
 _SIDE_BY_SIDE = 4
 _FEW_CLASSES = 32
 

@@ -199,7 +199,7 @@ def contributions(
     """
     data = as_data(predictions, targets, where=where, weights=weights, intervals=True)
     terms = check_kernel_of(kernel, data)
-    # The NaN of masked rows is no error.
+    # Masked rows are NaN, which is not an error.
     with jax.debug_nans(False):
         return first_rows(_contributions(terms, padded(data)), data.n)
 

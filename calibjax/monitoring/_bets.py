@@ -20,13 +20,13 @@ variance is 1 under the model, have the estimate
 There is one bet for each size tau of an error and each memory, in which rows count half after that
 many rows more.  Rows are taken a chunk at a time, and a chunk is bet on what is known before it.
 Learning takes time.  Other bets have a small fixed theta in one of the directions with the largest
-prior, such as an offset of all probabilities.  And some, which are no tilts, watch for targets that
+prior, such as an offset of all probabilities.  Others, which are not tilts, watch for targets that
 the model nearly rules out: e = 1 - x + x sum_a s_a / (A pi_a) for small x.  Each of the three sorts
 has a third of the money.
 
 Rows that depend on each other.  Each row of a cluster has E e = 1 by itself, given the past before
-the cluster, and so has the mean of e over its rows, whatever their joint law is: expectations of
-sums need no independence.  Such means are multiplied over clusters instead of the e of rows (Vovk
+the cluster, and so has the mean of e over its rows, whatever their joint distribution is:
+expectations of sums need no independence.  Such means are multiplied over clusters instead of the e of rows (Vovk
 and Wang, E-values: calibration, combination and applications, Annals of Statistics 2021).  There,
 tilts are larger by the root of the number of rows.
 
@@ -62,14 +62,14 @@ from calibjax.monitoring._outcomes import Basis, Outcomes
 # Variances tau of w, and shares x of the bets on surprises.
 _SIZES = 1e-3, 3e-2, 1.0
 _SURPRISES = 1e-3, 1e-2, 1e-1
-# exp(80) is finite in float32.
+# The largest logarithm of a tilt: exp(80) is finite in float32.
 _LARGEST_TILT = 80.0
 
 # Coefficients of the bets that always bet on one direction, and the number of directions.
 _FIXED, _DIRECTIONS = (-0.3, -0.1, -0.03, 0.03, 0.1, 0.3), 3
-# After so many rows a row counts half.
+# The numbers of rows after which a row counts half.
 _MEMORIES = math.inf, 500.0
-# Gains of less than a factor e are chance.
+# The logarithm of a gain that may be chance.
 _NEAR = 1.0
 # The logarithm of 1 plus the largest number of batches.
 _LAST_START = math.log(2**31)
@@ -229,7 +229,7 @@ def _learnt(
 
 
 def _after_gain(bets: Bets, gain: jax.Array, n_rows: jax.Array) -> Bets:
-    """The state after a chunk with the sums of log e ``[T, B]``, and with so many rows."""
+    """The state after a chunk with the sums of log e ``[T, B]``, and with `n_rows` more rows."""
     gains = bets.gains + gain
     least = jnp.minimum(bets.least, gains)
     n_rows = _one_more(bets.n_rows, n_rows)

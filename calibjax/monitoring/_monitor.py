@@ -470,7 +470,7 @@ def holm_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]
         The adjusted p-values, scalars, by the same names.
 
     Raises:
-        TypeError: monitors are no mapping to monitors.
+        TypeError: monitors are not a mapping to monitors.
         ValueError: there is none.
 
     Complexity: O(S log S).

@@ -7,7 +7,7 @@ jumps at y, as for counts, U may be anywhere within the jump, and the target bel
 the share of the jump that lies in it.  A quantile forecast says of a target at one of its values
 only where the jump may begin and end: then there are R possible shares.
 
-Of a target that is hidden between two numbers, U may be anywhere between their F.  The shares are
+A target that is hidden between two numbers has a U anywhere between their F.  The shares are
 then what is expected of those of the target, given what is seen, and their mean is pi still, if
 what hides the target is independent of it given the prediction.
 
@@ -62,14 +62,15 @@ from calibjax.expectations.default_features import (
 from calibjax.expectations.defaults import has_log_prob
 from calibjax.kernels.base import KernelLike, pairwise
 
-# Edges of the cells of U, as quantiles of the normal law.  The last cell has the probability 3e-5,
-# which float32 still resolves near U = 1; near U = 0 it resolves much less.
+# Edges of the cells of U, as quantiles of the normal distribution.  The last cell has the
+# probability 3e-5, which float32 still resolves near U = 1; near U = 0 it resolves much less.
 _EDGES = (0.3, 0.65, 1.0, 1.4, 1.85, 2.4, 3.0, 4.0)
 _LOW_EDGES = (-6.0, -5.0)
 # Widths of features of cells on the same scale.  Wide ones see locations and spreads.
 _WIDTHS = 4.0, 1.0
 # The number of draws among which a vector has a rank, and of its coordinates that are ranked.
 _DRAWS, _COORDINATES = 63, 3
+# The least log probability of a label as a feature.
 _LEAST_LOG_PROB = -20.0
 
 

@@ -248,7 +248,7 @@ def tiled_h(kernel: SumOfTerms, data: Rows, axis: Axis = None) -> TiledH:
     return in_tiles(in_dtype(kernel, weights.dtype), samples, weights, axis)
 
 
-# Rounded times that are one horizon apart may seem to be less.
+# The distance of dependent times, in horizons: rounded times one horizon apart may seem nearer.
 _LESS_THAN_ONE = 0.999
 
 

@@ -29,10 +29,11 @@ from calibjax.recalibration._pit_map import interpolated, known_quantiles
 from calibjax.recalibration._pit_map_fits import increasing
 from calibjax.recalibration._probability_maps import Numbers, Step
 
-#: Rows that a map keeps, at most; of more rows every so manyth is kept.
+#: The largest number of rows that a map keeps, evenly spaced among more.
 MOST_ROWS = 4096
-# Ranks of medians and of spreads are known at so many numbers.
+# The number of ranks at which medians and spreads are known.
 _N_RANKS = 64
+# The number of forecasts that are compared with all rows at a time.
 _TILE = 256
 
 
@@ -101,7 +102,7 @@ def with_filled_rows(steps: tuple, n: int) -> tuple:
 def median_and_spread(predictions: Distribution) -> jax.Array:
     """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``.
 
-    Of counts, whose quantiles are whole numbers, the mean and the logarithm of the deviation.
+    Counts, whose quantiles are whole numbers, have the mean and the logarithm of the deviation.
     """
     p = widened(predictions)
     if isinstance(p, Counts):

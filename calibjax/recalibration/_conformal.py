@@ -30,7 +30,7 @@ from calibjax.recalibration._pit_map import outwards
 from calibjax.recalibration._probability_maps import Fitted, Numbers, Step
 from calibjax.scores import score_rows
 
-# Coordinates beyond are those of targets where a forecast has no tail.
+# The largest coordinate: those beyond are of targets where a forecast has no tail.
 _LARGEST = 100.0
 # How far scores and values go, in units in the last place, or of 2^-40, the error of cdfs in
 # float64; and the most in scores.

@@ -327,7 +327,7 @@ def _scores_of_frequencies(
             scores[inside] = _crps_of_sample(sample, counts, own.astype(np.float64))
             continue
         m = check_labels(data.predictions)
-        # As of a map: what did not happen in so many rows may happen.
+        # As in a map: what did not happen in the other rows may happen.
         share = np.bincount(others.astype(int), counts, minlength=m)
         share = (share + 1 / m) / (counts.sum() + 1)
         own = own.astype(int)

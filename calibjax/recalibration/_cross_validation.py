@@ -57,7 +57,7 @@ def _parts(units: np.ndarray, data: Data, count: int) -> np.ndarray:
     return (np.random.default_rng(0).permutation(n_units) % count)[units]
 
 
-# A candidate with a smaller share is left out.
+# The least share of a candidate in a mixture.
 _SMALL_SHARE = 0.02
 
 

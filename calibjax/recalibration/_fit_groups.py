@@ -31,9 +31,9 @@ from calibjax.recalibration._penalised_regression import Regression, Slopes, log
 from calibjax.recalibration._pit_map_fits import PITMapRows
 from calibjax.recalibration._probability_maps import Fitted, LabelRows, Numbers, Step
 
-# A column has at most so many levels, the most frequent ones.
+# The largest number of levels of a column, the most frequent ones.
 _MOST_LEVELS = 256
-# Of pairs of levels the largest are segments, if they have rows enough.
+# The largest number of pairs of levels that are segments, and the least number of their rows.
 _MOST_PAIRS = 200
 _LEAST_ROWS = 20
 
@@ -123,9 +123,9 @@ def _most_frequent(name: str, column: TypedColumn, kept: np.ndarray) -> ColumnCo
     return code._replace(levels=tuple(code.levels[k] for k in most))
 
 
-#: Beyond so many standard deviations of logits a slope goes on no further.
+#: The number of standard deviations of logits beyond which a slope ends.
 FARTHEST = 4.0
-#: Of a map of the unit interval in a segment, beside that of all rows.
+#: The least slope of a map of the unit interval in a segment, relative to that for all rows.
 LEAST_SLOPE = 0.2
 
 
@@ -175,7 +175,7 @@ def _sums_of(xp: ModuleType, table: Numbers, segments: ArrayLike) -> Any:
     return xp.sum(with_none[:, xp.asarray(segments)], axis=2).T
 
 
-# Of a penalty strength t^2 / n: 1 / (2 strength) is the variance of a number that is likely.
+# Strengths of the penalty strength t^2 / n: 1 / (2 strength) is the variance of a likely number.
 _STRENGTHS = (256.0, 64.0, 16.0, 4.0, 1.0)
 
 
@@ -270,7 +270,7 @@ def fit_pit_map_groups(
 def _curve(
     rows: _Rows, logits: np.ndarray, x: np.ndarray, events: np.ndarray, n_errors: float
 ) -> _Curve:
-    """The curve of events ``[n, K]``; a gain must be larger than so many standard errors."""
+    """The curve of events ``[n, K]``; a gain must be larger than `n_errors` standard errors."""
     losses = np.mean(np.logaddexp(0.0, logits) - events * logits, axis=1)
     levels, pairs = np.split(np.arange(rows.coding.n_segments), [rows.coding.n_single])
     # Which segments have a shift and which have a slope, and strengths of their penalties.

@@ -37,10 +37,12 @@ FITS: dict[str, Callable[[LabelRows], Fitted]] = {
 # Maps with steps between the scores of rows, of which only equal ones are one.
 _OF_SCORES = ("isotonic", "venn_abers")
 OF_LABELS = ("auto", *FITS)
+# The number of parts of the rows that are left out in turn.
 _N_FOLDS = 5
 _OF_TWO = ("temperature", "svs", "beta", "spline", "isotonic")
 _OF_MANY = ("temperature", "svs", "sms", "beta", "spline", "isotonic")
-# Of more classes, a curve of each or a number of each pair takes minutes.
+# The largest numbers of classes with a curve for each, and with a number for each pair, which more
+# would need minutes for.
 _MOST_CURVES, _MOST_PAIRS = 30, 200
 
 

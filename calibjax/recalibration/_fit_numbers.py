@@ -31,7 +31,7 @@ from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
 from calibjax.scores import PITInterval, mass_below, pit_interval
 
 OF_NUMBERS = ("auto", "nothing", *fits.PIT_MAP_FITS, "conditional", "conformal")
-# Parts of the rows that are left out in turn.
+# The number of parts of the rows that are left out in turn.
 _N_PARTS = 10
 _LOG_SCORE = "log score, less that of the forecast as it is,"
 
@@ -79,7 +79,7 @@ def fit_numbers(
     if rows.distances is not None:
         is_hidden = isinstance(targets, Between)
         fit["score"] = "CRPS with censored targets filled in" if is_hidden else "CRPS"
-    # Of members it makes spreads alike, which CRPS likes and ranks do not.
+    # It makes spreads of members equal, which lowers the CRPS and takes ranks from being even.
     if is_conditional and not (of_members and method == "auto" and columns is None):
         features = _known(median_and_spread(whole.predictions), kept)
         if columns is not None:

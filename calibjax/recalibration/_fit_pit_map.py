@@ -18,14 +18,14 @@ from calibjax.recalibration._pit_map_fits import (
 )
 from calibjax.recalibration._probability_maps import Chosen, Fitted
 
-# Parts of fewer rows have hardly a target in the tails.
+#: The least number of rows with a choice: parts of fewer have hardly a target in the tails.
 LEAST_ROWS = 20
-# With fewer rows next to none are alike.
+# The least number of rows for a conditional map: next to none of fewer are similar.
 _LEAST_CONDITIONAL = 100
 # How many rows the map of all forecasts may stand for, and widths of what is alike.
 _COUNTS = (20.0, 60.0, 200.0, 600.0, 2000.0)
 _WIDTHS = (1.0, 0.5, 0.25)
-# The median and the spread come before covariates.
+# The number of features before covariates: the median and the spread.
 _N_OF_FORECAST = 2
 
 
@@ -135,7 +135,7 @@ def _loss(rows: PITMapRows, k: int, g: np.ndarray) -> float:
 
 
 def is_clear(gains: np.ndarray, errors: float = 1.0) -> bool:
-    """Whether a sum of gains in parts is larger than so many of its standard errors."""
+    """Whether a sum of gains in parts is larger than `errors` of its standard errors."""
     return bool(gains.sum() > errors * np.sqrt(gains.size) * np.std(gains, ddof=1))
 
 

@@ -69,8 +69,8 @@ def fit_recalibrator(
     1) m), except after "nothing" and "venn_abers": what did not happen in n rows may still happen.
     `Categorical` predictions that are ``ragged``, whose rows differ in their number of classes,
     keep their zeros at the fit and where the map is used, and only the classes of a row count.
-    There is a map even if there is one row, if a class never came, or if all decisions are right;
-    ``fit.converged`` says whether the loss has a minimum.
+    There is a map even if there is one row, if a class never occurred, or if all decisions are
+    right; ``fit.converged`` says whether the loss has a minimum.
 
     **Groups** of rows are columns such as region or age.  The map for all rows gives logits l of
     labels, and the segments s of a row move them to l + sum_s (a_s + b_s x) with x = (l - mean) /
@@ -125,7 +125,7 @@ def fit_recalibrator(
     than two standard errors, and d only if the targets show by three that narrow ensembles are
     narrower than they should be.  "auto" and "conditional" take this map first, if it is better by
     a standard error than none, and look for maps of the unit interval after it.  Equal members stay
-    equal.  Without covariates "conditional" is no candidate of "auto" for samples: it makes the
+    equal.  Without covariates "conditional" is not a candidate of "auto" for samples: it makes the
     spreads of rows alike, which lowers the CRPS and takes ranks from being even.
 
     "conditional" corrects local errors of bias and spread.  With `covariates` s has their normal

@@ -38,7 +38,7 @@ from calibjax.recalibration._probability_maps import (
     with_floor,
 )
 
-# Of the spline: eight knots at quantiles.
+# The levels of the quantiles at which the spline has its eight knots.
 _LEVELS = np.linspace(0.01, 0.99, 8)
 
 
@@ -139,7 +139,7 @@ def fit_beta(rows: LabelRows) -> Fitted:
             negative = found[1:] < 0
             if not negative.any():
                 break
-            # Of two negative slopes the larger in size is dropped first.
+            # If both slopes are negative, the larger in size is dropped first.
             used[1 + int(np.argmin(found[1:]))] = False
         coefficients.append(found.copy())
         converged &= fit.converged
@@ -175,7 +175,7 @@ def _spline(cells: Cells) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
 
 
 def _quantiles(x: np.ndarray, counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Those of `np.quantile` if each number came so many times."""
+    """Those of `np.quantile` if each number occurred as often as it counts."""
     order = np.argsort(x)
     behind = np.cumsum(counts[order])
     first_and_last = np.stack([behind - counts[order], behind - 1], axis=1).ravel()
@@ -193,7 +193,8 @@ END = 1 - SMALL
 LEAST = 1e-30
 # Scores are one that differ by at most 8 units in the last place of float32, or by half of the last
 # one near 1, where an event is known by one number.  Chains of them are cut at a length of eight.
-_ROUNDING, _NEAR_ONE = 2.0**-20, 2.0**-25
+_PRECISION = float(np.finfo(np.float32).eps)
+_ROUNDING_OF_SCORE, _NEAR_ONE = 8 * _PRECISION, _PRECISION / 4
 _LONGEST = 8
 
 
@@ -299,7 +300,7 @@ def _ties(
     """
     order = np.argsort(scores)
     x, weights = scores[order], rows.weights[order]
-    rounding = _ROUNDING * x
+    rounding = _ROUNDING_OF_SCORE * x
     if rows.by_one:
         # The score has the slope t / (1 - p) there.
         rounding += _NEAR_ONE * np.where(x > END, np.exp((x - END) / SMALL), 0.0)

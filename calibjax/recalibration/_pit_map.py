@@ -23,9 +23,9 @@ from calibjax._numbers.unit_interval import normal_score
 from calibjax.recalibration._pit_map_fits import LEVELS, line_through
 from calibjax.recalibration._probability_maps import Numbers, Step
 
-# Of more samples the levels of all others lie between two of them.
+# The largest number of samples that have levels of their own.
 _FEW_SAMPLES = 40
-# In normal scores, of the outer pieces of a map.
+# The least slope of the outer pieces of a map, in normal scores.
 _LEAST_SLOPE = 0.2
 
 

@@ -119,7 +119,7 @@ def fit_pit_spline(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPI
         curvature = (features * (p * (1 - p))[:, None]).T @ features / len(x)
         curvature += np.diag(2 * penalty + 1e-10)
         left_out = loss + np.trace(np.linalg.solve(curvature, of_rows)) / n
-        # A curve that bends back is no map; a straight line never does.
+        # A curve that bends back is not a map; a straight line never does.
         if best is None or (np.all(np.diff(logits) > 0) and left_out < least):
             best, least = FittedPITMap(p, fit.converged, f"penalty {strength:.0e}"), left_out
     assert best is not None  # there is a strength
@@ -153,8 +153,8 @@ PIT_MAP_FITS: dict[str, Callable[[np.ndarray, np.ndarray, float], FittedPITMap]]
 }
 
 
-# Of cdfs in float32: 16 units in the last place.
-_ROUNDING = 2.0**-19
+# The relative rounding of cdfs in float32: 16 units in the last place.
+_ROUNDING_OF_CDF = 16 * float(np.finfo(np.float32).eps)
 
 
 class PITMapRows(NamedTuple):
@@ -210,7 +210,7 @@ def cells(g: np.ndarray) -> np.ndarray:
 def at_levels(levels: np.ndarray, u: np.ndarray) -> np.ndarray:
     """U ``[n]``, of which those that differ from a level by rounding are at this level."""
     nearest = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, u)]
-    return np.where(np.abs(u - nearest) <= _ROUNDING * nearest, nearest, u)
+    return np.where(np.abs(u - nearest) <= _ROUNDING_OF_CDF * nearest, nearest, u)
 
 
 def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -312,7 +312,7 @@ def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
     # Status 1 is the last step.  A line search that rounding has ended is one that is at a minimum.
     ended = found.status != 1 and bool(np.all(np.isfinite(found.x)))
     # If all decisions are right, larger numbers are always better, and so is the bias of a class
-    # that never came, unless a penalty holds it.
+    # that never occurred, unless a penalty holds it.
     goes_on = loss(1.5 * found.x)[0] < found.fun
     present = size < math.inf or np.unique(rows.targets).size == m
     moved = units * found.x

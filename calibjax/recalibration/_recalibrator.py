@@ -232,7 +232,7 @@ def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
             g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
             g = in_dtype(curve, g.dtype).of_pit_map(g, segments)
         found = apply_pit_map(predictions, g, line.levels)
-    # Of quantiles and samples none is below a bound.
+    # No quantile and no sample is below a bound.
     return found if lower is None else jax.tree.map(lambda x: jnp.maximum(x, lower), found)
 
 

@@ -42,7 +42,7 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
       are multiplied by T, and means do not change.
     - Laplace: the scale is multiplied by T, and the mean does not change.
     - Mixture: each component is tempered and the weights do not change, because a power of a
-      mixture is no mixture.  The mean does not change if the means of the components do not.
+      mixture is not a mixture.  The mean does not change if the means of the components do not.
 
     If a softmax has underflowed to 0, use its logits: ``Categorical.from_logits(logits / T)``.
     Differentiable; O(size of predictions).
@@ -56,7 +56,7 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
         Predictions of the same family, shapes and floating dtypes.
 
     Raises:
-        TypeError: the family of the predictions has no tempering, or temperature is no number.
+        TypeError: the family of the predictions has no tempering, or temperature is not a number.
         ValueError: temperature is not a positive and finite scalar.  Inside jit a bad temperature
             makes the tempered parameters NaN.
 
