@@ -26,9 +26,9 @@ has a third of the money.
 
 Rows that depend on each other.  Each row of a cluster has E e = 1 by itself, given the past before
 the cluster, and so has the mean of e over its rows, whatever their joint distribution is:
-expectations of sums need no independence.  Such means are multiplied over clusters instead of the e of rows (Vovk
-and Wang, E-values: calibration, combination and applications, Annals of Statistics 2021).  There,
-tilts are larger by the root of the number of rows.
+expectations of sums need no independence.  Such means are multiplied over clusters instead of the e
+of rows (Vovk and Wang, E-values: calibration, combination and applications, Annals of Statistics
+2021).  There, tilts are larger by the root of the number of rows.
 
 When to start.  A model that was calibrated for long has cost the bets of the past some wealth, and
 what they have learnt.  Therefore half of the money starts at once, and the rest evenly on the scale
@@ -181,10 +181,13 @@ def after_rows(
     gains = chunks.gains(lax.map(log_e, (known, rows, chunks.boldness)))
     counts = chunks.sums_at_end(lambda weights: jnp.sum(weights > 0, axis=1, dtype=jnp.int32))
 
-    def step(
-        bets: Bets, gain: tuple[jax.Array, jax.Array]
-    ) -> tuple[Bets, tuple[jax.Array, jax.Array]]:
-        bets = _after_gain(bets, *gain)
+    def step(bets: Bets, more: tuple[jax.Array, jax.Array]) -> tuple[Bets, tuple[jax.Array, ...]]:
+        gain, n_rows = more[0], _one_more(bets.n_rows, more[1])
+        gains = bets.gains + gain
+        least = jnp.minimum(bets.least, gains)
+        low_until = jnp.where(gains < least + _NEAR, n_rows, bets.low_until)
+        wealth, of_sums = bets.wealth + gain, (bets.sums, bets.counts)
+        bets = Bets(*of_sums, wealth, gains, least, low_until, n_rows, bets.n_updates)
         return bets, (bets.log_evidence(), bets.change_point())
 
     start = as_varying(_with_new_start(bets), (gains, counts))
@@ -226,21 +229,6 @@ def _learnt(
     start = as_varying((bets.sums, bets.counts), (products, counts))
     (sums, rows), known = lax.scan(step, start, (products, counts))
     return dataclasses.replace(bets, sums=sums, counts=rows), known
-
-
-def _after_gain(bets: Bets, gain: jax.Array, n_rows: jax.Array) -> Bets:
-    """The state after a chunk with the sums of log e ``[T, B]``, and with `n_rows` more rows."""
-    gains = bets.gains + gain
-    least = jnp.minimum(bets.least, gains)
-    n_rows = _one_more(bets.n_rows, n_rows)
-    return dataclasses.replace(
-        bets,
-        wealth=bets.wealth + gain,
-        gains=gains,
-        least=least,
-        low_until=jnp.where(gains < least + _NEAR, n_rows, bets.low_until),
-        n_rows=n_rows,
-    )
 
 
 def _with_new_start(bets: Bets) -> Bets:

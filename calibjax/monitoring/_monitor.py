@@ -245,7 +245,11 @@ class CalibrationMonitor:
             )
         if data.n == 0:
             return self
-        _check_family(self.landmarks, data)
+        start = self.landmarks, "those at the start"
+        jax.eval_shape(
+            lambda *rows: check_like("predictions", exchangeable_pool(*rows)[0], *start),
+            *data.samples,
+        )
         after, has_cell = _update(self, padded(data))
         lost = after.n_skipped, self.n_skipped
         if not is_traced(lost) and np.any(np.not_equal(*map(np.asarray, lost))):
@@ -414,13 +418,6 @@ def _update(
     has_cell = ~jnp.any(jnp.isnan(outcomes.shares), axis=(1, 2, 3)) | (weights == 0)
     chosen = jax.tree.map(lambda a, b: a if a is b else lax.select(counts, a, b), after, before)
     return chosen, jnp.zeros_like(has_cell).at[order].set(has_cell)
-
-
-def _check_family(landmarks: Distribution, data: Data) -> None:
-    def check(p: Distribution, y: jax.Array) -> None:
-        check_like("predictions", exchangeable_pool(p, y)[0], landmarks, "those at the start")
-
-    jax.eval_shape(check, *data.samples)
 
 
 def _not_counted(data: Data, has_cell: np.ndarray) -> ValueError:
