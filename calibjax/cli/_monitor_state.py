@@ -280,12 +280,8 @@ def checked(
 def options_of(model: Model, columns: Columns) -> dict[str, Any]:
     """What columns and options mean, which all calls agree in."""
     options, levels = columns.given, model.columns.levels
-    given = [f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER]
-    return {
-        "columns": " ".join(given),
-        "classes": model.classes,
-        "levels": levels and sorted(levels),
-    }
+    said = " ".join(f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER)
+    return {"columns": said, "classes": model.classes, "levels": levels and sorted(levels)}
 
 
 def _as_text(value: object) -> str:
