@@ -132,8 +132,8 @@ def test_errors_of_posteriors():
     each = [draws.isel(simulation=k) for k in range(3)]
     places = in_dataset(theta, place=["Oslo", "Bern"])
     for arguments, message in (
-        ((np.ones(3), draws), "both have names, .* got ndarray and Dataset"),
-        ((draws, np.ones((3, 6))), "both have names, .* got Dataset and ndarray"),
+        ((np.ones(3), draws), "both have names, got ndarray and Dataset"),
+        ((draws, np.ones((3, 6))), "both have names, got Dataset and ndarray"),
         (({"rate": np.ones(3)}, draws), "none called rate, only scale, effect, other"),
         (({"scale": np.ones(4)}, draws), r"\[4, S\] for theta .* got \[3, 6\]"),
         ((theta, each[0]), "dimensions simulation and draw, .* got chain, draw. .*a list"),
@@ -145,7 +145,7 @@ def test_errors_of_posteriors():
         ((theta, [*each[:2], each[2].isel(draw=[0])]), r"one shape of scale, .* in draws\[2\]"),
         (({"scale": np.ones((3, 1))}, draws), r"\[3, S, 1\] for theta .* got \[3, 6\]"),
         ((theta, each[:2]), r"\[3, S\] for theta .* got \[2, 6\]"),
-        ((places, draws), "one set of labels of place .* got Oslo, Bern and Oslo, Rome"),
+        ((places, draws), "one set of labels of place, got Oslo, Bern and Oslo, Rome"),
     ):
         with pytest.raises((TypeError, ValueError), match=message) as error:
             cj.check_posterior(*arguments)

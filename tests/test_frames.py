@@ -148,7 +148,7 @@ def test_errors_of_columns(case):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((COLUMNS,), {}, "got nothing; of a frame target .* name columns"),
+        ((COLUMNS,), {}, "got nothing; of a frame, evaluate.frame, target=.label."),
         ((COLUMNS, "label"), {}, "got the text 'label'; .*evaluate.frame, target='label'"),
         ((COLUMNS, [0, 1]), CALLS["probs"], "targets must not be given where arguments name"),
         (

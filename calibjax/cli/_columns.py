@@ -59,10 +59,9 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
     if model.classes == classes:
         return model
     if sorted(model.classes or []) != sorted(classes or []):
-        raise ValueError(
-            f"{model.table.source}: expected the classes {listed(classes or [])} as in the first "
-            f"file, got {listed(model.classes or [])}."
-        )
+        ours, theirs = listed(classes or []), listed(model.classes or [])
+        words = f"expected the classes {ours} as in the first file, got {theirs}"
+        raise ValueError(f"{model.table.source}: {words}.")
     old, new = list(model.classes or []), list(classes or [])
     probs = np.asarray(as_labels(model.predictions).label_probabilities())
     ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
@@ -76,10 +75,8 @@ def with_same_targets(first: Model, other: Model) -> Model:
     """The other model, with classes in the order of the first; an error unless targets agree."""
     other = in_order(other, first.classes)
     if len(other.targets) != len(first.targets):
-        raise ValueError(
-            f"{other.table.source}: expected {len(first.targets)} rows as in "
-            f"{first.table.source}, got {len(other.targets)}."
-        )
+        words = f"expected {len(first.targets)} rows as in {first.table.source}"
+        raise ValueError(f"{other.table.source}: {words}, got {len(other.targets)}.")
     if not np.array_equal(other.table.rows, first.table.rows):
         raise ValueError(
             f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "

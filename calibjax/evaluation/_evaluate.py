@@ -111,10 +111,8 @@ def evaluate(
     """
     # Inside of jit a constant is traced, too.
     if is_traced((predictions, targets, jax.device_put(0.0))):
-        raise TypeError(
-            "evaluate must be called outside of jit, grad and vmap; calibration_test, "
-            "skce_confidence_interval and others that it calls work inside."
-        )
+        words = "outside of jit, grad and vmap; calibration_test and others work inside"
+        raise TypeError(f"evaluate must be called {words}.")
     given, others, table = given_columns(columns), [], None
     if isinstance(predictions, Data):
         if targets is not None or given:
@@ -194,10 +192,8 @@ def _name_columns(targets: object, given: dict[str, Any]) -> bool:
     if not names:
         if targets is None or isinstance(targets, str):
             got = "nothing" if targets is None else f"the text {targets!r}"
-            raise TypeError(
-                f"targets must hold what was observed, got {got}; of a frame target and others "
-                f"name columns, as in {example.replace('label', targets or 'label')}."
-            )
+            shown = example.replace("label", targets or "label")
+            raise TypeError(f"targets must hold what was observed, got {got}; of a frame, {shown}.")
         return False
     if targets is not None and names == {"drop_missing"}:
         raise TypeError(
@@ -206,8 +202,5 @@ def _name_columns(targets: object, given: dict[str, Any]) -> bool:
             f"of columns, as in {example.replace(')', ', drop_missing=True)')}."
         )
     if targets is not None:
-        raise TypeError(
-            f"targets must not be given where arguments name columns: in {example} target names "
-            "the column of targets."
-        )
+        raise TypeError(f"targets must not be given where arguments name columns, as in {example}.")
     return True

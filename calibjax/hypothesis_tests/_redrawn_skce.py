@@ -373,7 +373,7 @@ class KernelSums(Statistic):
             else:
                 residuals = feature.values(*arguments)
                 observed = residuals[:, :1]
-                missing = 0.0 if chunk.missing is None else chunk.missing[residual][0]
+                missing = 0.0 if chunk.missing is None else chunk.missing[residual][:1]
                 sets = chunk.xi[..., None] * observed + missing * residuals[:, 1:]
                 residuals = jnp.concatenate([observed, sets], axis=1)
                 found = [sums_of_residuals(w[b], residuals) for b in weightings]

@@ -280,10 +280,9 @@ def check_posterior(
     of_each = 1 + (x is not None)
     n_tests = len(rows) * of_each + has_several
     if n_tests > level * (n_resamples + 1):
-        raise ValueError(
-            f"n_resamples must be at least {int(np.ceil(n_tests / level)) - 1} for {n_tests} tests "
-            f"at the level {level:g}, got {n_resamples}."
-        )
+        least = int(np.ceil(n_tests / level)) - 1
+        needed = f"at least {least} for {n_tests} tests at the level {level:g}"
+        raise ValueError(f"n_resamples must be {needed}, got {n_resamples}.")
     # Both tests of a parameter have the same draws.
     keys = iter(jax.random.split(jax.random.key(seed), n_tests)[::of_each])
 

@@ -101,10 +101,8 @@ def read_parameters(theta: object, draws: object) -> Parameters:
     if by_name is None and isinstance(theta, Frame):
         known, columns, theta = None, list(map(str, theta.columns)), np.asarray(theta)
     if (known is None) != (by_name is None):
-        raise TypeError(
-            "theta and draws must both be arrays, or both have names, as mappings and datasets do, "
-            f"got {type(theta).__name__} and {type(draws).__name__}."
-        )
+        got = f"{type(theta).__name__} and {type(draws).__name__}"
+        raise TypeError(f"theta and draws must both be arrays, or both have names, got {got}.")
     if known is None or by_name is None:
         known, by_name = {"theta": theta}, {"theta": draws}
     _check_names("draws", by_name, list(known))
@@ -132,10 +130,8 @@ def read_parameters(theta: object, draws: object) -> Parameters:
 def _check_names(argument: str, found: Collection[Hashable], names: list[str]) -> None:
     missing = [name for name in names if name not in found]
     if missing:
-        raise ValueError(
-            f"{argument} must have the names of theta, got none called {listed(missing)}, only "
-            f"{listed(list(found))}."
-        )
+        got = f"none called {listed(missing)}, only {listed(list(found))}"
+        raise ValueError(f"{argument} must have the names of theta, got {got}.")
 
 
 def _concatenated(posteriors: Sequence[Any], names: list[str]) -> Any:
@@ -194,17 +190,14 @@ def _values_of(
         return value.to_numpy(), labels_along(value, value.dims[0])
     others = [dim for dim in value.dims if dim not in rest]
     if len(others) != 1 or len(value.dims) != 1 + len(rest):
-        raise ValueError(
-            f"theta, variable {name}: expected one dimension of simulations and "
-            f"{listed(list(rest)) or 'none'}, got {listed(list(value.dims))}."
-        )
+        needed = f"simulations and {listed(list(rest)) or 'no others'}"
+        got = listed(list(value.dims))
+        raise ValueError(f"theta, variable {name}: expected dimensions of {needed}, got {got}.")
     for dim, wanted in rest.items():
         own = names_along(value, dim)
         if dim in value.coords and sorted(wanted) != sorted(own):
-            raise ValueError(
-                f"{name}: expected one set of labels of {dim} in theta and draws, got "
-                f"{listed(own)} and {listed(wanted)}."
-            )
+            both = f"{listed(own)} and {listed(wanted)}"
+            raise ValueError(f"{name} must have one set of labels of {dim}, got {both}.")
         if dim in value.coords:
             value = value.isel({dim: list(map(own.index, wanted))})
     return value.transpose(*others, *rest).to_numpy(), labels_along(value, others[0])
@@ -381,10 +374,8 @@ def _common_rows(labels: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarra
     for name in labels:
         order = known.get(name)
         if order is None:
-            raise ValueError(
-                f"{name} must have labels of simulations, as those of {names} differ; without "
-                "them, rows are paired by their order, which must be the same in all."
-            )
+            words = f"as those of {names} differ; without any, all orders must agree"
+            raise ValueError(f"{name} must have labels of simulations, {words}.")
         if len(set(order)) < len(order):
             twice = next(label for label in order if order.count(label) > 1)
             raise ValueError(
