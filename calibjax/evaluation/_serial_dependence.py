@@ -30,13 +30,13 @@ from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
-from calibjax.measures.labels import (
+from calibjax.nulls.on_host import (
     ROWS_ON_HOST,
     drawn_labels,
+    drawn_pits,
     label_probabilities,
     under_model_on_host,
 )
-from calibjax.nulls.draws import draw_pits
 from calibjax.nulls.ranks import host_pvalue
 from calibjax.scores import pit, pit_interval
 
@@ -201,12 +201,8 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
         cosines = [first, 2 * first**2 - 1, (4 * first**2 - 3) * first]
         return np.sqrt(np.float32(2)) * np.stack(cosines)
 
-    rows = jnp.arange(min(data.n, _MOST_ROWS), dtype=jnp.int32)
     draw_key = jax.random.fold_in(key, 3)
-
-    def draw(batch: np.int32, at: slice) -> np.ndarray:
-        return np.asarray(_drawn_pits(draw_key, rows, batch))[:, at]
-
+    draw = functools.partial(drawn_pits, draw_key, min(data.n, _MOST_ROWS))
     return pits, draw, features, basis[None]
 
 
@@ -225,12 +221,6 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     draw = functools.partial(drawn_labels, key, every)
     basis = np.stack([_cosines(row, ties) for row in expected])
     return np.asarray(data.targets)[:n], draw, features, basis
-
-
-@quick_jit
-def _drawn_pits(key: jax.Array, rows: jax.Array, batch: jax.Array) -> jax.Array:
-    """A batch of draws of the PIT of each row, ``[DRAWS_PER_BATCH, n]``."""
-    return draw_pits(key, rows, batch[None], jnp.float32)[0].T
 
 
 @functools.partial(quick_jit, light=True)

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up, quick_jit
-from calibjax._data.data import Data, clean
-from calibjax._data.distribution import as_labels
-from calibjax.distributions import Bernoulli, Categorical
+from calibjax._base.compile import bucket, filled_up
+from calibjax._data.data import Data
+from calibjax.distributions import Bernoulli
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
 from calibjax.measures.measure import (
     OBSERVED,
@@ -24,10 +23,8 @@ from calibjax.measures.measure import (
     NumberOfRows,
     Subset,
 )
-from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets
+from calibjax.nulls.on_host import drawn_labels, label_probabilities, under_model_on_host
 
-# How many rows of a batch of data sets are drawn at a time: they fit into a cache.
-ROWS_ON_HOST = LARGEST_BUCKET
 # The bins of an ECE.
 _BINNING = UniformBinning(10)
 
@@ -40,28 +37,6 @@ def judged(data: Data) -> Data:
     if data.predictions.n_labels == 2:
         return one_vs_rest(data, label=1)
     return top_label(data)
-
-
-def under_model_on_host(
-    statistic: Callable[[np.ndarray, slice], np.ndarray],
-    draw: Callable[[np.int32, slice], np.ndarray],
-    observed: np.ndarray,
-    n_resamples: int,
-) -> np.ndarray:
-    """Sums over rows of R draws from the model, and last of the observed targets, ``[R + 1, …]``.
-
-    Args:
-        statistic: the sums over some rows, of the targets of D data sets ``[D, rows]``.
-        draw: the targets of some rows in a batch of data sets, ``[DRAWS_PER_BATCH, rows]``.
-        observed: the targets, ``[n]``.
-        n_resamples: the number of draws, R.
-    """
-    starts = range(0, observed.size, ROWS_ON_HOST)
-    parts = [slice(k, min(k + ROWS_ON_HOST, observed.size)) for k in starts]
-    batches = map(np.int32, range(-(-n_resamples // DRAWS_PER_BATCH)))
-    drawn = [sum(statistic(draw(batch, rows), rows) for rows in parts) for batch in batches]
-    last = sum(statistic(observed[None, rows], rows) for rows in parts)
-    return np.concatenate([np.concatenate(drawn)[:n_resamples], last])
 
 
 class LabelMeasure(NamedTuple):
@@ -206,31 +181,3 @@ def _ranked_scores(probabilities: np.ndarray) -> np.ndarray:
     none = np.zeros((len(probabilities), 1))
     of_lower = np.concatenate([none, np.cumsum(up_to, axis=1)], axis=1)
     return of_lower + np.concatenate([np.cumsum(above[:, ::-1], axis=1)[:, ::-1], none], axis=1)
-
-
-@functools.partial(quick_jit, light=True)
-def label_probabilities(data: Data) -> jax.Array:
-    """The probabilities of all labels ``[n, m]``."""
-    return as_labels(clean(data).predictions).label_probabilities()
-
-
-def drawn_labels(
-    key: jax.Array, probabilities: np.ndarray, batch: np.int32, rows: slice
-) -> np.ndarray:
-    """A batch of draws of the labels of some rows, ``[DRAWS_PER_BATCH, rows]``.
-
-    `probabilities` are those of all rows, filled up to a bucket.
-    """
-    # One program for all parts: the last one begins before its first row.
-    size = min(ROWS_ON_HOST, len(probabilities))
-    first = min(rows.start, len(probabilities) - size)
-    numbers = np.arange(first, first + size, dtype=np.int32)
-    drawn = _drawn_labels(key, probabilities[first : first + size], numbers, batch)
-    return np.asarray(drawn)[rows.start - first : rows.stop - first].T
-
-
-@quick_jit
-def _drawn_labels(
-    key: jax.Array, probabilities: jax.Array, numbers: jax.Array, batch: jax.Array
-) -> jax.Array:
-    return draw_targets(key, Categorical(probabilities), numbers, batch)

@@ -405,8 +405,8 @@ def under_model(
     """
     predictions, observed = samples
     # A divisor of the size of a batch leaves no rest, which would be one more program.
-    divisors = [k for k in range(1, DRAWS_PER_BATCH + 1) if DRAWS_PER_BATCH % k == 0]
-    together = max(k for k in divisors if k <= max(1, together))
+    most = min(max(1, together), DRAWS_PER_BATCH)
+    together = max(k for k in range(1, most + 1) if DRAWS_PER_BATCH % k == 0)
 
     def values_of_batch(batches: jax.Array) -> tuple[Sums, tuple[()]]:
         def draw(row: tuple[Distribution, jax.Array]) -> jax.Array:
