@@ -330,8 +330,10 @@ def _zero_inflated(obj: Foreign, batch: Batch) -> Mixture:
         raise _refused(obj, f"{_qualified_name(obj)} of {_qualified_name(obj.base_dist)}")
     (gate,) = _broadcast([obj.gate], batch, [0])
     mean, *others = jax.tree.leaves(base)
-    both = [jnp.stack([0 * mean, mean], axis=1), *(jnp.stack([x, x], axis=1) for x in others)]
-    return Mixture(jnp.stack([gate, 1 - gate], axis=1), type(base)(*both))
+    # The 0 is a constant: as a multiple of the mean it would have the derivative of log 0.
+    pairs = [(jnp.zeros_like(mean), mean), *zip(others, others, strict=True)]
+    components = type(base)(*(jnp.stack(pair, axis=1) for pair in pairs))
+    return Mixture(jnp.stack([gate, 1 - gate], axis=1), components)
 
 
 def _transformed(obj: Foreign, batch: Batch) -> Distribution:
