@@ -295,8 +295,8 @@ class LineStatistic(ABC):
     """Statistics of numbers, functions of mean 0 of the unit line."""
 
     names: tuple[str, ...]
-    #: As in `Readable`.
-    most_multiplied: tuple[float, ...]
+    #: The largest values where they have multipliers, by default any of one statistic.
+    most_multiplied: tuple[float, ...] = (math.inf,)
 
     @abstractmethod
     def uniform_moments(self) -> list[tuple[float, ...]]:
@@ -347,7 +347,6 @@ class Coverage(LineStatistic):
     high: float = static(_CENTRAL[1])
 
     names = ("coverage",)
-    most_multiplied = (1.0,)
 
     def uniform_moments(self) -> list[tuple[float, ...]]:
         p = self.high - self.low
