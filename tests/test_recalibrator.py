@@ -17,8 +17,8 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 import calibjax as cj
-from calibjax.recalibration import _logit_cells
-from calibjax.recalibration._fit_labels import OF_LABELS, candidates
+from calibjax.recalibration import _probability_maps
+from calibjax.recalibration._fit_recalibrator import OF_LABELS, candidates
 from calibjax.recalibration._label_curves import of_curves, venn_abers
 from calibjax.recalibration._penalised_regression import (
     Slopes,
@@ -234,7 +234,7 @@ def test_cells_of_many_rows_fit_the_maps_of_the_rows(monkeypatch):
     events = (rng.random(n) < np.minimum(expit(0.7 * logits + 0.4), 0.97)).astype(int)
     predictions = cj.Bernoulli(expit(logits).astype(np.float32))
     of_cells = cj.fit_recalibrator(predictions, events)
-    monkeypatch.setattr(_logit_cells, "MOST_ROWS", n)
+    monkeypatch.setattr(_probability_maps, "MOST_ROWS", n)
     of_rows = cj.fit_recalibrator(predictions, events)
     np.testing.assert_allclose(of_cells(predictions).probs, of_rows(predictions).probs, atol=2e-3)
     a, b = dict(of_cells.fit.losses), dict(of_rows.fit.losses)
@@ -246,7 +246,7 @@ def test_cells_keep_the_sums_of_their_rows():
     rng = np.random.default_rng(9)
     logits, weights, part = rng.normal(size=5000), rng.random(5000), rng.integers(0, 3, 5000)
     events = rng.integers(0, 2, 5000)
-    cells = _logit_cells.cells_of(logits, events, weights, np.ones(5000), part)
+    cells = _probability_maps.cells_of(logits, events, weights, np.ones(5000), part)
     assert len(cells.logits) < 3000 and np.ptp(logits - cells.logits[cells.number]) < 0.02
     assert np.all(cells.part[cells.number] == part) and np.all(cells.events[cells.number] == events)
     for x, y in ((cells.logits, logits), (1 + cells.events, 1 + events)):

@@ -13,7 +13,7 @@ from rules import fine_rule
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax.distributions import _far_rows, _fourier_rows, _univariate_expectations
+from calibjax.distributions import _fourier_rows, _univariate_expectations
 from calibjax.expectations.dispatch import prepare_rows, residual_product_tile
 
 # The laws of a table, in the families and in SciPy.
@@ -163,7 +163,7 @@ def test_sums_of_far_rows_have_their_derivatives(are_same, float64):
 
     def ours(left, right):
         both = ((rows, jnp.ones(rows[1].shape[0], bool)) for rows in (left, right))
-        return jnp.sum(c * _far_rows.sums_of_far_rows(*both))
+        return jnp.sum(c * _fourier_rows.sums_of_far_rows(*both))
 
     found, wanted = (jax.jit(jax.value_and_grad(f, (0, 1)))(left, right) for f in (ours, plain))
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-9), found, wanted)
@@ -467,7 +467,7 @@ def test_squares_that_overflow_have_no_gradient():
         measure = (gaps, _univariate_expectations.variances(gaps, jnp.mean(gaps))), jnp.full(5, 0.2)
         near = (jnp.zeros((1, 5)), jnp.zeros((1, 5))), jnp.full((1, 5), 0.2)
         row = jax.tree.map(lambda x: x[None], measure)
-        return jnp.sum(_far_rows._sums_over_points((row, row), (near, near)))
+        return jnp.sum(_fourier_rows._sums_over_points((row, row), (near, near)))
 
     found = jax.vmap(jax.grad(pairs))(10 ** jnp.arange(15, 38, dtype=jnp.float32))
     np.testing.assert_allclose(found, 0, atol=1e-12)

@@ -7,9 +7,7 @@ from calibjax.estimators._binning import (
     bin_means,
     intervals_of,
 )
-from calibjax.estimators._d_calibration import DCalibration, d_calibration
-from calibjax.estimators._ece import CalibrationBins, calibration_bins, ece, mce
-from calibjax.estimators._mmce import mmce
+from calibjax.estimators._ece import CalibrationBins, calibration_bins, d_calibration, ece, mce
 from calibjax.estimators._residual_forms import Form, residual_form
 from calibjax.estimators._skce import (
     RandomFeatureEstimate,
@@ -19,7 +17,7 @@ from calibjax.estimators._skce import (
     skce,
 )
 from calibjax.estimators._smooth_ece import smooth_ece
-from calibjax.estimators._top_label import binary_as_data, one_vs_rest, top_label
+from calibjax.estimators._top_label import binary_as_data, mmce, one_vs_rest, top_label
 from calibjax.estimators._ucme import h_and_locations, ucme, witness
 
 __all__ = [

@@ -7,6 +7,9 @@ import numpy as np
 from calibjax._base.check import check_array, check_integer, check_shapes
 from calibjax._data.data import Data
 
+#: The least number of rows with a choice: parts of fewer have hardly a target in the tails.
+LEAST_ROWS = 20
+
 
 def parts_of(data: Data, kept: np.ndarray, count: int) -> np.ndarray | None:
     """The number of the part of each kept row, from 0; None if no row depends on another one.
@@ -96,3 +99,8 @@ def least_squares_weights(
     rows = np.vstack([root[:, None] * values, np.full(values.shape[1], factor)])
     shares, _ = nnls(rows, np.append(root * targets, factor))
     return shares / shares.sum()
+
+
+def is_clear(gains: np.ndarray, errors: float = 1.0) -> bool:
+    """Whether a sum of gains in parts is larger than `errors` of its standard errors."""
+    return bool(gains.sum() > errors * np.sqrt(gains.size) * np.std(gains, ddof=1))

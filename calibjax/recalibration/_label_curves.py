@@ -21,7 +21,6 @@ from jax.typing import ArrayLike
 from calibjax._base.struct import struct
 from calibjax._numbers.arithmetic import isotonic_frequencies
 from calibjax._numbers.validity import ArrayT
-from calibjax.recalibration._logit_cells import Cells, cells_of
 from calibjax.recalibration._penalised_regression import (
     logistic_regression,
     natural_spline,
@@ -29,10 +28,12 @@ from calibjax.recalibration._penalised_regression import (
     spline_fits,
 )
 from calibjax.recalibration._probability_maps import (
+    Cells,
     Fitted,
     LabelRows,
     Numbers,
     Step,
+    cells_of,
     mixed_with_uniform,
     softmax,
     with_floor,

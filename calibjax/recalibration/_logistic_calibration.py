@@ -14,7 +14,7 @@ from calibjax._data.distribution import Distribution
 from calibjax.estimators import binary_as_data
 from calibjax.measures.sampling import Estimate, Sampling, wilson_interval
 from calibjax.nulls.ranks import one_level
-from calibjax.recalibration._fit_labels import rows_of_labels
+from calibjax.recalibration._fit_recalibrator import rows_of_labels
 from calibjax.recalibration._label_curves import fit_spline
 from calibjax.recalibration._penalised_regression import logistic_regression
 from calibjax.recalibration._probability_maps import run

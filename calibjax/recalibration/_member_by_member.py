@@ -42,7 +42,7 @@ from calibjax._data.data import in_dtype
 from calibjax._numbers.validity import ArrayT
 from calibjax.distributions import Empirical, half_mean_difference
 from calibjax.recalibration._conditional_pit_map import MOST_ROWS
-from calibjax.recalibration._fit_pit_map import LEAST_ROWS, is_clear
+from calibjax.recalibration._cross_validation import LEAST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Numbers, Step
 

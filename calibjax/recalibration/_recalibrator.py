@@ -30,10 +30,9 @@ from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import can_be_filled, filled
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.recalibration._conditional_pit_map import covariates_of
-from calibjax.recalibration._conformal import ConformalPITMap
 from calibjax.recalibration._fit_groups import Coding, GroupCurve
 from calibjax.recalibration._member_by_member import MemberByMember
-from calibjax.recalibration._pit_map import apply_pit_map, check_numbers
+from calibjax.recalibration._pit_map import ConformalPITMap, apply_pit_map, check_numbers
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
