@@ -12,10 +12,10 @@ the biased SKCE is
     sum_ij k_P(p_i, p_j) <r_i, r_j>  ~  sum_ab K_ab <G_a, G_b>,    G_a = sum_{i in a} r_i,
 
 with sums over the rows in the cell of each landmark, and equality up to as many rows as landmarks.
-Of more events the landmarks are the medians of cells of near probabilities (`features/cells.py`),
-and of others each row is in the cell of the nearest one (`features/landmarks.py`).  All D data
-sets of targets share cells and K, and all kernels share the residuals: the time is O(n M D + F^2 M
-D), for features of M numbers, and the memory is O(F M D) for some data sets at a time.
+For more events the landmarks are the medians of cells of near probabilities, and for others each
+row is in the cell of the nearest one (`features/landmarks.py`).  All D data sets of targets share
+cells and K, and all kernels share the residuals: the time is O(n M D + F^2 M D), for features of M
+numbers, and the memory is O(F M D) for some data sets at a time.
 """
 
 import dataclasses
@@ -37,9 +37,8 @@ from calibjax._data.interval_censored import Between
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations.defaults import prediction_coordinates
-from calibjax.features.cells import choose_cells
 from calibjax.features.columns import ColumnFeatures, ColumnKernels, column_features, ranked
-from calibjax.features.landmarks import Landmarks, choose_landmarks
+from calibjax.features.landmarks import Landmarks, choose_cells, choose_landmarks
 from calibjax.features.weighted_sums import (
     moments_of,
     numbers_of_row,
