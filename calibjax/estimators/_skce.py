@@ -16,7 +16,7 @@ from calibjax._numbers.arithmetic import dot, quotient
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
 from calibjax.features.random_features import Features, draw_features, one_feature
-from calibjax.features.sums_in_chunks import sum_rows
+from calibjax.features.weighted_sums import sum_rows
 from calibjax.kernels.base import KernelLike, Sample, times, vmap_pairs
 from calibjax.operators import BlockH, TiledH, block_h, tiled_h
 

@@ -25,7 +25,7 @@ import numpy as np
 from calibjax._base.sharding import Axis, all_of, all_sum
 from calibjax._base.struct import static, struct
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot
-from calibjax.features.sums_in_chunks import sum_rows
+from calibjax.features.weighted_sums import sum_rows
 
 # Features of a column alone, and in products, in which a_k = 1 / k and 1 / k^2.
 _COSINES, _FEW_COSINES = 4, 2

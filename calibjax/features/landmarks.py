@@ -23,8 +23,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_of, evenly_spaced, rows_at
 from calibjax._base.struct import PyTree, struct
-from calibjax.features.sums_in_chunks import map_rows
-from calibjax.features.weighted_sums import InCells
+from calibjax.features.weighted_sums import InCells, map_rows
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, pairwise
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
+from jax.tree_util import Partial
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice, check_integer
@@ -16,7 +17,7 @@ from calibjax._data.padding import padded
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals.rare_events import remark_on_rare_events
-from calibjax.intervals.skce_interval import MeanInterval
+from calibjax.intervals.skce_interval import interval_of_mean
 from calibjax.kernels.base import KernelLike
 from calibjax.operators import BlockH, block_h
 
@@ -161,7 +162,7 @@ def z_test(
         pvalue=ndtr(-statistic),
         estimate=estimate,
         standard_error=standard_error,
-        interval=MeanInterval(estimate, standard_error),
+        interval=Partial(interval_of_mean, estimate, standard_error),
         method=method,
     )
 

@@ -1,6 +1,7 @@
 """The test with a bound of the SKCE that holds at every n."""
 
 import jax.numpy as jnp
+from jax.tree_util import Partial
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag, check_integer
@@ -14,7 +15,7 @@ from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals.skce_interval import BoundedMeanInterval, BoundedNormInterval, IntervalOf
+from calibjax.intervals.skce_interval import bounded_mean_interval, bounded_norm_interval
 from calibjax.kernels.base import KernelLike, upper_bound
 from calibjax.operators import block_h, tiled_h
 
@@ -126,10 +127,10 @@ def _distribution_free_skce_test(
     ratio = jnp.maximum(estimate, 0.0) / (2 * bound)
     if unbiased:
         exponent = n_pairs * jnp.square(ratio)
-        interval: IntervalOf = BoundedMeanInterval(estimate, bound, n_pairs)
+        interval = Partial(bounded_mean_interval, estimate, bound, n_pairs)
     else:
         exponent = jnp.square(jnp.maximum(jnp.sqrt(n * ratio) - 1, 0.0))
-        interval = BoundedNormInterval(estimate, bound, n)
+        interval = Partial(bounded_norm_interval, estimate, bound, n)
     kind = "unbiased" if unbiased else "biased"
     of_blocks = f", blocks of {block_size}" if block_size else ""
     return CalibrationTestResult(

@@ -15,7 +15,7 @@ direction.  Then |w| = <u, w_n> - <u, delta> <= |w_n| - <u, delta>.  In the limi
 normal with the mean 0, so that P(-<u, delta> > r) = P(|<u, delta>| > r) / 2 <= a / 2.
 
 **Kernels with values in [0, K] are bounded, and their intervals hold for every n**, too
-(`BoundedNormInterval`): |xi|^2 = h_ii <= 2 K.  Let c = sqrt(2 K / n) and a = 1 - level.
+(`bounded_norm_interval`): |xi|^2 = h_ii <= 2 K.  Let c = sqrt(2 K / n) and a = 1 - level.
 
 Below: another xi_i changes |delta| by 2 c / sqrt(n) at most, and E |delta| <= (E |delta|^2)^(1/2)
 <= c.  By the inequality of bounded differences (McDiarmid 1989)
@@ -181,49 +181,32 @@ def with_score_end(
     return ConfidenceInterval(jnp.minimum(low, high), high)
 
 
-@struct
-class MeanInterval:
+def interval_of_mean(
+    estimate: jax.Array, standard_error: jax.Array, level: jax.Array
+) -> ConfidenceInterval:
     """estimate ± z standard_error for a mean of independent estimates, cut off below 0."""
-
-    estimate: jax.Array
-    standard_error: jax.Array
-
-    def __call__(self, level: jax.Array) -> ConfidenceInterval:
-        error = normal_quantile(level) * jnp.asarray(self.standard_error)
-        return ConfidenceInterval(
-            jnp.maximum(self.estimate - error, 0.0), jnp.maximum(self.estimate + error, 0.0)
-        )
+    error = normal_quantile(level) * standard_error
+    return ConfidenceInterval(*(jnp.maximum(x, 0.0) for x in (estimate - error, estimate + error)))
 
 
-@struct
-class BoundedNormInterval:
+def bounded_norm_interval(
+    biased: jax.Array, kernel_bound: jax.Array, n: jax.Array, level: jax.Array
+) -> ConfidenceInterval:
     """The interval around the biased estimate of n samples."""
-
-    biased: jax.Array
-    kernel_bound: jax.Array
-    n: jax.Array
-
-    def __call__(self, level: jax.Array) -> ConfidenceInterval:
-        largest = 2 * jnp.asarray(self.kernel_bound)
-        norm, c = (jnp.sqrt(jnp.maximum(x, 0.0)) for x in (self.biased, largest / self.n))
-        deviation = jnp.sqrt(2 * jnp.log(2 / (1 - level)))
-        low = jnp.square(jnp.maximum(norm - c * (1 + deviation), 0.0))
-        return ConfidenceInterval(low, jnp.minimum(jnp.square(norm + c * deviation), largest))
+    norm, c = (jnp.sqrt(jnp.maximum(x, 0.0)) for x in (biased, 2 * kernel_bound / n))
+    deviation = jnp.sqrt(2 * jnp.log(2 / (1 - level)))
+    low = jnp.square(jnp.maximum(norm - c * (1 + deviation), 0.0))
+    high = jnp.square(norm + c * deviation)
+    return ConfidenceInterval(low, jnp.minimum(high, 2 * kernel_bound))
 
 
-@struct
-class BoundedMeanInterval:
+def bounded_mean_interval(
+    unbiased: jax.Array, kernel_bound: jax.Array, n_pairs: jax.Array, level: jax.Array
+) -> ConfidenceInterval:
     """The interval around the unbiased estimate of M independent pairs at a time."""
-
-    unbiased: jax.Array
-    kernel_bound: jax.Array
-    n_pairs: jax.Array
-
-    def __call__(self, level: jax.Array) -> ConfidenceInterval:
-        largest = 2 * jnp.asarray(self.kernel_bound)
-        error = largest * jnp.sqrt(2 * jnp.log(2 / (1 - level)) / self.n_pairs)
-        ends = self.unbiased - error, self.unbiased + error
-        return ConfidenceInterval(*(jnp.clip(end, 0.0, largest) for end in ends))
+    error = 2 * kernel_bound * jnp.sqrt(2 * jnp.log(2 / (1 - level)) / n_pairs)
+    ends = unbiased - error, unbiased + error
+    return ConfidenceInterval(*(jnp.clip(end, 0.0, 2 * kernel_bound) for end in ends))
 
 
 @struct

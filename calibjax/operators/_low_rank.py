@@ -13,7 +13,7 @@ from calibjax._data.data import Rows
 from calibjax._numbers.arithmetic import dot, eigh_of_kernel
 from calibjax.discrepancy import SumOfTerms
 from calibjax.features.random_features import Features, draw_features
-from calibjax.features.sums_in_chunks import map_rows, sum_rows
+from calibjax.features.weighted_sums import map_rows, sum_rows
 from calibjax.kernels.base import Sample, times
 from calibjax.operators._gram_matrix import DiscrepancyMatrix
 
