@@ -50,5 +50,5 @@ def test_masked_and_invalid_rows():
     for ours, theirs in zip(function(where), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4)
     assert all(np.isnan(x).all() for x in function(np.ones(40, bool)))
-    with pytest.raises(ValueError, match="n_bins must be an integer of at least 2, got 1"):
+    with pytest.raises(ValueError, match="n_bins must be between 2 and 16777216, got 1"):
         cj.d_calibration(predictions, kept, n_bins=1)

@@ -17,7 +17,13 @@ from calibjax.estimators._skce import (
     skce,
 )
 from calibjax.estimators._smooth_ece import smooth_ece
-from calibjax.estimators._top_label import binary_as_data, mmce, one_vs_rest, top_label
+from calibjax.estimators._top_label import (
+    binary_as_data,
+    check_classes,
+    mmce,
+    one_vs_rest,
+    top_label,
+)
 from calibjax.estimators._ucme import h_and_locations, ucme, witness
 
 __all__ = [

@@ -9,7 +9,7 @@ from jax import lax
 from jax.scipy.special import gammaincc
 from jax.typing import ArrayLike
 
-from calibjax._base.check import check_choice
+from calibjax._base.check import check_choice, check_integer
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, all_sum, gathered, on_all_rows, on_devices
 from calibjax._base.struct import as_pytree, struct
@@ -390,9 +390,7 @@ def d_calibration(
     Reference: Haider, Hoehn, Davis and Greiner, Effective ways to build and evaluate individual
     survival distributions, Journal of Machine Learning Research 2020, Section 3.5.
     """
-    n_bins = UniformBinning(n_bins).n_bins
-    if n_bins < 2:
-        raise ValueError(f"n_bins must be an integer of at least 2, got {n_bins}.")
+    n_bins = check_integer("n_bins", n_bins, 2, 2**24)
     data = padded(
         numbers_as_data(
             predictions, targets, intervals=True, where=where, weights=weights, without=DEPENDENCE

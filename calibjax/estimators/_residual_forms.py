@@ -23,7 +23,7 @@ Form = Callable[..., jax.Array]
 def residual_form(estimator: Callable[..., jax.Array]) -> Form | None:
     """The form of an estimator, or of a partial of one with options by name; None without one."""
     if not isinstance(estimator, jax.tree_util.Partial):
-        return next((form for known, form in _FORMS if known is estimator), None)
+        return next((form for known, form in _FORMS.items() if known is estimator), None)
     form = residual_form(estimator.func)
     if form is None or estimator.args:
         return None
@@ -68,8 +68,4 @@ def _smooth_ece(predictions: Distribution, residuals: jax.Array, weights: jax.Ar
     return smooth_error(rows, quick_sums)
 
 
-_FORMS: tuple[tuple[Callable[..., jax.Array], Form], ...] = (
-    (ece, _ece),
-    (mce, _mce),
-    (smooth_ece, _smooth_ece),
-)
+_FORMS: dict[Callable[..., jax.Array], Form] = {ece: _ece, mce: _mce, smooth_ece: _smooth_ece}

@@ -4,7 +4,6 @@ Each family registers its closed forms beside its class.  This room holds the di
 that many families share.
 """
 
-from calibjax.expectations import dispatch
 from calibjax.expectations.defaults import default_kernel, default_kernels, product_kernel
 from calibjax.expectations.dispatch import MeanEmbeddingDistance, inner_product, mean_embedding
 

@@ -15,13 +15,13 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import filled
 from calibjax.distributions import Normal
+from calibjax.estimators import check_classes
 from calibjax.measures.measure import Measure, Subset
 from calibjax.measures.sampling import Estimate
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_recalibrator
 from calibjax.recalibration._pit_map import as_normal
-from calibjax.recalibration._recalibrator import check_labels
 from calibjax.scores import crps, log_score
 
 
@@ -326,7 +326,7 @@ def _scores_of_frequencies(
             sample = others.astype(np.float64)
             scores[inside] = _crps_of_sample(sample, counts, own.astype(np.float64))
             continue
-        m = check_labels(data.predictions)
+        m = check_classes(data.predictions)
         # As in a map: what did not happen in the other rows may happen.
         share = np.bincount(others.astype(int), counts, minlength=m)
         share = (share + 1 / m) / (counts.sum() + 1)

@@ -15,6 +15,7 @@ from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.named_columns import NamedColumns
+from calibjax.estimators import check_classes
 from calibjax.recalibration import _probability_maps as maps
 from calibjax.recalibration._cross_validation import in_words, mixture_weights, parts_of
 from calibjax.recalibration._fit_groups import fit_groups
@@ -24,7 +25,6 @@ from calibjax.recalibration._pit_map import check_numbers
 from calibjax.recalibration._probability_maps import Chosen, Fitted, LabelRows
 from calibjax.recalibration._recalibrator import (
     Recalibrator,
-    check_labels,
     probabilities_on_host,
     recalibrator_of,
 )
@@ -285,7 +285,7 @@ _MOST_CURVES, _MOST_PAIRS = 30, 200
 
 def fit_labels(data: Data, method: str, groups: NamedColumns | None) -> Recalibrator:
     """`fit_recalibrator` of checked data."""
-    n_classes = check_labels(data.predictions)
+    n_classes = check_classes(data.predictions)
     check_choice("method for labels", method, OF_LABELS)
     if n_classes < 2:
         raise ValueError(

@@ -19,7 +19,6 @@ from calibjax.recalibration._label_curves import fit_spline
 from calibjax.recalibration._penalised_regression import logistic_regression
 from calibjax.recalibration._probability_maps import run
 
-_NONE = Estimate(np.nan, np.nan, np.nan)
 # An interval whose end is not found below this size has no end.
 _LARGEST = 1e6
 
@@ -152,7 +151,7 @@ def logistic_calibration(
     intercept = likelihood.intercept(1.0)
     at_one = functools.partial(likelihood.deviance, b=1.0)
     of_intercept = _profile_interval(at_one, intercept, at_one(intercept), quantile)
-    of_slope, beside, pvalue = _NONE, np.nan, np.nan
+    of_slope, beside, pvalue = Estimate(np.nan, np.nan, np.nan), np.nan, np.nan
     if not np.isnan(slope):
         of_slope = _profile_interval(likelihood.profile_deviance, slope, least, quantile)
         beside = likelihood.intercept(slope) if np.isfinite(slope) else np.nan

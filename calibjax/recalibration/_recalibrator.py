@@ -21,7 +21,7 @@ from calibjax._base.struct import (
     widened,
     widest_dtype,
 )
-from calibjax._data.checks import check_distribution, valid_rows
+from calibjax._data.checks import valid_rows
 from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import in_dtype
@@ -29,6 +29,7 @@ from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import can_be_filled, filled
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
+from calibjax.estimators import check_classes
 from calibjax.recalibration._conditional_pit_map import covariates_of
 from calibjax.recalibration._fit_groups import Coding, GroupCurve
 from calibjax.recalibration._member_by_member import MemberByMember
@@ -141,7 +142,7 @@ class Recalibrator:
         _check_given("covariates", covariates, self.fit.covariates)
         if n_classes is None:
             check_numbers(predictions)
-        elif (actual := check_labels(predictions)) != n_classes:
+        elif (actual := check_classes(predictions)) != n_classes:
             raise ValueError(
                 f"predictions must have the {n_classes} classes of the fit, got {actual}."
             )
@@ -183,18 +184,6 @@ class Recalibrator:
             some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
             lines.append(f"  {some} had probability 0; zeros were raised")
         return "\n".join(lines)
-
-
-def check_labels(predictions: Distribution) -> int:
-    """The number of classes; a TypeError unless these are predictions of labels."""
-    check_distribution("predictions", predictions)
-    n_labels = predictions.n_labels
-    if n_labels is None:
-        raise TypeError(
-            "predictions must be predictions of labels, such as Categorical, got "
-            f"{type(predictions).__name__}."
-        )
-    return n_labels
 
 
 def numbers_of_classes(predictions: Distribution) -> jax.Array:
