@@ -231,15 +231,6 @@ def evenly_spaced(n_rows: jax.Array, count: jax.Array | int, size: int) -> jax.A
     return j * lax.div(n_rows, count) + lax.div(j * lax.rem(n_rows, count), count)
 
 
-def regularly_spaced(n_rows: jax.Array, size: int) -> jax.Array:
-    """The global index of every k-th row, for the largest k with `size` of them, ``[size]``.
-
-    With fewer rows than `size`, each row has its index, and further numbers are beyond the last.
-    """
-    j = jnp.arange(size, dtype=jnp.int32)
-    return j * jnp.maximum(lax.div(n_rows, jnp.asarray(size, jnp.int32)), 1)
-
-
 def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
     """The rows with a global `index`, on each device; the index counts n rows of each device.
 

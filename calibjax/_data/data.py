@@ -17,7 +17,17 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_array, check_shapes
-from calibjax._base.sharding import Axis, all_max, all_of, all_sum, devices_of, index_on
+from calibjax._base.sharding import (
+    Axis,
+    all_max,
+    all_of,
+    all_sum,
+    axis_size,
+    devices_of,
+    global_offset,
+    index_on,
+    rows_at,
+)
 from calibjax._base.struct import (
     is_floating,
     is_traced,
@@ -376,6 +386,20 @@ def kept_first(rows: T, where: jax.Array | None) -> tuple[T, jax.Array | int]:
         return rows, jax.tree.leaves(rows)[0].shape[0]
     _, order = lax.sort((~where, jnp.arange(where.size, dtype=jnp.int32)), num_keys=1)
     return jax.tree.map(lambda x: rows_of(x, order), rows), jnp.sum(where, dtype=jnp.int32)
+
+
+def spaced_rows(rows: T, where: jax.Array | None, most: int, axis: Axis) -> tuple[T, jax.Array]:
+    """Kept rows of all devices, regularly spaced, and which of them there are, ``[most]`` or fewer.
+
+    Beyond the last row they are copies of the first one, which is as valid as all others.
+    """
+    size = min(jax.tree.leaves(rows)[0].shape[0] * axis_size(axis), most)
+    rows, n_kept = kept_first(rows, where)
+    n_rows = global_offset(n_kept, axis)[1]
+    # The global index of every k-th row, for the largest k with as many of them.
+    step = jnp.maximum(lax.div(n_rows, jnp.asarray(size, jnp.int32)), 1)
+    index = jnp.arange(size, dtype=jnp.int32) * step
+    return rows_at(rows, n_kept, x_where(index < n_rows, index, 0), axis), index < n_rows
 
 
 def clean(data: Rows, axis: Axis = None) -> Rows:

@@ -18,17 +18,10 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
-from calibjax._base.sharding import (
-    Axis,
-    axis_size,
-    global_offset,
-    on_devices,
-    regularly_spaced,
-    rows_at,
-)
+from calibjax._base.sharding import Axis, on_devices
 from calibjax._base.struct import is_array, is_traced, rows_of, struct, widest_dtype
 from calibjax._data.capabilities import tempered
-from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype, kept_first
+from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype, spaced_rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
@@ -210,16 +203,11 @@ def temperature_of_errors(
     kernel, estimate, interval = lax.stop_gradient(shared)
     data = clean(data, axis)
     dtype = data.weights.dtype
-    (predictions, kept_weights), n_kept = kept_first((data.predictions, data.weights), data.where)
-    _, n_all = global_offset(n_kept, axis)
-    most = math.isqrt(_MAX_PRODUCTS // (data.predictions.n_labels or 1))
-    size = min(data.n * axis_size(axis), _MAX_ROWS, most)
-    row = regularly_spaced(n_all, size)
-    chosen, weights = rows_at((predictions, kept_weights), n_kept, row, axis)
-    # A number beyond the last row chooses no row; a copy of the first row, of weight 0, fills it.
-    chosen = jax.tree.map(lambda x: x_where(_along(row < n_all, x), x, x[:1]), chosen)
+    most = min(_MAX_ROWS, math.isqrt(_MAX_PRODUCTS // (data.predictions.n_labels or 1)))
+    rows = data.predictions, data.weights
+    (chosen, weights), are_rows = spaced_rows(rows, data.where, most, axis)
     excess = jnp.asarray(np.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES), dtype)
-    weights = lax.stop_gradient(weights)
+    weights = lax.stop_gradient(x_where(are_rows, weights, 0.0))
     n, squares = jnp.sum(weights), jnp.sum(jnp.square(weights))
     sums = tempered_sums(in_dtype(kernel, dtype), lax.stop_gradient(chosen), weights, 1 + excess)
     shown = sums / (jnp.square(n) - squares)
@@ -231,10 +219,6 @@ def temperature_of_errors(
     if chosen.target_kind == "real":
         ratio = deviation_ratio(Rows(chosen, where=weights > 0), found[0])
     return EquivalentTemperature(found[0], ConfidenceInterval(found[1], found[2]), ratio)
-
-
-def _along(condition: jax.Array, x: jax.Array) -> jax.Array:
-    return condition.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -> jax.Array:
@@ -268,5 +252,6 @@ def deviation_ratio(data: Data, temperature: jax.Array) -> jax.Array:
     after = tempered(predictions, x_where(is_finite, temperature, 1.0))
     ratios = predictions.spread() / after.spread()
     kept = jnp.ones(len(predictions), bool) if data.where is None else data.where
-    ratio = jnp.nanmedian(x_where(_along(kept, ratios), ratios, jnp.nan))
+    kept = kept.reshape(-1, *(1,) * (ratios.ndim - 1))
+    ratio = jnp.nanmedian(x_where(kept, ratios, jnp.nan))
     return x_where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))

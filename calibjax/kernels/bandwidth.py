@@ -7,17 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calibjax._base.sharding import (
-    Axis,
-    all_sum,
-    axis_size,
-    global_offset,
-    on_devices,
-    regularly_spaced,
-    rows_at,
-)
+from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import as_pytree, widest_dtype
-from calibjax._data.data import Rows, fill_masked, kept_first
+from calibjax._data.data import Rows, fill_masked, spaced_rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import check_rows
 from calibjax._numbers.arithmetic import x_where
@@ -82,13 +74,9 @@ def _median_distance(axis: Axis, distance: DistanceLike, rows: Rows) -> jax.Arra
     predictions = jax.tree.map(lambda x: x.astype(dtype), given)
     if where is not None and valid is not None:
         predictions = fill_masked(predictions, where, axis)
-    predictions, n_kept = kept_first(predictions, where)
-    _, n_all = global_offset(n_kept, axis)
-    m = min(len(given) * axis_size(axis), _MAX_ROWS)
-    row = regularly_spaced(n_all, m)
     # Rows that do not count are copies of the first one: others might have no distance in its unit.
-    chosen = rows_at(predictions, n_kept, x_where(row < n_all, row, 0), axis)
-    median = _median(pairwise(distance, chosen, chosen).astype(dtype), row < n_all)
+    chosen, kept = spaced_rows(predictions, where, _MAX_ROWS, axis)
+    median = _median(pairwise(distance, chosen, chosen).astype(dtype), kept)
     if (
         isinstance(distance, NormDistance)
         and distance.coordinates_of_both(chosen, chosen, are_batches=True) is None
