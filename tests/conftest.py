@@ -71,9 +71,11 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def names_in_the_list(item):
-    """Of a docstring its name, in whichever file of a room it is."""
+    """Of a docstring its name behind that of its room, whichever file of the room it is in."""
     if isinstance(item, pytest.DoctestItem):
-        return [".".join(part for part in item.name.split(".") if not part.startswith("_"))]
+        path = item.path.relative_to(item.config.rootpath).with_suffix("").parts
+        room = ".".join(part for part in path[:2] if not part.startswith("_"))
+        return [room + item.name.removeprefix(".".join(path))]
     name = item.nodeid.removeprefix("tests/")
     return [name, name.partition("[")[0], item.path.name]
 
