@@ -29,15 +29,15 @@ from calibjax.evaluation import _evaluation
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._effect import BestTemperature, Effect, effect_of, interval_of_temperature
-from calibjax.evaluation._influential_rows import (
+from calibjax.evaluation._evaluation import skce_in_words, verdict
+from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
+from calibjax.evaluation._rows import (
     ZERO_PROBABILITY,
     ZeroProbability,
+    notes_on_rows,
     zero_probability_rows,
 )
-from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
-from calibjax.evaluation._rows import notes_on_rows
 from calibjax.evaluation._section import Section
-from calibjax.evaluation._verdict import skce_in_words, verdict
 from calibjax.evaluation._wording import interval_text, number, shown_names, value_text
 from calibjax.frames import read_arrays
 from calibjax.intervals.skce_interval import ConfidenceInterval

@@ -16,8 +16,11 @@ from calibjax._data.data import as_data
 from calibjax._data.padding import padded
 from calibjax.cli import app
 from calibjax.cli._columns import Columns
-from calibjax.evaluation._other_columns import columns_of_rows
-from calibjax.evaluation._serial_dependence import neighbours_in_columns, notes_on_order
+from calibjax.evaluation._serial_dependence import (
+    columns_of_rows,
+    neighbours_in_columns,
+    notes_on_order,
+)
 from calibjax.frames import cluster_numbers, read_arrays
 
 # A file, options, and what is told; the first option in that is then given.

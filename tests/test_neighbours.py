@@ -10,13 +10,12 @@ import pytest
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
-from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._serial_dependence import (
     Column,
-    Neighbours,
     _cosines,
     _judged_labels,
     _products,
+    columns_of_rows,
     neighbour_dependence_test,
     neighbours_in_columns,
     notes_on_order,
@@ -197,7 +196,8 @@ def test_days_that_forecasts_are_about_and_their_leads():
 
 
 def test_what_tells_the_test_is_said():
-    day, ward = Neighbours("day", True, 0.003, 21.0), Neighbours("my ward", False, 0.003)
+    day = Column("day", True, np.arange(N), 21.0, 0.003)
+    ward = Column("my ward", False, np.arange(N), None, 0.003)
     (both,) = notes_on_order(None, [ward, day])
     of_day, of_ward = "pass 'day' as times with the horizon 21", "'my ward' as clusters"
     assert f"{of_day} if errors" in both and f"or {of_ward} if" in both and "not both." in both

@@ -17,7 +17,7 @@ from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
-from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
+from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
 from calibjax.measures.families import shares_of_levels

@@ -41,7 +41,7 @@ from calibjax.evaluation._effect import (
     over_confident,
     under_confident,
 )
-from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
+from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import event_name, temperature_text
 from calibjax.measures.families import moments

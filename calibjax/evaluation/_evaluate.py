@@ -14,9 +14,8 @@ from calibjax._data.data import Data, as_data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._other_columns import columns_of_rows
 from calibjax.evaluation._section import N_RESAMPLES, keys_of
-from calibjax.evaluation._serial_dependence import Column
+from calibjax.evaluation._serial_dependence import Column, columns_of_rows
 from calibjax.frames import Table, given_columns, read_arrays, read_model
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.segments import read_segments

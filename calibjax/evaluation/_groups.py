@@ -19,7 +19,7 @@ from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation._directions import Direction, clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
-from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
+from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number
 from calibjax.frames import groups_of

@@ -19,7 +19,7 @@ from calibjax.evaluation._groups import (
     recalibration_of_segments,
     segments_in_words,
 )
-from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
+from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test

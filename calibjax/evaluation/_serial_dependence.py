@@ -1,4 +1,4 @@
-r"""Do rows next to each other depend on each other?
+r"""Do rows next to each other, in their order or in that of a column, depend on each other?
 
 If the model is calibrated and rows are independent given the predictions, features f_i of the
 targets with mean 0 are uncorrelated, and so are those of targets drawn from the predictions.  Sums
@@ -18,6 +18,7 @@ In NumPy: compiling it would take longer than it takes.
 """
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -30,6 +31,8 @@ from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
+from calibjax._data.typed_column import different
+from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
 from calibjax.nulls.on_host import (
     ROWS_ON_HOST,
     drawn_labels,
@@ -64,21 +67,14 @@ class Column(NamedTuple):
         values: numbers in the order of the times or names, ``[n]``.
         horizon: of the days that forecasts are about, in days: they may depend on each other if
             they are closer; None if it is not known when they were made.
+        pvalue: that of the test of neighbours in the order of the column, once it is tested.
     """
 
     name: str
     is_time: bool
     values: np.ndarray
     horizon: float | None = None
-
-
-class Neighbours(NamedTuple):
-    """The p-value of the test of neighbours in the order of a column; see `Column`."""
-
-    name: str
-    is_time: bool
-    pvalue: float
-    horizon: float | None = None
+    pvalue: float = math.nan
 
     def in_words(self, option: Callable[[str], str]) -> str:
         """What tells the test so, with options as users write them."""
@@ -89,7 +85,7 @@ class Neighbours(NamedTuple):
 
 
 def notes_on_order(
-    of_rows: float | None, in_columns: Sequence[Neighbours], option: Callable[[str], str] = str
+    of_rows: float | None, in_columns: Sequence[Column], option: Callable[[str], str] = str
 ) -> list[str]:
     """A warning that the p-value of an evaluation assumes too much, and what to pass.
 
@@ -122,17 +118,17 @@ def notes_on_order(
 
 def neighbours_in_columns(
     key: jax.Array, data: Data, columns: Sequence[Column]
-) -> tuple[Neighbours, ...]:
+) -> tuple[Column, ...]:
     """`neighbour_dependence_test` of the rows in the order of each column."""
     found = []
-    for name, is_time, values, horizon in columns:
+    for column in columns:
         order = np.arange(data.n)
-        order[: values.size] = np.argsort(values, kind="stable")
+        order[: column.values.size] = np.argsort(column.values, kind="stable")
         predictions, targets = jax.tree.map(operator.itemgetter(jnp.asarray(order)), data.samples)
         ordered = data.replace(predictions=predictions, targets=targets)
         pvalue = neighbour_dependence_test(key, ordered)
         if pvalue is not None:
-            found.append(Neighbours(name, is_time, pvalue, horizon))
+            found.append(column._replace(pvalue=pvalue))
     return tuple(found)
 
 
@@ -258,3 +254,73 @@ def _products(features: np.ndarray, basis: np.ndarray) -> np.ndarray:
         np.einsum("mnd,mnd->md", rest[:, :-lag], rest[:, lag:]) for lag in range(1, _LAGS[-1] + 1)
     ]
     return np.cumsum(at_lag, axis=0)[[lag - 1 for lag in _LAGS]]
+
+
+def columns_of_rows(model: Model, event: str | None) -> list[Column]:
+    """The first other column of dates, and one of names that come again and again.
+
+    Names are texts, or integers of a column whose name ends with id.  Such a column comes before
+    others: rows of one question are nearer to each other than rows of one topic.  Of the days when
+    forecasts were made and those that they are about, it is the latter.  Names that say the outcome
+    or the prediction are none: rows of one outcome are alike whatever they depend on.  `event` is
+    that of `read_data`.
+    """
+    # Rows of one group may depend on each other as rows of another column may.
+    table, used = model.table, {model.target, *model.columns.names, event}
+    found: dict[bool, Column] = {}
+    for name in sorted(table.columns, key=lambda name: not name.lower().endswith("id")):
+        cells = table.columns[name]
+        if name in used or cells.ndim > 1 or len(cells) != len(table):
+            continue
+        is_id = cells.dtype.kind in "iu" and name.lower().endswith("id")
+        are_names = (isinstance(x, str) or hasattr(x, "isoformat") for x in cells)
+        is_text = cells.dtype == object and all(are_names)
+        if not (is_text or is_id or cells.dtype.kind == "M") or is_missing(cells).any():
+            continue
+        column = table.typed(name)
+        n_names = different(column.values).size
+        if n_names < 2:
+            continue
+        times, are_dates = read_times(column)
+        is_time = are_dates and bool(np.isfinite(times).all())
+        if is_time:
+            days = Column(name, is_time, times)
+            found[is_time] = _of_leads(found[is_time], days) if is_time in found else days
+        elif is_time not in found and n_names <= len(cells) / 2:
+            codes = cluster_numbers(column)
+            if not _say_outcome(model, codes):
+                found[is_time] = Column(name, is_time, codes)
+    return list(found.values())
+
+
+def _say_outcome(model: Model, codes: np.ndarray) -> bool:
+    """Whether names follow from the target and what was predicted, as a copy or a band does."""
+    names = model.columns.names
+    middle = as_floats(model.table.cells(names[(len(names) - 1) // 2]))
+    keys = [getattr(model.targets, "low", model.targets), middle]
+    if isinstance(model.predictions, Labels):
+        probs = np.asarray(model.predictions.label_probabilities())
+        keys.append(probs.shape[1] * probs.argmax(axis=1) + model.targets)
+    return any(key.ndim == 1 and _follows(codes, key) for key in keys)
+
+
+def _follows(codes: np.ndarray, numbers: np.ndarray) -> bool:
+    """Whether codes are a function of numbers; of numbers that hardly repeat, one of few steps."""
+    key = np.unique(numbers, return_inverse=True)[1]
+    n_keys, n_pairs = key.max() + 1, np.unique(np.stack([key, codes]), axis=1).shape[1]
+    n_steps = np.count_nonzero(np.diff(codes[np.lexsort([codes, key])]))
+    return bool(n_pairs == n_keys and (2 * n_keys <= len(key) or n_steps == codes.max()))
+
+
+def _of_leads(first: Column, other: Column) -> Column:
+    """The column of the days that forecasts are about, if the other has those when they were made.
+
+    Then there are few leads among many days.  If not, it is the first column.
+    """
+    made, about = sorted((first, other), key=lambda column: float(np.mean(column.values)))
+    leads = np.unique(about.values - made.values)
+    days = np.unique(made.values)
+    if first.horizon is not None or len(leads) > len(days) / 2:
+        return first
+    horizon = max(float(leads[-1]), 0.0) + float(np.diff(days).min())
+    return about._replace(horizon=horizon)

@@ -19,7 +19,7 @@ from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._groups import worst_segment
-from calibjax.evaluation._influential_rows import ZERO_PROBABILITY
+from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES
 from calibjax.evaluation._wording import shown_names
 from calibjax.measures.labels import judged
