@@ -49,7 +49,7 @@ from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
-from calibjax.nulls.engine import Chunk, Found, SetSums, Squares, Statistic, run
+from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, missing_variance, run
 from calibjax.nulls.ranks import check_resamples, critical_value
 from calibjax.nulls.sampler import NullSampler
 from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
@@ -155,15 +155,15 @@ class _SumsInBins(Statistic):
         columns = [w, (w != 0).astype(w.dtype), w * w, w * w * squares[:, 0], w * w * variance]
         return self._in_bins(chunk, jnp.stack(columns, axis=1))
 
-    def squares(self, moments: jax.Array) -> list[Squares]:
+    def missing(self, moments: jax.Array) -> list[jax.Array]:
         of_observed, variance = moments.T[3:, :, None, None]
-        return [Squares(of_observed, variance, variance)]
+        return [missing_variance(of_observed, variance, variance)]
 
     def sums(self, chunk: Chunk) -> SetSums:
         residuals = self.residuals_of(chunk.rows.predictions, chunk.targets())
         residuals = chunk.weights[:, None, None] * residuals[..., None]
         every = chunk.with_multiplied(residuals, residuals[:, :1])
-        return chunk.split(self._in_bins(chunk, every[..., 0])[..., None])
+        return chunk.summed(self._in_bins(chunk, every[..., 0])[..., None])
 
     def values(
         self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
@@ -274,9 +274,9 @@ class _SumsInParts(Statistic):
         terms = jnp.stack([jnp.square(e), of_draws, variance, jnp.ones_like(e)])
         return jnp.sum(jnp.square(chunk.weights)[None, :, None] * terms, axis=1)
 
-    def squares(self, moments: jax.Array) -> list[Squares]:
+    def missing(self, moments: jax.Array) -> list[jax.Array]:
         squares, of_draws, variance, _ = moments[:, None, None]
-        return [Squares(squares, variance, of_draws)]
+        return [missing_variance(squares, variance, of_draws)]
 
     def sums(self, chunk: Chunk) -> SetSums:
         """Of what is below each point of the grid, ``[1, D, g]``."""
@@ -285,15 +285,15 @@ class _SumsInParts(Statistic):
         found = [dot(weights.T, e), _redrawn(chunk, self.grid)]
         if xi is not None:
             found.append(dot((xi * weights).T, e))
-        return chunk.split(jnp.concatenate(found)[None])
+        return chunk.summed(jnp.concatenate(found)[None])
 
-    def numbers_of_row(self, sums: SetSums) -> int:
-        return 8 * (sums.n_sets + self.grid.size)
+    def numbers_of_row(self, sums: SetSums, redraws: bool) -> int:
+        return 8 * (sums.sums.shape[1] + self.grid.size)
 
     def values(
         self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, tuple[()]]:
-        return sums.transformed(self.parts.of).of_sets(missing, total)[0], ()
+        return SetSums(self.parts.of(sums.sums), sums.factors).of_sets(missing, total)[0], ()
 
 
 def _where_hidden(chunk: Chunk) -> PITInterval:

@@ -47,10 +47,10 @@ from calibjax.features.weighted_sums import (
 )
 from calibjax.kernels.base import KernelLike, describe, times
 from calibjax.kernels.predictions import DistanceKernel, embedded_rows
-from calibjax.nulls.engine import AllRows, Chunk, SetSums, Squares, Statistic, run
+from calibjax.nulls.engine import AllRows, Chunk, SetSums, Statistic, missing_variance, run
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler
-from calibjax.residuals.base import Arguments, FiniteResidual, TargetResidual
+from calibjax.residuals.base import FiniteResidual, TargetResidual
 from calibjax.residuals.kernel import JointResidual
 
 #: A weighting and a residual.
@@ -342,7 +342,7 @@ class KernelSums(Statistic):
         if chunk.xi is None:
             return []
         # One batch says enough of variances.
-        arguments = self._arguments(dataclasses.replace(chunk, batches=chunk.batches[:1]))
+        arguments = dataclasses.replace(chunk, batches=chunk.batches[:1]).arguments()
         squared = jnp.square(chunk.weights)[:, None]
 
         def of_feature(feature: FiniteResidual) -> jax.Array:
@@ -352,16 +352,12 @@ class KernelSums(Statistic):
 
         return list(map(of_feature, self.features))
 
-    def squares(self, moments: Any) -> list[Squares]:
+    def missing(self, moments: Any) -> list[jax.Array]:
         both = [x[:, None, None] for x in moments]
-        return [Squares(observed, expected, expected) for observed, expected in both]
-
-    def _arguments(self, chunk: Chunk) -> Arguments:
-        """What features take: predictions, observed and drawn targets, and independent draws."""
-        return chunk.rows.predictions, chunk.targets(), chunk.independent_draws()
+        return [missing_variance(observed, expected, expected) for observed, expected in both]
 
     def sums(self, chunk: Chunk) -> Sums:
-        arguments = self._arguments(chunk)
+        arguments = chunk.arguments()
         both = zip(self.weightings, chunk.others, strict=True)
         w = [weighting.weighted(chunk.weights, x) for weighting, x in both]
         sums, squares = {}, {}
@@ -372,27 +368,28 @@ class KernelSums(Statistic):
             else:
                 residuals = feature.values(*arguments)
                 observed = residuals[:, :1]
-                missing = 0.0 if chunk.missing is None else chunk.missing[residual][:1]
+                missing = 0.0 if chunk.missing is None else chunk.missing[residual]
                 sets = chunk.xi[..., None] * observed + missing * residuals[:, 1:]
                 residuals = jnp.concatenate([observed, sets], axis=1)
                 found = [sums_of_residuals(w[b], residuals) for b in weightings]
             for weighting, x in zip(weightings, found, strict=True):
-                sums[weighting, residual] = chunk.split(x.sums)
+                sums[weighting, residual] = chunk.summed(x.sums)
                 squares[weighting, residual] = moments_of(w[weighting], x.squares)
         return sums, squares
 
-    def numbers_of_row(self, sums: Sums) -> int:
-        of_pair, _ = sums
-        return sum(
-            numbers_of_row(self.features[s], x.n_sets, x.observed.shape[2], x.drawn is not None)
-            for (_, s), x in of_pair.items()
-        )
+    def numbers_of_row(self, sums: Sums, redraws: bool) -> int:
+        n_numbers, (of_pair, _) = 0, sums
+        for (_, residual), x in of_pair.items():
+            _, n_sets, size = x.sums.shape
+            n_numbers += numbers_of_row(self.features[residual], n_sets, size, redraws)
+        return n_numbers
 
     def values(
         self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         of_pair, squares = sums
-        of_sets = {pair: x.of_sets(missing, total) for pair, x in of_pair.items()}
+        # Lambda is in them.
+        of_sets = {pair: x.of_sets([], total) for pair, x in of_pair.items()}
         return self._forms(of_sets, squares)
 
     def _forms(
@@ -429,9 +426,9 @@ class CellSums(KernelSums):
     def total_moments(self, rows: AllRows) -> list[jax.Array]:
         return self.events.observed(rows.sets, rows.axis)
 
-    def squares(self, moments: Any) -> list[Squares]:
+    def missing(self, moments: Any) -> list[jax.Array]:
         _, observed, expected = (jnp.sum(x, axis=0, keepdims=True) for x in moments)
-        return [Squares(observed, expected, expected)]
+        return [missing_variance(observed, expected, expected)]
 
     def total_sums(
         self, rows: AllRows, batches: jax.Array, missing: list[jax.Array]
@@ -444,10 +441,10 @@ class CellSums(KernelSums):
     def values(
         self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        (observed, squares, _), (drawn, *more) = moments, sums
-        if more[1:]:
-            more[1] = jnp.sum(more[1][..., 0], axis=0, keepdims=True)
-        every = SetSums(observed, drawn, *more).of_sets(missing, total)
+        (observed, squares, _), of_draws = moments, sums[:2]
+        of_times = [jnp.sum(x[..., 0], axis=0, keepdims=True) for x in sums[2:]]
+        every = jnp.concatenate([observed, *of_draws], axis=1)
+        every = SetSums(every, *of_times).of_sets(missing, total)
         of_squares = self._of_pairs(squares)
         of_rows = {pair: jnp.sum(x, axis=(1, 2)) for pair, x in of_squares.items()}
         return self._forms(self._of_pairs(every), of_rows)

@@ -27,6 +27,7 @@ exchangeable.
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +44,7 @@ from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets
 from calibjax.nulls.sampler import DataSets, NullSampler, SampledRows
+from calibjax.residuals.base import Arguments
 
 Sums = TypeVar("Sums")
 Draws = TypeVar("Draws")
@@ -70,63 +72,45 @@ MOMENT_BATCHES = 2**31 - 2 - np.arange(4, dtype=np.int32)
 
 
 class SetSums(NamedTuple):
-    """Sums over rows of the residuals of D data sets, ``[F, D, K]``.
+    """Sums over rows of the residuals of D data sets.
 
     Args:
-        observed: of the observed targets, ``[F, 1, K]``.
-        drawn: of drawn targets; None if `multiplied` has them, times lambda.
-        multiplied: of observed residuals with multipliers; None if targets are redrawn.
+        sums: of the observed targets, and behind them of drawn ones, ``[F, 1 + D, K]``.  With
+            multipliers those of observed residuals times these stand behind them,
+            ``[F, 1 + 2 D, K]``, or in place of them, if lambda times drawn ones is added already.
         factors: of the multipliers over times, ``[F, D]`` or ``[1, D]``, or None.
     """
 
-    observed: jax.Array
-    drawn: jax.Array | None
-    multiplied: jax.Array | None = None
+    sums: jax.Array
     factors: jax.Array | None = None
-
-    @property
-    def n_sets(self) -> int:
-        """How many data sets are summed, those of drawn targets beside those with multipliers."""
-        every = self.observed, self.drawn, self.multiplied
-        return sum(x.shape[1] for x in every if x is not None)
-
-    def transformed(self, function: Callable[[jax.Array], jax.Array]) -> "SetSums":
-        """Linear functions of the sums, which leave factors as they are."""
-        return jax.tree.map(function, self._replace(factors=None))._replace(factors=self.factors)
 
     def of_sets(self, missing: list[jax.Array], total: jax.Array) -> jax.Array:
         """The sums of the observed targets, and behind them those of the data sets.
 
-        `missing` has lambda, and `total` is the sum of the weights that `factors` have.
+        `missing` has the lambda that is to be added, if any, and `total` is the sum of the weights
+        that `factors` have.
         """
-        found = self.multiplied
-        if self.drawn is not None:
-            found = self.drawn if found is None else found + missing[0] * self.drawn
-        assert found is not None
+        observed, found = self.sums[:, :1], self.sums[:, 1:]
+        for share in missing:
+            drawn, multiplied = jnp.split(found, 2, axis=1)
+            found = multiplied + share * drawn
         if self.factors is not None:
             means = self.factors / jnp.where(total > 0, total, 1.0)
-            found -= means[..., None] * self.observed
-        return jnp.concatenate([self.observed, found], axis=1)
+            found -= means[..., None] * observed
+        return jnp.concatenate([observed, found], axis=1)
 
 
-class Squares(NamedTuple):
-    """Sums of squares over rows, which say how much variance is missing.
+def missing_variance(observed: jax.Array, expected: jax.Array, drawn: jax.Array) -> jax.Array:
+    """lambda, from sums of squares over rows.
 
     Args:
         observed: of the observed residuals as they are multiplied.
         expected: what they should be.
         drawn: those of drawn residuals, on average.
     """
-
-    observed: jax.Array
-    expected: jax.Array
-    drawn: jax.Array
-
-    def missing(self) -> jax.Array:
-        """lambda."""
-        can_vary = self.drawn > 0
-        share = (self.expected - self.observed) / jnp.where(can_vary, self.drawn, 1.0)
-        return jnp.where(can_vary, jnp.sqrt(jnp.maximum(share, 0.0)), 0.0)
+    can_vary = drawn > 0
+    share = (expected - observed) / jnp.where(can_vary, drawn, 1.0)
+    return jnp.where(can_vary, jnp.sqrt(jnp.maximum(share, 0.0)), 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +124,7 @@ class Chunk:
         weights: of the rows, ``[n]``; 0 of one that does not count.
         batches: of draws.
         xi: multipliers, ``[n, D]``, or None.
-        missing: lambda of each of the `squares`; None where it is not known yet.
+        missing: what `Statistic.missing` returns; None where it is not known yet.
     """
 
     sets: DataSets
@@ -160,10 +144,11 @@ class Chunk:
         dtype = self.weights.dtype
         return draw_pits(self.sets.key, self.rows.numbers, self.batches, dtype)[0]
 
-    def independent_draws(self) -> jax.Array:
-        """Draws that are independent of the data sets, ``[n, D', …]``."""
-        batch = jnp.int32(_EXPECTATION_BATCH)
-        return draw_targets(self.sets.key, self.rows.predictions, self.rows.numbers, batch)
+    def arguments(self) -> Arguments:
+        """Predictions, `targets`, and draws that are independent of these, ``[n, D', …]``."""
+        (predictions, *_, numbers, _), batch = self.rows, jnp.int32(_EXPECTATION_BATCH)
+        others = draw_targets(self.sets.key, predictions, numbers, batch)
+        return predictions, self.targets(), others
 
     def with_multiplied(self, residuals: jax.Array, observed: jax.Array) -> jax.Array:
         """Residuals ``[n, 1 + D, K]``, and behind them observed ones with multipliers."""
@@ -171,18 +156,11 @@ class Chunk:
             return residuals
         return jnp.concatenate([residuals, self.xi[..., None] * observed], axis=1)
 
-    def split(self, sums: jax.Array) -> SetSums:
-        """The sums ``[F, 1 + D (+ D), K]`` of what `with_multiplied` returns.
-
-        Over times all sums share the mean of the multipliers.
-        """
-        if self.xi is None:
-            return SetSums(sums[:, :1], sums[:, 1:])
-        end, factors = sums.shape[1] - self.xi.shape[1], None
-        if self.sets.are_centred:
-            factors = jnp.sum(self.weights[:, None] * self.xi, axis=0)[None]
-        drawn = sums[:, 1:end] if end > 1 else None
-        return SetSums(sums[:, :1], drawn, sums[:, end:], factors)
+    def summed(self, sums: jax.Array) -> SetSums:
+        """The sums, which over times share the mean of the multipliers."""
+        if self.xi is None or not self.sets.are_centred:
+            return SetSums(sums)
+        return SetSums(sums, jnp.sum(self.weights[:, None] * self.xi, axis=0)[None])
 
 
 class Statistic(abc.ABC):
@@ -199,8 +177,8 @@ class Statistic(abc.ABC):
         """Sums over rows that are the same for all data sets; the draws are `MOMENT_BATCHES`."""
 
     @abc.abstractmethod
-    def squares(self, moments: PyTree) -> list[Squares]:
-        """From the moments of all rows: the squares that lambda follows from."""
+    def missing(self, moments: PyTree) -> list[jax.Array]:
+        """From the moments of all rows: lambda, of each of the features that are summed."""
 
     @abc.abstractmethod
     def sums(self, chunk: Chunk) -> PyTree:
@@ -214,20 +192,21 @@ class Statistic(abc.ABC):
 
         Args:
             sums, moments: what the methods with these names return, summed over all rows.
-            missing: lambda of each of the `squares`.
+            missing: the lambda that `missing` returns; none if targets are redrawn.
             total: the sum of all weights.
         """
 
-    def numbers_of_row(self, sums: PyTree) -> int:
+    def numbers_of_row(self, sums: PyTree, redraws: bool) -> int:
         """About how many numbers of a row are in memory for `sums` of these shapes."""
-        return sums.n_sets * sums.observed.shape[2]
+        _, n_sets, size = sums.sums.shape
+        return n_sets * size
 
     def most_batches(self, rows: "AllRows") -> int:
         """How many batches of draws share a pass over the rows, at most."""
         batch = jnp.zeros(1, jnp.int32)
-        shapes = rows.shapes(self.sums, batch), jax.eval_shape(rows.sets.shared, batch)
-        n_sums, n_shared = (sum(x.size for x in jax.tree.leaves(tree)) for tree in shapes)
-        return min(_SUMS // n_sums, _SHARED // max(n_shared, 1))
+        _, sums = rows.by_chunk(self.sums, batch)
+        shared = jax.eval_shape(rows.sets.shared, batch)
+        return min(_SUMS // _size(sums), _SHARED // max(_size(shared), 1))
 
     def total_moments(self, rows: "AllRows") -> PyTree:
         """The `moments` of all rows."""
@@ -235,7 +214,8 @@ class Statistic(abc.ABC):
 
     def total_sums(self, rows: "AllRows", batches: jax.Array, missing: list[jax.Array]) -> PyTree:
         """The `sums` over all rows."""
-        return rows.summed(self.sums, batches, self.numbers_of_row, missing)
+        per_row = functools.partial(self.numbers_of_row, redraws=not missing)
+        return rows.summed(self.sums, batches, per_row, missing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,15 +246,14 @@ class AllRows:
         It holds ``per_row(shapes of the sums)`` numbers of a row.  Rows of weight 0, which fill the
         last chunk, must add nothing to its sums.
         """
-        shapes, rows = self.shapes(function, batches), (self.sets.rows, self.others)
-        sums = jax.tree.leaves(shapes)
+        of_chunk, shapes = self.by_chunk(function, batches, missing)
+        sums, rows = jax.tree.leaves(shapes), (self.sets.rows, self.others)
         if not sums:
             return shapes
         # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of
         # far more numbers than a chunk has.
-        n_numbers = max(_NUMBERS, sum(x.size for x in sums) // _SUMS_OF_NUMBERS)
+        n_numbers = max(_NUMBERS, _size(sums) // _SUMS_OF_NUMBERS)
         most = max(sums[0].shape[0], n_numbers // per_row(shapes))
-        of_chunk = self._of_chunk(function, batches, missing)
 
         def step(totals: Sums, chunk: tuple[PyTree, jax.Array]) -> tuple[Sums, None]:
             return jax.tree.map(jnp.add, totals, of_chunk(chunk)), None
@@ -282,17 +261,13 @@ class AllRows:
         zeros = as_varying(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), rows)
         return all_sum(lax.scan(step, zeros, in_chunks(rows, self.weights, most))[0], self.axis)
 
-    def shapes(self, function: Callable[[Chunk], Sums], batches: jax.Array) -> Sums:
-        """The shapes of what a function of chunks returns."""
-        one = indexed(((self.sets.rows, self.others), self.weights), slice(1))
-        return jax.eval_shape(self._of_chunk(function, batches, None), one)
-
-    def _of_chunk(
+    def by_chunk(
         self,
         function: Callable[[Chunk], Sums],
         batches: jax.Array,
-        missing: list[jax.Array] | None,
-    ) -> Callable[[tuple[PyTree, jax.Array]], Sums]:
+        missing: list[jax.Array] | None = None,
+    ) -> tuple[Callable[[tuple[PyTree, jax.Array]], Sums], Sums]:
+        """A function of chunks as one of rows and their weights, and the shapes of its result."""
         shared = self.sets.shared(batches)
 
         def of_chunk(chunk: tuple[PyTree, jax.Array]) -> Sums:
@@ -300,7 +275,13 @@ class AllRows:
             xi = self.sets.factors(rows, shared)
             return function(Chunk(self.sets, rows, others, weights, batches, xi, missing))
 
-        return of_chunk
+        one = indexed(((self.sets.rows, self.others), self.weights), slice(1))
+        return of_chunk, jax.eval_shape(of_chunk, one)
+
+
+def _size(tree: PyTree) -> int:
+    """How many numbers are in the arrays of a tree."""
+    return sum(x.size for x in jax.tree.leaves(tree))
 
 
 class Found(NamedTuple):
@@ -348,7 +329,7 @@ def run(
     rows = AllRows(sets, statistic.others, data.weights, axis)
     total = all_sum(jnp.sum(data.weights), axis)
     moments = statistic.total_moments(rows)
-    missing = [] if sampler.redraws else [x.missing() for x in statistic.squares(moments)]
+    missing = [] if sampler.redraws else statistic.missing(moments)
 
     def of_batches(batches: jax.Array) -> tuple[PyTree, PyTree]:
         sums = statistic.total_sums(rows, batches, missing)
@@ -443,7 +424,8 @@ def under_multipliers(
     sets, weights = sampler.data_sets(key, data), data.weights
     observed, squares = residuals(data.targets), jnp.square(weights)[:, None]
     of_model = jnp.sum(squares * variances, axis=0)
-    missing = Squares(jnp.sum(squares * jnp.square(observed), axis=0), of_model, of_model).missing()
+    of_observed = jnp.sum(squares * jnp.square(observed), axis=0)
+    missing = missing_variance(of_observed, of_model, of_model)
 
     def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
         xi = sets.factors(sets.rows, sets.shared(batches))

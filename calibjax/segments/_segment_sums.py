@@ -36,7 +36,7 @@ from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import static, struct
 from calibjax._data.data import Rows, clean
 from calibjax._data.interval_censored import Between
-from calibjax.nulls.engine import Chunk, Found, SetSums, Squares, Statistic, run
+from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, missing_variance, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.readable import Readable, bounded, statistics_of
@@ -183,12 +183,12 @@ class _Sums(Statistic):
         ends = np.cumsum([x.shape[1] for x in columns])[:-1]
         return jnp.split(sums, ends.tolist(), axis=1)
 
-    def squares(self, moments: Any) -> list[Squares]:
+    def missing(self, moments: Any) -> list[jax.Array]:
         second, _, squares, *_ = moments
         observed, variance = (
             self.statistics.squares(x, second)[:, None] for x in (squares, second)
         )
-        return [Squares(observed, variance, variance)]
+        return [missing_variance(observed, variance, variance)]
 
     def sums(self, chunk: Chunk) -> SetSums:
         w = chunk.weights[:, None, None]
@@ -196,20 +196,20 @@ class _Sums(Statistic):
         observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
         every = chunk.with_multiplied(w * residuals, observed)
         sums = self.table.sums(chunk.others, every.reshape(w.size, -1))
-        found = chunk.split(sums.reshape(self.table.size, *every.shape[1:]))
+        found = chunk.summed(sums.reshape(self.table.size, *every.shape[1:]))
         if found.factors is None or chunk.xi is None:
             return found
         # The mean over times is that of a segment.
         return found._replace(factors=self.table.sums(chunk.others, w[..., 0] * chunk.xi))
 
-    def numbers_of_row(self, sums: SetSums) -> int:
-        return super().numbers_of_row(sums) + self.table.n_together
+    def numbers_of_row(self, sums: SetSums, redraws: bool) -> int:
+        return super().numbers_of_row(sums, redraws) + self.table.n_together
 
     def values(
         self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, tuple[()]]:
         second, *_, total, _ = moments
-        centred = sums.transformed(lambda x: self.statistics.centred(x, second))
+        centred = SetSums(self.statistics.centred(sums.sums, second), sums.factors)
         return centred.of_sets(missing, total).swapaxes(0, 1), ()
 
 
