@@ -7,8 +7,7 @@ import numpy as np
 import typer
 
 from calibjax._base.progress import working
-from calibjax.cli._options import AsJson, Columns, Level, Seed, with_options
-from calibjax.cli._terminal import as_text, echo
+from calibjax.cli._command import AsJson, Columns, Level, Seed, as_text, echo, with_options
 
 
 @with_options("clusters", "times", "horizon")

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibjax._base.progress import working
-from calibjax.cli._options import AsJson, Columns, Files, Level, Seed, names_of_list, with_options
-from calibjax.cli._terminal import as_text, echo
+from calibjax.cli._command import (
+    AsJson,
+    Columns,
+    Files,
+    Level,
+    Seed,
+    as_text,
+    echo,
+    names_of_list,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from calibjax.evaluation import Evaluation

@@ -9,9 +9,8 @@ import typer
 
 from calibjax._base.progress import working
 from calibjax._base.text import listed
+from calibjax.cli._command import AsJson, Level, Seed, as_text, echo, names_of_list, with_options
 from calibjax.cli._evaluate import show
-from calibjax.cli._options import AsJson, Level, Seed, names_of_list, with_options
-from calibjax.cli._terminal import as_text, echo
 
 
 @with_options(

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from calibjax._base.progress import working
-from calibjax.cli._options import FORMATS, AsJson, Columns, Seed, with_options
-from calibjax.cli._terminal import as_text, echo
+from calibjax.cli._command import FORMATS, AsJson, Columns, Seed, as_text, echo, with_options
 
 
 @with_options(

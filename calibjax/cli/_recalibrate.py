@@ -8,8 +8,7 @@ import typer
 
 from calibjax._base.progress import working
 from calibjax._data.column_options import option_name
-from calibjax.cli._options import AsJson, Columns, Seed, names_of_list, with_options
-from calibjax.cli._terminal import as_text, echo
+from calibjax.cli._command import AsJson, Columns, Seed, as_text, echo, names_of_list, with_options
 
 # Options that say what fits a new map.
 _OF_FITS = "target", "event", "clusters", "times", "groups", "horizon"

@@ -103,16 +103,13 @@ class Direction:
         return f"{self.name} ({self.details})"
 
 
-def directions_of(
-    key: jax.Array, data: Data, temperature: float | None, classes: list[Any] | None
-) -> Sequence[Direction]:
+def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequence[Direction]:
     """All directions in which a model may be wrong, of which `clear_directions` chooses.
 
     Args:
-        key: the key of the measures, whose randomised PITs it sees too.
+        case: the key of its measures draws the PITs, and it has the names of the classes.
         data: n predictions and targets.
         temperature: the one that suits the rows best, or None.
-        classes: the names of the classes, or None.
     """
     predictions, n = data.predictions, data.n_kept()
     is_vector = not isinstance(predictions, Labels) and predictions.target_shape != "n"
@@ -127,13 +124,15 @@ def directions_of(
     if isinstance(predictions, Labels):
         (p,) = counted(predictions.label_probabilities())
         p, labels = p / p.sum(axis=1, keepdims=True), np.asarray(data.targets)[:n][counts]
-        return directions_of_labels(p, labels, sampling.of_rows(counts), temperature, classes)
+        return directions_of_labels(
+            p, labels, sampling.of_rows(counts), temperature, case.data.classes
+        )
     if is_vector:
         centres, deviations, y = counted(*moments(predictions), data.targets)
         if not (np.isfinite([centres, deviations]).all() and deviations.all()):
             return ()
         return directions_of_vectors(centres, deviations, y, sampling.of_rows(counts))
-    rows = pit(key, data), *_locations_and_spreads(data)
+    rows = pit(case.random_keys.measures, data), *_locations_and_spreads(data)
     counts &= np.isfinite([np.asarray(x)[:n] for x in rows]).all(axis=0)
     means = levels = None
     if isinstance(predictions, Quantiles):
@@ -479,8 +478,7 @@ def directions_in_words(directions: Sequence[Direction]) -> str:
 
 def clear_directions_of(case: Case, data: Data, temperature: float | None) -> tuple[Direction, ...]:
     """The clear directions of other predictions, or of some rows, of a case."""
-    found = directions_of(case.random_keys.measures, data, temperature, case.data.classes)
-    return clear_directions(found, case.level)
+    return clear_directions(_directions_of(case, data, temperature), case.level)
 
 
 class _Directions(Section[tuple[Direction, ...]]):

@@ -70,15 +70,12 @@ class _Effect(Section[Effect]):
         return upper and f"at most as far off as if {upper}, with {confidence}"
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
-        effect = self.of(case)
-        yield "SKCE", effect.skce
-        if effect.equivalent is not None:
-            ends = effect.equivalent.confidence_interval
-            interval = float(ends.low), float(ends.high)
-            yield (
-                "equivalent temperature",
-                MeasureResult(float(effect.equivalent.temperature), interval),
-            )
+        skce, equivalent = self.of(case).skce, self.of(case).equivalent
+        yield "SKCE", skce
+        if equivalent is not None:
+            low, high = map(float, equivalent.confidence_interval)
+            value = float(equivalent.temperature)
+            yield "equivalent temperature", MeasureResult(value, (low, high))
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         effect, equivalent = self.of(case), None
@@ -182,9 +179,10 @@ def interval_of_temperature(data: Data, best: float, confidence_level: float) ->
     if is_end_of_range(best):
         return None
     step = 0.1
-    tempered = (temper(data.predictions, t) for t in best * np.exp(step * np.arange(-1.0, 2.0)))
-    with_others = (with_fields(data, predictions=p) for p in tempered)
-    scores = np.array([log_score(x) for x in with_others], np.float64)[:, : data.n_kept()]
+    scores = np.empty((3, data.n_kept()))
+    for k, temperature in enumerate(best * np.exp(step * np.arange(-1.0, 2.0))):
+        tempered = with_fields(data, predictions=temper(data.predictions, temperature))
+        scores[k] = np.asarray(log_score(tempered))[: data.n_kept()]
     counts = np.asarray(np.isfinite(scores).all(axis=0))
     before, at, after = scores[:, counts]
     sampling = Sampling.of_data(data).of_rows(counts)

@@ -5,6 +5,7 @@ groups differ, or that a model is fair to them, is another question, and no word
 """
 
 import dataclasses
+import operator
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -139,26 +140,29 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
     if not tested:
         raise ValueError(f"groups must hold {_LEAST_ROWS} rows of a group, got none with so many.")
     size = bucket(max(rows.size for rows in tested.values()))
-    on_host_rows = jax.tree.map(on_host, case.data)
-    chosen = {name: _chosen(on_host_rows, rows, size) for name, rows in tested.items()}
+    data, chosen = jax.tree.map(on_host, case.data), {}
+    for name, rows in tested.items():
+        # Behind the rows of the group there are copies of the last one, which are masked.
+        indices = np.pad(rows, (0, size - rows.size), mode="edge")
+        of_group = jax.tree.map(operator.itemgetter(indices), data)
+        chosen[name] = of_group.replace(where=np.arange(size) < rows.size)
     key = case.random_keys.test
     tests = {name: calibration_test(key, x, n_resamples=N_RESAMPLES) for name, x in chosen.items()}
     pvalues = np.array([as_multiple(x.pvalue, N_RESAMPLES) for x in tests.values()])
     adjusted = holm(pvalues)
-    rows = 1 - case.level, case.n_draws, case.row_names, [*tested.values()]
-    of_groups = measures(case.random_keys.measures, case.padded, *rows)
+    options = 1 - case.level, case.n_draws, case.row_names, [*tested.values()]
+    of_groups = measures(case.random_keys.measures, case.padded, *options)
     found = []
     for (name, test), p, a, x in zip(tests.items(), pvalues, adjusted, of_groups, strict=True):
-        clear = _directions_of_group(case, chosen[name]) if a <= case.level + 1e-6 else ()
+        clear: tuple[Direction, ...] = ()
+        if a <= case.level + 1e-6:
+            is_tempered = BEST_TEMPERATURE.of(case) is not None
+            best = float(fit_temperature(chosen[name])) if is_tempered else None
+            clear = clear_directions_of(case, chosen[name], best)
         numbers = tested[name].size, float(test.estimate), float(p), round(float(a), 6)
         found.append(GroupVerdict(name, *numbers, clear, x))
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
     return GroupVerdicts(tuple(found), case.level, tuple(x for x in members if x not in tested))
-
-
-def _directions_of_group(case: Case, data: Data) -> tuple[Direction, ...]:
-    is_tempered = BEST_TEMPERATURE.of(case) is not None
-    return clear_directions_of(case, data, float(fit_temperature(data)) if is_tempered else None)
 
 
 def _rows_of_groups(groups: Groups, counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -170,13 +174,6 @@ def _rows_of_groups(groups: Groups, counts: np.ndarray) -> dict[str, np.ndarray]
     order = np.argsort(group, kind="stable")
     parts = np.split(order, np.cumsum(np.bincount(group))[:-1])
     return {name: rows[counts[rows]] for name, rows in zip(names, parts, strict=True)}
-
-
-def _chosen(data: Data, rows: np.ndarray, size: int) -> Data:
-    """These rows, and copies of the last one, which are masked."""
-    indices = np.concatenate([rows, np.full(size - rows.size, rows[-1])])
-    found: Data = jax.tree.map(lambda x: x[indices], data)
-    return found.replace(where=np.arange(size) < rows.size)
 
 
 def _columns_called(case: Case, names: Sequence[str]) -> Groups:

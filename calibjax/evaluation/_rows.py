@@ -68,29 +68,24 @@ def notes_on_rows(data: Data) -> list[str]:
             "reliability, PIT and coverage allow for it. The CORP curve, maps, and where it is "
             "worst, assume independent rows; recalibrations are left out."
         )
-    return found + notes_on_few_units(data) + _notes_on_few_events(data)
-
-
-def _notes_on_few_events(data: Data) -> list[str]:
-    """Whether targets differ, or are expected to, so rarely that intervals may be too narrow."""
+    found += notes_on_few_units(data)
     if isinstance(data.targets, Between):
-        return []
+        return found
     # Data that happen to lack a rare event look as if there were none: the model counts, too.
     rows = padded(Rows(data.predictions))
-    expected = float(expected_rare_events(None, (rows.predictions, rows.where)))
+    expected, observed = float(expected_rare_events(None, (rows.predictions, rows.where))), math.inf
     # Where no number has a positive probability, nothing is a rare event.
-    observed = math.inf
     if math.isfinite(expected):
         # All but the most common target.
         observed = data.n - int(np.unique(np.asarray(data.targets), return_counts=True)[1].max())
-    if min(expected, observed) >= FEW_EVENTS:
-        return []
-    differ = "target differs" if observed == 1 else "targets differ"
-    return [
-        f"Few events: {observed} {differ} from the most common one, and {expected:.2g} are "
-        "expected not to be the most probable one; intervals may be too narrow, above all "
-        "where none came."
-    ]
+    if min(expected, observed) < FEW_EVENTS:
+        differ = "target differs" if observed == 1 else "targets differ"
+        found.append(
+            f"Few events: {observed} {differ} from the most common one, and {expected:.2g} are "
+            "expected not to be the most probable one; intervals may be too narrow, above all "
+            "where none came."
+        )
+    return found
 
 
 def notes_on_few_units(data: Data) -> list[str]:

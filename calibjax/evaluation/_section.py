@@ -16,12 +16,14 @@ from calibjax._data.padding import padded
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import Table
 from calibjax.hypothesis_tests import CalibrationTestResult
-from calibjax.measures.families import draws_for_intervals
+from calibjax.measures.families import few_draws
 from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.ranks import as_multiple
 from calibjax.segments import ReadSegments
 
 N_RESAMPLES = 999
+# The number of rows, times classes, above which draws take long.
+_LONG = 2**16
 
 
 class Keys(NamedTuple):
@@ -109,7 +111,8 @@ class Case:
     @property
     def n_draws(self) -> int:
         """How many data sets under H0 say where measures and maps of a calibrated model lie."""
-        return draws_for_intervals(self.data, 1 - self.level, N_RESAMPLES)
+        is_long = self.n * (self.data.predictions.n_labels or 1) > _LONG
+        return few_draws(1 - self.level, N_RESAMPLES) if is_long else N_RESAMPLES
 
 
 _T = TypeVar("_T")

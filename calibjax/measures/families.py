@@ -34,20 +34,14 @@ _NONNEGATIVE = (0.0, math.inf)
 COVERAGE = 0.9
 # The largest number of levels of quantiles that are shown.
 _MOST_LEVELS = 9
-# So many draws for one beyond the ends of an interval, where draws take long: more draws move the
-# ends by less than their own uncertainty.  They do of so many rows, times classes.
-_DRAWS_BEYOND, _LONG = 10, 2**16
+# The number of draws for one beyond the ends of an interval, where draws take long: more draws move
+# the ends by less than their own uncertainty.
+_DRAWS_BEYOND = 10
 
 
 def few_draws(confidence_level: float, n_resamples: int) -> int:
     """How many draws say where a number of a calibrated model lies, where draws take long."""
     return min(round(_DRAWS_BEYOND / (1 - confidence_level)) - 1, n_resamples)
-
-
-def draws_for_intervals(data: Data, confidence_level: float, n_resamples: int) -> int:
-    """How many draws say where measures and maps of a calibrated model lie: fewer of many rows."""
-    is_long = data.n * (data.predictions.n_labels or 1) > _LONG
-    return few_draws(confidence_level, n_resamples) if is_long else n_resamples
 
 
 def measures(
@@ -69,21 +63,20 @@ def measures(
         groups: the indices of the rows of each group, for its numbers; None for one of all rows.
     """
     rows = Subset.of(data, level, groups, names)
-    if isinstance(data.predictions, Labels) and not isinstance(data.targets, Between):
-        found = label_measures(key, data, rows, n_resamples)
-    else:
-        found = _measures(key, data)
-    results = [{name: x(some) for name, x in found.items()} for some in rows]
-    return [{name: x for name, x in of.items() if x is not None} for of in results]
-
-
-def _measures(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
     if isinstance(data.targets, Between):
-        return _log_score(data) | measures_of_intervals(data)
-    if isinstance(data.predictions, Quantiles):
-        return _of_quantiles(data)
-    is_number = data.predictions.target_shape == "n"
-    return _log_score(data) | (_of_numbers(key, data) if is_number else {})
+        found = _log_score(data) | measures_of_intervals(data)
+    elif isinstance(data.predictions, Labels):
+        found = label_measures(key, data, rows, n_resamples)
+    elif isinstance(data.predictions, Quantiles):
+        found = _of_quantiles(data)
+    else:
+        is_number = data.predictions.target_shape == "n"
+        found = _log_score(data) | (_of_numbers(key, data) if is_number else {})
+    results: list[dict[str, MeasureResult]] = []
+    for some in rows:
+        numbers = {name: number(some) for name, number in found.items()}
+        results.append({name: x for name, x in numbers.items() if x is not None})
+    return results
 
 
 def log_scores(data: Data) -> np.ndarray | None:

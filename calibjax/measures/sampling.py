@@ -125,7 +125,10 @@ class Sampling:
         order = np.argsort(ends, kind="stable")
         sums = np.cumsum(np.concatenate([parts, -parts])[order])
         variance = np.square(sums[:-1]) @ np.diff(ends[order]) / _WINDOW
-        freedom = _freedom(times)
+        # How well windows of these times know a variance, as in the test.
+        gaps = np.diff(np.unique(times))
+        covered = np.minimum(gaps, _WINDOW).sum() * (1 + 1 / gaps.size)
+        freedom = max(float(covered) / _WINDOW - 1, 1.0)
         b = 1 / (freedom + 1)
         return float((variance / (1 - b + b**2 / 3)) ** 0.5), freedom
 
@@ -136,13 +139,6 @@ class Sampling:
         error, freedom = self.error(values)
         size = abs(float(self.shares() @ values))
         return float(2 * stdtr(freedom, -size / error)) if error > 0 else float(size == 0)
-
-
-def _freedom(times: np.ndarray) -> float:
-    """How well windows of these times know a variance; see `nulls/multipliers.py`."""
-    gaps = np.diff(np.unique(times))
-    covered = np.minimum(gaps, _WINDOW).sum() * (1 + 1 / gaps.size)
-    return float(max(covered / _WINDOW - 1, 1.0))
 
 
 Interval = tuple[float, float]

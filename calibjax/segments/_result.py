@@ -240,7 +240,10 @@ class SegmentTestResult:
             "n_segments": self.n_segments,
             "left_out": dict(self.names.left_out),
             "too_small": self.too_small,
-            "segments": [dataclasses.asdict(x) | _as_lists(x) for x in self.segments],
+            "segments": [
+                dataclasses.asdict(x) | {"interval": [*x.interval], "expected": [*x.expected]}
+                for x in self.segments
+            ],
         }
 
     def __repr__(self) -> str:
@@ -260,7 +263,3 @@ class SegmentTestResult:
 
 #: The code of rows that do not count.
 _NO_ROW = -1
-
-
-def _as_lists(segment: Segment) -> dict[str, list[float]]:
-    return {"interval": list(segment.interval), "expected": list(segment.expected)}

@@ -136,7 +136,14 @@ class ReadSegments(NamedTuple):
 
 def read_segments(data: Data, groups: Groups | None, order: int) -> ReadSegments:
     """The segments that `segment_test` tests; its errors of predictions and groups."""
-    _check_family(data)
+    if not data.predictions.is_ordered:
+        if isinstance(data.targets, Between):
+            raise TypeError("targets of labels must be an array, got Between.")
+        if not isinstance(data.predictions, Labels):
+            raise TypeError(
+                "predictions must be of labels, counts or real numbers, got "
+                f"{family_name(data.predictions)}; of vectors, take one coordinate."
+            )
     kept = data.counted_rows()
     groups = data.groups if groups is None else groups
     columns, left_out = read_columns({} if groups is None else groups, kept)
@@ -180,16 +187,3 @@ def segments_tested(
         names=names,
         method=f"segment_test, {n_resamples} {sampler.describe(data)}",
     )
-
-
-def _check_family(data: Data) -> None:
-    """A TypeError for predictions without a statistic."""
-    if data.predictions.is_ordered:
-        return
-    if isinstance(data.targets, Between):
-        raise TypeError("targets of labels must be an array, got Between.")
-    if not isinstance(data.predictions, Labels):
-        raise TypeError(
-            "predictions must be of labels, counts or real numbers, got "
-            f"{family_name(data.predictions)}; of vectors, take one coordinate."
-        )

@@ -1,15 +1,19 @@
-"""Arguments and options that several commands have, and what --help says of them."""
+"""What all commands share: options and their help, errors of one line, and what is printed."""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 
+from calibjax._base.text import plain
 from calibjax._data.column_options import FLAGS, OPTIONS, command_help, option_name
-from calibjax.cli._terminal import check_options, one_line_errors
 
 if TYPE_CHECKING:
     from calibjax.cli._columns import Columns
@@ -35,6 +39,8 @@ _OF_FILES = {
 }
 # What is no text among options of columns.
 _KINDS = dict.fromkeys(FLAGS, bool) | {"horizon": float | None}
+# The exit status of bad input; 0 and 1 are verdicts.
+_BAD_INPUT = 2
 
 
 def names_of_list(given: str | None) -> list[str]:
@@ -100,3 +106,54 @@ def _option(argument: inspect.Parameter, help: Mapping[str, str]) -> inspect.Par
         return argument
     default = ... if argument.default is argument.empty else argument.default
     return argument.replace(default=typer.Option(default, option_name(name), help=help.get(name)))
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Whatever goes wrong inside ends the program with one line on stderr and the status 2.
+
+    An exception that leaves Python ends it with the status 1, which would look like a verdict.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        _end(f"{error.name} is missing: pip install 'calibjax[cli]' brings it.")
+    except OSError as error:
+        _end(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
+    except (TypeError, ValueError) as error:
+        _end(str(error))
+    except Exception as error:
+        _end(f"{type(error).__name__}: {error}")
+
+
+def _end(message: str) -> None:
+    typer.echo(" ".join(message.split()), err=True)
+    raise typer.Exit(_BAD_INPUT) from None
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """An error before long work, and not after it, if a level is none, or a folder is not there."""
+    level = given.get("level")
+    if level is not None and not 0 < level < 1:
+        raise ValueError(f"--level must be between 0 and 1, got {level:g}.")
+    for path in (given.get(name) for name in ("html", "out", "plot", "save", "state")):
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"{path}: there is no folder {path.parent}.")
+
+
+def echo(text: object, otherwise: str = "") -> None:
+    """Prints a result, or says in an error that this was not possible, and what became of it."""
+    try:
+        typer.echo(text)
+    except OSError as error:  # as of head, which has read enough
+        # Python would try again at its end, and fail with a status of its own.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        message = f"The result could not be printed ({error.strerror}){otherwise}."
+        raise ValueError(message) from error
+
+
+def as_text(found: object) -> str:
+    """JSON, which has no infinity: it is a text, and NaN is null."""
+    found = plain(found, says_infinity=True)
+    return json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
