@@ -152,7 +152,7 @@ class Evaluation(Case):
             lines += ["", repr(self.segments)]
         for note in *self.remarks, f"To cite: {self.citation}":
             lines += ["", textwrap.fill(note, _WIDTH)]
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join(map(str.rstrip, lines))
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
@@ -302,7 +302,7 @@ def citation(case: Case) -> str:
     )
     if effect.equivalent is not None:
         ends = effect.equivalent.confidence_interval
-        numbers = [float(x) for x in (effect.equivalent.temperature, ends.low, ends.high)]
+        numbers = list(map(float, (effect.equivalent.temperature, *ends)))
         what, than = "logits were", "times too large"
         if not isinstance(predictions, Labels):
             # A large temperature is a small deviation.
@@ -326,7 +326,7 @@ def skce_in_words(value: float, interval: tuple[float, float], confidence: float
     Numbers have as many decimals as the largest one needs for two digits, or two digits.
     """
     numbers = value, *interval
-    size = max((abs(x) for x in numbers if math.isfinite(x)), default=0.0)
+    size = max(map(abs, filter(math.isfinite, numbers)), default=0.0)
     n_decimals = min(max(1 - math.floor(math.log10(size)), 0), 12) if size > 0 else 0
     texts = [f"{x:.{n_decimals}f}" for x in numbers]
     shown, low, high = (

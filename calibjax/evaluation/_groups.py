@@ -29,13 +29,7 @@ from calibjax.measures.families import measures
 from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.ranks import as_multiple, holm
 from calibjax.recalibration import fit_temperature
-from calibjax.segments import (
-    Groups,
-    Segment,
-    SegmentTestResult,
-    read_columns,
-    segments_tested,
-)
+from calibjax.segments import Groups, Segment, SegmentTestResult, read_columns, segments_tested
 
 # Minimum number of rows of a group that is tested.
 _LEAST_ROWS = 8

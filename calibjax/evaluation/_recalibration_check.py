@@ -14,11 +14,7 @@ from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._directions import clear_directions_of, directions_in_words
-from calibjax.evaluation._groups import (
-    SEGMENTS,
-    recalibration_of_segments,
-    segments_in_words,
-)
+from calibjax.evaluation._groups import SEGMENTS, recalibration_of_segments, segments_in_words
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, temperature_text

@@ -72,8 +72,8 @@ def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) ->
     lines = [f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}{last}"]
     for name, measure in rows:
         pvalue = "" if measure.pvalue is None else number(measure.pvalue)
-        ends = map(interval_text, (measure.interval, measure.if_calibrated))
-        rest = measure.note or "".join(f"{end:<19} " for end in ends) + pvalue
+        ends = interval_text(measure.interval), interval_text(measure.if_calibrated)
+        rest = measure.note or f"{ends[0]:<19} {ends[1]:<19} {pvalue}"
         lines.append(f"{name:<26}{value_text(name, measure):>10}  {rest}")
     return lines
 

@@ -99,7 +99,8 @@ def _read_probabilities(
 
 def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
     """An error if arrays are no probabilities of an event or of classes, and labels of them."""
-    if _are_probabilities(targets) and _are_labels(array):
+    is_inside = targets.dtype.kind == "f" and bool(np.all((targets >= 0) & (targets <= 1)))
+    if is_inside and not _are_labels(targets) and _are_labels(array):
         got = "labels, and probabilities as targets"
         raise ValueError(f"predictions must be probabilities, got {got}: {IN_ORDER}")
     if array.ndim == 1 and targets.ndim == 2 and targets.shape[1] > 1 and not _are_labels(array):
@@ -148,8 +149,3 @@ def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
 
 def _are_labels(array: np.ndarray) -> bool:
     return array.dtype.kind == "U" or bool(np.all(array == np.floor(array)))
-
-
-def _are_probabilities(array: np.ndarray) -> bool:
-    is_inside = array.dtype.kind == "f" and bool(np.all((array >= 0) & (array <= 1)))
-    return is_inside and not _are_labels(array)

@@ -81,6 +81,8 @@ class Columns:
                 f"{type(groups).__name__}."
             )
         self.groups, self.given = groups, given
+        # What says which columns hold the predictions, by the kind of these.
+        self._kinds = {kind: x for kind, x in given.items() if kind in _KINDS}
         self.target: str | None = given.get("target")
         self.event: str | None = given.get("event")
         self.drop_missing: bool = given.get("drop_missing", False)
@@ -141,18 +143,14 @@ class Columns:
             groups=groups, classes=model.classes, row_names=table.row_names
         )
 
-    def _kinds(self) -> dict[str, Any]:
-        """What says which columns hold the predictions, by the kind of these."""
-        return {kind: self.given[kind] for kind in _KINDS if kind in self.given}
-
     @property
     def are_said(self) -> bool:
         """Whether anything says which columns hold the predictions."""
-        return bool(self._kinds()) or "sd" in self.given
+        return bool(self._kinds) or "sd" in self.given
 
     def prediction_columns(self, table: Table) -> PredictionColumns:
         """Which columns of a table hold the predictions."""
-        kinds, option = self._kinds(), table.option
+        kinds, option = self._kinds, table.option
         if len(kinds) != 1:
             # Only some commands take survival curves.
             options = ", ".join(option(kind) for kind in _KINDS if kind != "survival")

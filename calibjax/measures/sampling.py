@@ -216,12 +216,12 @@ def wilson_interval(
         z = float(stdtrit(freedom, (1 + confidence_level) / 2))
         # If all rows are alike, those of a cluster may be copies of each other.
         n = min(n, share * (1 - share) / error**2 if error > 0 else freedom + 1)
-    low, high = (share_bound(share, z**2 / n, sign) for sign in (-1, 1))
-    return float(low), float(high)
+    low, high = share_bound(share, z**2 / n, np.array([-1, 1])).tolist()
+    return low, high
 
 
-def share_bound(share: ArrayLike, a: ArrayLike, sign: int) -> np.ndarray:
-    """The root q of (share - q)^2 = a q (1 - q) below or above the share."""
+def share_bound(share: ArrayLike, a: ArrayLike, sign: ArrayLike) -> np.ndarray:
+    """The root q of (share - q)^2 = a q (1 - q) below or above the share, by the sign."""
     share, a = np.asarray(share), np.asarray(a)
     root = np.sqrt(a * (a + 4 * share * (1 - share)))
     return np.clip((2 * share + a + sign * root) / (2 * (1 + a)), 0.0, 1.0)

@@ -274,7 +274,8 @@ def check_posterior(
     observations = None if x is None else read_observations(x)
     found = matched(parameters, observations, check_flag("drop_missing", drop_missing))
     rows = {name: _in_own_units(*each) for name, each in found.parameters.items()}
-    notes = found.notes + ranks.notes_on_draws(rows, found.names, parameters.n_chains)
+    notes = found.notes + ranks.stuck(rows, found.names) + ranks.swapped(rows)
+    notes += ranks.shared(rows) + ranks.dependence(rows, parameters.n_chains)
     n, n_draws = next(iter(rows.values()))[1].shape
     has_several = len(rows) > 1
     of_each = 1 + (x is not None)

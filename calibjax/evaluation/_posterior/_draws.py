@@ -148,11 +148,6 @@ def _right(n_draws: int) -> np.ndarray:
     return np.asarray(ndtri((np.arange(n_draws + 1) + 0.5) / (n_draws + 1)))
 
 
-def notes_on_draws(found: dict[str, Rows], names: np.ndarray, n_chains: int | None) -> list[str]:
-    """Sentences on draws that look wrong, of true values and draws by the names of parameters."""
-    return stuck(found, names) + swapped(found) + shared(found) + dependence(found, n_chains)
-
-
 def stuck(found: Mapping[str, Rows], names: np.ndarray) -> list[str]:
     """A sentence on simulations whose draws are all equal, and not equal to the true value.
 

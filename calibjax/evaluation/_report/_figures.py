@@ -75,9 +75,8 @@ def pictures_of(evaluation: Evaluation) -> list[Picture]:
     for name, of_curve, function, field, prefix in _CURVES:
         if of_curve in known:
             curve = known[of_curve]
-            draw = functools.partial(function, curve)
-            if name == "witness":
-                draw = functools.partial(draw, classes=shown_names(evaluation.classes))
+            names = {"classes": shown_names(evaluation.classes)} if name == "witness" else {}
+            draw = functools.partial(function, curve, **names)
             found.append(Picture(name, draw, curve, _outside(curve, field, prefix)))
     if segments is not None and segments.n_segments:
         found.append(Picture("segments", functools.partial(plot.segments, segments)))
@@ -97,13 +96,13 @@ def pictures_of_groups(evaluation: Evaluation) -> list[Picture]:
     groups, data = _groups_of_a_column(result, evaluation.level), padded(evaluation.data)
     drawn = [_drawn(evaluation, data, result.rows(group), len(groups)) for group in groups]
     top = max((ax.get_ylim()[1] for ax in drawn), default=1.0)
-    for group, ax in zip(groups, drawn, strict=True):
-        ax.set_title(f"{group.name}, n = {group.n:,}", fontsize=9, loc="left", parse_math=False)
-        ax.set_ylim(0.0, top)
-    return [
-        Picture(f"group{number}", lambda ax, drawn=of_group: drawn, group)
-        for number, (group, of_group) in enumerate(zip(groups, drawn, strict=True))
-    ]
+    pictures = []
+    for number, (group, of_group) in enumerate(zip(groups, drawn, strict=True)):
+        title = f"{group.name}, n = {group.n:,}"
+        of_group.set_title(title, fontsize=9, loc="left", parse_math=False)
+        of_group.set_ylim(0.0, top)
+        pictures.append(Picture(f"group{number}", lambda ax, drawn=of_group: drawn, group))
+    return pictures
 
 
 def overview(evaluation: Evaluation) -> Figure:
