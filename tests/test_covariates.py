@@ -20,7 +20,7 @@ from benchmarks.works import covariates as benchmark
 from calibjax._data.data import as_data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations.defaults import default_kernels, target_feature_kernels
-from calibjax.hypothesis_tests._redrawn_skce import column_kernels, terms_of, with_columns
+from calibjax.hypothesis_tests._redrawn_skce import terms_of, with_columns
 from calibjax.hypothesis_tests._result import KernelResults, named_kernels
 from calibjax.nulls.largest import aggregate
 
@@ -43,10 +43,9 @@ def with_terms(data):
     """The terms of all kernels, and the names of those of covariates."""
     normal_forms = list(map(normal_form, default_kernels(data)))
     judging = target_feature_kernels(data)
-    columns = column_kernels(data)
     of_columns = [normal_forms[place] for place in judging.values()]
     names = named_kernels(data.covariates.names, list(judging))
-    terms = with_columns(terms_of(normal_forms), columns, of_columns)
+    terms = with_columns(terms_of(normal_forms), data, of_columns)
     return terms, [kernel.words for kernel in names]
 
 

@@ -19,7 +19,7 @@ from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals
 from calibjax.nulls.bands import Bins, is_beyond
 from calibjax.nulls.draws import row_numbers
 from calibjax.nulls.engine import under_model
-from calibjax.nulls.label_counts import redrawn_label_counts
+from calibjax.nulls.event_sums import redrawn_label_counts
 from calibjax.nulls.ranks import critical_value
 from calibjax.scores import numbers_as_data
 

@@ -27,7 +27,7 @@ from calibjax._numbers.arithmetic import isotonic_frequencies
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
 from calibjax.nulls.bands import Bins, fractions
-from calibjax.nulls.label_counts import redrawn_label_counts
+from calibjax.nulls.event_sums import redrawn_label_counts
 from calibjax.nulls.ranks import check_resamples, critical_value, rank_of_level
 
 

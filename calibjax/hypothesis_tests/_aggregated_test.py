@@ -18,12 +18,7 @@ from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations.defaults import default_kernels_of, target_feature_kernels
-from calibjax.hypothesis_tests._redrawn_skce import (
-    column_kernels,
-    redrawn_skce,
-    terms_of,
-    with_columns,
-)
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of, with_columns
 from calibjax.hypothesis_tests._result import CalibrationTestResult, KernelResults, named_kernels
 from calibjax.intervals.skce_interval import NormInterval
 from calibjax.kernels.base import KernelLike, describe
@@ -264,7 +259,7 @@ def _test_of_kernels(
     terms = terms_of(forms)
     if of_columns:
         assert data.covariates is not None
-        terms = with_columns(terms, column_kernels(data), list(of_columns.values()))
+        terms = with_columns(terms, data, list(of_columns.values()))
         tested += named_kernels(data.covariates.names, list(of_columns))
         # The compilation cache keys on shapes, and must not on names.
         data = data.replace(covariates=dataclasses.replace(data.covariates, names=()))

@@ -13,9 +13,9 @@ the biased SKCE is
 
 with sums over the rows in the cell of each landmark, and equality up to as many rows as landmarks.
 For more events the landmarks are the medians of cells of near probabilities, and for others each
-row is in the cell of the nearest one (`features/landmarks.py`).  All D data sets of targets share
-cells and K, and all kernels share the residuals: the time is O(n M D + F^2 M D), for features of M
-numbers, and the memory is O(F M D) for some data sets at a time.
+row is in the cell of the nearest one (`features/weighted_sums.py`).  All D data sets of targets
+share cells and K, and all kernels share the residuals: the time is O(n M D + F^2 M D), for features
+of M numbers, and the memory is O(F M D) for some data sets at a time.
 """
 
 import dataclasses
@@ -38,10 +38,12 @@ from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations.defaults import prediction_coordinates
 from calibjax.features.columns import ColumnFeatures, ColumnKernels, column_features, ranked
-from calibjax.features.landmarks import Landmarks, choose_cells, choose_landmarks
 from calibjax.features.weighted_sums import (
+    MANY_CLASSES,
+    Landmarks,
+    choose_cells,
+    choose_landmarks,
     moments_of,
-    numbers_of_row,
     residual_sums,
     sums_of_residuals,
 )
@@ -52,29 +54,10 @@ from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.base import FiniteResidual, TargetResidual
 from calibjax.residuals.kernel import JointResidual
+from calibjax.residuals.labels import Indicators
 
 #: A weighting and a residual.
 Pair = tuple[int, int]
-
-
-@struct
-class SharedTerms:
-    """Terms factor k_P(p, q) <f(p, y), f(q, z)> with one feature f, and like kernels k_P.
-
-    Args:
-        factors: the nonnegative factor of each of T terms; None stands for 1.
-        kernels: which of the kernels of its list the k_P of each term is.
-        owners: which of all kernels each term belongs to.
-        kernel_list: which of the `kernel_lists` its prediction kernels are.
-        pair: which of the `weightings` says in which cells rows are, and which of the `residuals`
-            is that of f.
-    """
-
-    factors: list[jax.Array | None]
-    kernels: tuple[int, ...] = static()
-    owners: tuple[int, ...] = static()
-    kernel_list: int = static()
-    pair: Pair = static()
 
 
 @struct
@@ -95,48 +78,47 @@ class ColumnTerms:
 
 @struct
 class KernelTerms:
-    """Kernels as sums of terms.
+    """Kernels as sums of terms, factor k_P(p, q) <f(p, y), f(q, z)>.
 
     Args:
-        groups: all terms of all kernels, those that are computed alike together.
         kernel_lists: the kernels on predictions, a list for each distance and structure.
         weightings: a kernel on predictions for each distance, which says what is near.
         residuals: what h keeps of targets, each different from the others.
         of_columns: the kernels of covariates, which are behind all others.
+        forms: a number of the `kernel_lists` for k_P, with the numbers of one of the `weightings`
+            and of one of the `residuals`: what is summed for all kernels of the list.
+        pairs: all weightings and residuals that go together.
+        factors: the nonnegative factor of each of T terms; None stands for 1.
+        kernels: which of the kernels of all forms the k_P of each term is.
+        owners: which of the K kernels each term belongs to.
         n_kernels: the number of kernels K.
         families: the number of the family of each kernel; none if each is one of its own.
     """
 
-    groups: list[SharedTerms]
     kernel_lists: list[list[KernelLike]]
     weightings: list[KernelLike]
     residuals: list[TargetResidual]
     of_columns: list[ColumnTerms]
+    factors: list[jax.Array | None]
+    forms: tuple[tuple[int, Pair], ...] = static()
+    pairs: tuple[Pair, ...] = static()
+    kernels: tuple[int, ...] = static()
+    owners: tuple[int, ...] = static()
     n_kernels: int = static()
     families: tuple[int, ...] = static()
 
     def of_kernels(self, parts: Sequence[jax.Array]) -> jax.Array:
         """Sums over the terms of each kernel ``[K, …]``.
 
-        For each group `parts` has the numbers of all kernels of its list, ``[U, …]``.
+        For each of the `forms`, `parts` has the numbers of all kernels of its list, ``[U, …]``.
         """
-        starts = np.cumsum([0, *(len(x) for x in parts)])
-        index = [
-            start + k for start, x in zip(starts, self.groups, strict=False) for k in x.kernels
-        ]
-        owners = [owner for group in self.groups for owner in group.owners]
-        of_terms = rows_of(jnp.concatenate(parts), jnp.array(index, jnp.int32))
-        factors = [x for group in self.groups for x in group.factors]
-        if any(x is not None for x in factors):
-            column = jnp.stack([jnp.asarray(times(x, 1.0), of_terms.dtype) for x in factors])
+        of_terms = rows_of(jnp.concatenate(parts), jnp.array(self.kernels, jnp.int32))
+        if self.factors.count(None) < len(self.factors):
+            column = jnp.stack([jnp.asarray(times(x, 1.0), of_terms.dtype) for x in self.factors])
             of_terms *= column.reshape(-1, *(1,) * (of_terms.ndim - 1))
         zeros = jnp.zeros((self.n_kernels, *of_terms.shape[1:]), of_terms.dtype)
-        return zeros.at[jnp.array(owners, jnp.int32)].add(of_terms, mode="promise_in_bounds")
-
-    def weightings_of(self, residual: int) -> list[int]:
-        """The weightings that go with a residual."""
-        pairs = [*(x.pair for x in self.groups), *(x.pair for x in self.of_columns)]
-        return sorted({weighting for weighting, of in pairs if of == residual})
+        owners = jnp.array(self.owners, jnp.int32)
+        return zeros.at[owners].add(of_terms, mode="promise_in_bounds")
 
 
 def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
@@ -144,7 +126,7 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
     distances: list[Any] = []
     residuals: list[Any] = []
     weightings: list[KernelLike] = []
-    kernel_lists: dict[Any, dict[Any, Any]] = {}
+    kernel_lists: dict[Any, dict[Any, KernelLike]] = {}
     groups: dict[Any, list[Any]] = {}
     for owner, kernel in enumerate(kernels):
         for term in kernel.terms:
@@ -155,49 +137,49 @@ def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
                 )
             compared = term.prediction_kernel
             distance = compared.distance if isinstance(compared, DistanceKernel) else compared
-            weighting = _index(distances, distance)
-            if weighting == len(weightings):
+            pair = _index(distances, distance), _index(residuals, term.residual)
+            if len(distances) > len(weightings):
                 weightings.append(compared)
             leaves, structure = jax.tree.flatten(compared)
-            kernel_list = weighting, structure, tuple(map(jnp.shape, leaves))
+            kernel_list = pair[0], structure, tuple(map(jnp.shape, leaves))
             # Programs must not depend on numbers: kernels are equal if they have the same arrays.
-            known = kernel_lists.setdefault(kernel_list, {})
-            known.setdefault(tuple(map(id, leaves)), (len(known), compared))
-            index, _ = known[tuple(map(id, leaves))]
-            alike = weighting, _index(residuals, term.residual), kernel_list
-            groups.setdefault(alike, []).append((term.factor, index, owner))
-    made, numbers = [], {kernel_list: number for number, kernel_list in enumerate(kernel_lists)}
-    for (*pair, kernel_list), terms in groups.items():
-        factors, of_terms, owners = zip(*terms, strict=True)
-        index = numbers[kernel_list], tuple(pair)
-        made.append(SharedTerms(list(factors), of_terms, owners, *index))
-    different = [[kernel for _, kernel in known.values()] for known in kernel_lists.values()]
-    return KernelTerms(made, different, weightings, residuals, [], len(kernels), ())
+            known, arrays = kernel_lists.setdefault(kernel_list, {}), tuple(map(id, leaves))
+            known.setdefault(arrays, compared)
+            of_form = groups.setdefault((kernel_list, pair), [])
+            of_form.append((term.factor, list(known).index(arrays), owner))
+    forms, terms, numbers, first = [], [], list(kernel_lists), 0
+    for (kernel_list, pair), of_form in groups.items():
+        forms.append((numbers.index(kernel_list), pair))
+        terms += [(factor, first + index, owner) for factor, index, owner in of_form]
+        first += len(kernel_lists[kernel_list])
+    factors, of_terms, owners = zip(*terms, strict=True)
+    different = [list(known.values()) for known in kernel_lists.values()]
+    pairs = tuple(dict.fromkeys(pair for _, pair in groups))
+    of_kernels = list(factors), tuple(forms), pairs, of_terms, owners, len(kernels), ()
+    return KernelTerms(different, weightings, residuals, [], *of_kernels)
 
 
-def column_kernels(data: Data) -> ColumnKernels:
-    """The kernels of the covariates of these rows."""
+def with_columns(terms: KernelTerms, data: Data, kernels: Sequence[SumOfTerms]) -> KernelTerms:
+    """The terms of more kernels: those of the covariates, each with the features of `kernels`.
+
+    These are among those that `terms` are of.  If one has several features, such as ranks and
+    standard scores of samples, the first one counts.
+    """
     assert data.covariates is not None
     coordinates = jax.eval_shape(prediction_coordinates, data.predictions)
-    return ColumnKernels(data.covariates.sizes, int(coordinates.shape[1]))
-
-
-def with_columns(
-    terms: KernelTerms, columns: ColumnKernels, kernels: Sequence[SumOfTerms]
-) -> KernelTerms:
-    """The terms of more kernels: those of columns, each with the features of `kernels`.
-
-    These are among those that `terms` are of.  Of several features of one, such as
-    ranks and standard scores of samples, the first one counts.
-    """
-    families, groups = [0] * terms.n_kernels, []
+    columns = ColumnKernels(data.covariates.sizes, int(coordinates.shape[1]))
+    families, groups, pairs = [0] * terms.n_kernels, [], list(terms.pairs)
     for kernel in kernels:
         term, *_ = kernel.terms
-        pair = len(terms.weightings), _index(terms.residuals, term.residual)
-        groups.append(ColumnTerms(columns, len(families), pair))
+        pairs.append((len(terms.weightings), _index(terms.residuals, term.residual)))
+        groups.append(ColumnTerms(columns, len(families), pairs[-1]))
         families += columns.families
     return dataclasses.replace(
-        terms, of_columns=groups, n_kernels=len(families), families=tuple(families)
+        terms,
+        of_columns=groups,
+        pairs=tuple(dict.fromkeys(pairs)),
+        n_kernels=len(families),
+        families=tuple(families),
     )
 
 
@@ -274,7 +256,7 @@ def _statistic(
         else:
             points = rows_at(predictions, data.n, cells.medians, axis)
         landmarks.append(Landmarks(points, n_rows, kernel))
-    places = {group.kernel_list: group.pair[0] for group in terms.groups}
+    places = {kernel_list: pair[0] for kernel_list, pair in terms.forms}
     matrices = [_matrices(x, landmarks[places[k]]) for k, x in enumerate(terms.kernel_lists)]
     weightings: list[Weighting] = [*landmarks]
     if terms.of_columns:
@@ -362,26 +344,29 @@ class KernelSums(Statistic):
         w = [weighting.weighted(chunk.weights, x) for weighting, x in both]
         sums, squares = {}, {}
         for residual, feature in enumerate(self.features):
-            weightings = self.terms.weightings_of(residual)
+            pairs = [pair for pair in self.terms.pairs if pair[1] == residual]
+            of_pairs = [w[weighting] for weighting, _ in pairs]
             if chunk.xi is None:
-                found = residual_sums(feature, [w[b] for b in weightings], *arguments)
+                found = residual_sums(feature, of_pairs, *arguments)
             else:
                 residuals = feature.values(*arguments)
                 observed = residuals[:, :1]
                 missing = 0.0 if chunk.missing is None else chunk.missing[residual]
                 sets = chunk.xi[..., None] * observed + missing * residuals[:, 1:]
                 residuals = jnp.concatenate([observed, sets], axis=1)
-                found = [sums_of_residuals(w[b], residuals) for b in weightings]
-            for weighting, x in zip(weightings, found, strict=True):
-                sums[weighting, residual] = chunk.summed(x.sums)
-                squares[weighting, residual] = moments_of(w[weighting], x.squares)
+                found = [sums_of_residuals(x, residuals) for x in of_pairs]
+            for pair, weights, x in zip(pairs, of_pairs, found, strict=True):
+                sums[pair] = chunk.summed(x.sums)
+                squares[pair] = moments_of(weights, x.squares)
         return sums, squares
 
     def numbers_of_row(self, sums: Sums, redraws: bool) -> int:
         n_numbers, (of_pair, _) = 0, sums
         for (_, residual), x in of_pair.items():
             _, n_sets, size = x.sums.shape
-            n_numbers += numbers_of_row(self.features[residual], n_sets, size, redraws)
+            # Without residuals of many classes.
+            is_by_class = isinstance(self.features[residual], Indicators) and size > MANY_CLASSES
+            n_numbers += n_sets if redraws and is_by_class else n_sets * size
         return n_numbers
 
     def values(
@@ -397,10 +382,10 @@ class KernelSums(Statistic):
     ) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs ``[1 + D, K]``, and the diagonals ``[K]``, from G and squares."""
         of_sets, of_rows = [], []
-        for group in self.terms.groups:
-            k = self.matrices[group.kernel_list]
-            of_sets.append(_forms(k, sums[group.pair]))
-            of_rows.append(jnp.sum(jax.vmap(diagonal_of)(k) * squares[group.pair][None], axis=1))
+        for kernel_list, pair in self.terms.forms:
+            k = self.matrices[kernel_list]
+            of_sets.append(_forms(k, sums[pair]))
+            of_rows.append(jnp.sum(jax.vmap(diagonal_of)(k) * squares[pair][None], axis=1))
         values, diagonals = map(self.terms.of_kernels, (of_sets, of_rows))
         for columns in self.terms.of_columns:
             of_features = columns.kernels.of_features
@@ -450,8 +435,8 @@ class CellSums(KernelSums):
         return self._forms(self._of_pairs(every), of_rows)
 
     def _of_pairs(self, sums: jax.Array) -> dict[Pair, jax.Array]:
-        parts = enumerate(jnp.split(sums, self.ends, axis=2))
-        return {(b, s): part for s, part in parts for b in self.terms.weightings_of(s)}
+        parts = jnp.split(sums, self.ends, axis=2)
+        return {(weighting, s): parts[s] for weighting, s in self.terms.pairs}
 
 
 def _events_of(

@@ -34,7 +34,7 @@ from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import check_like, check_predictions, padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.expectations.defaults import default_prediction_kernels
-from calibjax.features.landmarks import choose_landmarks
+from calibjax.features.weighted_sums import choose_landmarks
 from calibjax.kernels.base import KernelLike
 from calibjax.kernels.check import check_kernel
 from calibjax.monitoring._bets import Bets, after_rows, first_bets

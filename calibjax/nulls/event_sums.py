@@ -8,6 +8,8 @@ need of a data set are sums of columns a over cells, and only the draws touch ea
 
 Rows are sorted by their cells, and each cell is cut into blocks of a few rows, the last of which is
 filled up.  The sums of some blocks are one product of matrices.
+
+Of more than two labels only those are counted that are drawn.
 """
 
 from collections.abc import Callable
@@ -19,10 +21,12 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import indexed, static, struct
-from calibjax._numbers.arithmetic import dot
-from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches
+from calibjax._data.distribution import Binary, Distribution
+from calibjax._numbers.arithmetic import dot, x_where
+from calibjax._pairwise.tiles import in_chunks
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, row_numbers
 from calibjax.nulls.engine import in_passes
-from calibjax.nulls.sampler import DataSets
+from calibjax.nulls.sampler import DataSets, SampledRows
 
 # The blocks of one step, and the largest number of rows in a block.
 _BLOCKS, _ROWS_OF_BLOCK = 8, 256
@@ -186,3 +190,65 @@ def _blocks(cells: jax.Array, n_cells: int) -> tuple[jax.Array, jax.Array]:
     is_row = (row < ends[at][:, None]) & (cell < n_cells)[:, None]
     index = jnp.where(is_row, order[jnp.minimum(row, n - 1)], n)
     return index.reshape(n_steps, -1), cell.reshape(n_steps, -1)
+
+
+# How many drawn labels are in memory at a time: they fit into a cache.
+_LABELS = 2**18
+
+
+def redrawn_label_counts(
+    key: jax.Array,
+    predictions: Distribution,
+    weights: jax.Array,
+    cells: jax.Array,
+    n_cells: int,
+    n_resamples: int,
+) -> jax.Array:
+    """How many rows draw a label of each cell, in each draw, ``[n_resamples, n_cells]``.
+
+    A row counts in one cell only, the cell of the label that it draws.  So a draw of n rows takes
+    O(n) time, however many classes there are.  Draw r depends only on (key, rows, r), and memory
+    does not grow with n times n_resamples.
+
+    Args:
+        key: a key of `jax.random`.
+        predictions, weights: n predictions of m classes, and 0 for rows that do not count.
+        cells: the cell of each label of each row, ``[n, m]``; `n_cells` does not count.
+        n_cells: the number of cells.
+        n_resamples: the number of draws.
+    """
+    numbers = row_numbers(weights)
+    if predictions.n_labels == 2:
+        # From sums of ones over the cells of rows.
+        ones = (weights != 0).astype(jnp.float32)
+
+        def drawn(label: int) -> jax.Array:
+            rows = SampledRows(predictions, jnp.full_like(numbers, label), None, numbers, numbers)
+            of_rows = jnp.ones_like(ones)[:, None], ones, jnp.zeros_like(ones), cells[:, label]
+            sets = DataSets(key, rows, None, False)
+            found = EventSums.of(*of_rows, n_cells).redrawn(sets, n_resamples)
+            return found[..., 0].astype(jnp.int32)
+
+        events = drawn(1)
+        if isinstance(predictions, Binary):  # The label 0 has no cell.
+            return events
+        sizes = jnp.zeros(n_cells, jnp.int32)
+        sizes = sizes.at[cells[:, 0]].add(ones.astype(jnp.int32), mode="drop")
+        return events + sizes[None] - drawn(0)
+    batches = jnp.arange(-(-n_resamples // DRAWS_PER_BATCH), dtype=jnp.int32)
+    n_draws = batches.size * DRAWS_PER_BATCH
+    draws = jnp.arange(n_draws, dtype=jnp.int32)
+
+    def add(
+        counts: jax.Array, chunk: tuple[tuple[Distribution, jax.Array, jax.Array], jax.Array]
+    ) -> tuple[jax.Array, None]:
+        (predictions, numbers, cells), weights = chunk
+        labels = draw_batches(key, predictions, numbers, batches)
+        drawn = jnp.take_along_axis(cells, labels, axis=1)
+        drawn = x_where((weights == 0)[:, None], n_cells, drawn)
+        here = counts.at[draws[None], drawn]
+        return here.add(1, mode="drop", wrap_negative_indices=False), None
+
+    chunks = in_chunks((predictions, numbers, cells), weights, _LABELS // n_draws)
+    start = jnp.zeros((n_draws, n_cells), jnp.int32)
+    return lax.scan(add, start, chunks)[0][:n_resamples]

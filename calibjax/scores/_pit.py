@@ -34,8 +34,7 @@ from calibjax._data.interval_censored import Between, Targets, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.expectations.defaults import default_kernel, default_prediction_kernels
-from calibjax.features.landmarks import Landmarks, choose_landmarks
-from calibjax.features.weighted_sums import InCells, weighted_sums
+from calibjax.features.weighted_sums import InCells, Landmarks, choose_landmarks, weighted_sums
 from calibjax.kernels.base import KernelLike
 from calibjax.scores._scores import numbers_as_data, score_rows, without_masked
 
