@@ -49,7 +49,7 @@ from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
-from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, missing_variance, run
+from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, factor_of_drawn, run
 from calibjax.nulls.ranks import check_resamples, critical_value
 from calibjax.nulls.sampler import NullSampler
 from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
@@ -157,7 +157,7 @@ class _SumsInBins(Statistic):
 
     def missing(self, moments: jax.Array) -> list[jax.Array]:
         of_observed, variance = moments.T[3:, :, None, None]
-        return [missing_variance(of_observed, variance, variance)]
+        return [factor_of_drawn(of_observed, variance, variance)]
 
     def sums(self, chunk: Chunk) -> SetSums:
         residuals = self.residuals_of(chunk.rows.predictions, chunk.targets())
@@ -276,7 +276,7 @@ class _SumsInParts(Statistic):
 
     def missing(self, moments: jax.Array) -> list[jax.Array]:
         squares, of_draws, variance, _ = moments[:, None, None]
-        return [missing_variance(squares, variance, of_draws)]
+        return [factor_of_drawn(squares, variance, of_draws)]
 
     def sums(self, chunk: Chunk) -> SetSums:
         """Of what is below each point of the grid, ``[1, D, g]``."""

@@ -49,7 +49,7 @@ from calibjax.features.weighted_sums import (
 )
 from calibjax.kernels.base import KernelLike, describe, times
 from calibjax.kernels.predictions import DistanceKernel, embedded_rows
-from calibjax.nulls.engine import AllRows, Chunk, SetSums, Statistic, missing_variance, run
+from calibjax.nulls.engine import AllRows, Chunk, SetSums, Statistic, factor_of_drawn, run
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.base import FiniteResidual, TargetResidual
@@ -336,7 +336,7 @@ class KernelSums(Statistic):
 
     def missing(self, moments: Any) -> list[jax.Array]:
         both = [x[:, None, None] for x in moments]
-        return [missing_variance(observed, expected, expected) for observed, expected in both]
+        return [factor_of_drawn(observed, expected, expected) for observed, expected in both]
 
     def sums(self, chunk: Chunk) -> Sums:
         arguments = chunk.arguments()
@@ -413,7 +413,7 @@ class CellSums(KernelSums):
 
     def missing(self, moments: Any) -> list[jax.Array]:
         _, observed, expected = (jnp.sum(x, axis=0, keepdims=True) for x in moments)
-        return [missing_variance(observed, expected, expected)]
+        return [factor_of_drawn(observed, expected, expected)]
 
     def total_sums(
         self, rows: AllRows, batches: jax.Array, missing: list[jax.Array]

@@ -100,7 +100,7 @@ class SetSums(NamedTuple):
         return jnp.concatenate([observed, found], axis=1)
 
 
-def missing_variance(observed: jax.Array, expected: jax.Array, drawn: jax.Array) -> jax.Array:
+def factor_of_drawn(observed: jax.Array, expected: jax.Array, drawn: jax.Array) -> jax.Array:
     """lambda, from sums of squares over rows.
 
     Args:
@@ -425,7 +425,7 @@ def under_multipliers(
     observed, squares = residuals(data.targets), jnp.square(weights)[:, None]
     of_model = jnp.sum(squares * variances, axis=0)
     of_observed = jnp.sum(squares * jnp.square(observed), axis=0)
-    missing = missing_variance(of_observed, of_model, of_model)
+    missing = factor_of_drawn(of_observed, of_model, of_model)
 
     def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
         xi = sets.factors(sets.rows, sets.shared(batches))

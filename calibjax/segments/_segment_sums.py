@@ -36,7 +36,7 @@ from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import static, struct
 from calibjax._data.data import Rows, clean
 from calibjax._data.interval_censored import Between
-from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, missing_variance, run
+from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, factor_of_drawn, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.readable import Readable, bounded, statistics_of
@@ -188,7 +188,7 @@ class _Sums(Statistic):
         observed, variance = (
             self.statistics.squares(x, second)[:, None] for x in (squares, second)
         )
-        return [missing_variance(observed, variance, variance)]
+        return [factor_of_drawn(observed, variance, variance)]
 
     def sums(self, chunk: Chunk) -> SetSums:
         w = chunk.weights[:, None, None]
