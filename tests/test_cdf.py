@@ -14,7 +14,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.capabilities import OwnPIT
 from calibjax._data.interval_censored import unit_interval
-from calibjax._numbers.quantiles import smallest_count_with
+from calibjax._numbers.unit_interval import smallest_count_with
 
 VECTORS = {"diag", "full", "empirical_vectors"}
 UNIVARIATE = sorted(FAMILIES.keys() - VECTORS)

@@ -21,8 +21,7 @@ from sklearn import metrics
 
 import calibjax as cj
 import calibjax.plot
-from calibjax._base.progress import working
-from calibjax._base.text import class_name, shares_in_words
+from calibjax._base.text import class_name, shares_in_words, working
 from calibjax._data.data import Data, as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation import _evaluation
@@ -138,7 +137,7 @@ def test_a_section_is_one_class_and_one_line(evaluation, monkeypatch):
 
 
 def test_a_terminal_shows_what_takes_long(evaluation, monkeypatch, capsys):
-    monkeypatch.setattr("calibjax._base.progress._PATIENCE", -1.0)
+    monkeypatch.setattr("calibjax._base.text._PATIENCE", -1.0)
     assert repr(evaluation) and not capsys.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     repr(evaluation)
@@ -148,7 +147,7 @@ def test_a_terminal_shows_what_takes_long(evaluation, monkeypatch, capsys):
 
 def test_a_log_has_a_line_of_what_takes_long(monkeypatch, capsys):
     """One for work and what it contains, and none of what is done at once."""
-    monkeypatch.setattr("calibjax._base.progress._LINE", 0.05)
+    monkeypatch.setattr("calibjax._base.text._LINE", 0.05)
     with working("Testing 9 rows") as say, working("Reading"):
         say("kernels")
         time.sleep(0.12)

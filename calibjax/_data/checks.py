@@ -2,6 +2,10 @@
 
 Shapes and dtypes are always checked, and values where they are concrete: in NumPy, which compiles
 nothing, or where the rows lie, if they lie on several devices.
+
+0.1 in float32 is another number than 0.1 in float64, and a target of the one would be no tie with a
+sample of the other.  Both are rounded to the coarser dtype before they are compared.  This keeps
+ties, and a target that could be exchanged for the samples remains exchangeable.
 """
 
 from typing import Any
@@ -9,18 +13,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_array, check_shapes, check_values
 from calibjax._base.compile import filled_up
 from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
-from calibjax._base.struct import PyTree, is_array, is_rounded, is_traced, on_host
-from calibjax._data.capabilities import KnownLevels, is_exchangeable
+from calibjax._base.struct import PyTree, is_array, is_floating, is_rounded, is_traced, on_host
+from calibjax._data.capabilities import KnownLevels, OwnPIT, is_exchangeable
 from calibjax._data.dependence import kept_rows
 from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
-from calibjax._data.precision import check_digits
 from calibjax._numbers.validity import is_nonnegative
 
 #: Predictions, targets, mask and weights; each but the first may be None.
@@ -132,21 +136,20 @@ def check_values_of_rows(
     are_traced = tuple(map(is_traced, given))
     if are_traced[2]:
         return
-    if devices_of(given) and not any(are_traced):
+    is_cut = devices_of(given) is not None
+    if is_cut and not any(are_traced):
         # It evaluates as below, but folds no constants: jax cannot within the rows of one device.
         with jax.core.eval_context():
             if _are_valid(None, given):
                 return
     with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
-        predictions, targets, where, weights = rows = on_one_device(given)
-
-        def move(x: ArrayLike) -> ArrayLike:
-            """As an array of NumPy: checks compile nothing, or little for a bucket of sizes."""
-            if is_traced(x):
-                return x
-            return on_host(x) if any(are_traced) else filled_up(on_host(x))
-
-        rows = jax.tree.map(move, rows)
+        predictions, targets, where, weights = here = on_one_device(given) if is_cut else given
+        # Arrays of NumPy: checks compile nothing, or little for a bucket of sizes.
+        leaves, structure = jax.tree.flatten(here)
+        for i, x in enumerate(leaves):
+            if not is_traced(x):
+                leaves[i] = on_host(x) if any(are_traced) else filled_up(on_host(x))
+        rows: _Given = jax.tree.unflatten(structure, leaves)
         masked = False if rows[2] is None else ~rows[2]
         if not are_traced[0]:
             for parameter, (words, valid) in rows[0].constraints().items():
@@ -192,3 +195,119 @@ def _are_valid(axis: Axis, _: None, rows: _Given) -> jax.Array:
     predictions, targets, where, weights = rows
     valid = valid_rows(predictions, targets, weights)
     return all_sum(jnp.sum(~valid if where is None else ~valid & where), axis) == 0
+
+
+# Maximum number of rows looked at, evenly spaced.
+_MOST_ROWS = 1000
+# Maximum rounding error of a difference that float32 keeps, as a share of the difference.
+_MOST_ERROR = 0.05
+# Maximum relative difference of values of float64 that are meant to be equal.
+_EQUAL = 1e-12
+
+
+def compared_in_one_precision(
+    predictions: Distribution, targets: PyTree
+) -> tuple[Distribution, PyTree]:
+    """Predictions and targets, those parameters that targets are compared with in one precision."""
+    if not isinstance(predictions, OwnPIT):
+        return predictions, targets
+    names = predictions.compared_with_targets
+    leaves = [*map(predictions.parameter, names), *jax.tree.leaves(targets)]
+    rounded = in_one_precision(*leaves)
+    if all(x is y for x, y in zip(leaves, rounded, strict=True)):
+        return predictions, targets
+    of_leaf = dict(zip(map(id, leaves), rounded, strict=True))
+    return jax.tree.map(lambda x: of_leaf.get(id(x), x), (predictions, targets))
+
+
+def in_one_precision(*arrays: Any) -> list[Any]:
+    """The arrays, those of floating-point numbers rounded to the coarsest dtype among them.
+
+    Numbers stay in their dtypes, and integers as they are.
+    """
+    dtypes = {jnp.result_type(x) for x in arrays if is_floating(x)}
+    if len(dtypes) < 2:
+        return list(arrays)
+    coarsest = max(dtypes, key=lambda dtype: jnp.finfo(dtype).eps)
+    return [_rounded(x, coarsest) if is_floating(x) else x for x in arrays]
+
+
+def _rounded(x: Any, dtype: np.dtype) -> Any:
+    if isinstance(x, np.ndarray):
+        with np.errstate(over="ignore"):  # Masked rows may hold anything.
+            return x.astype(dtype).astype(x.dtype)
+    # XLA may leave out two conversions, but not this.
+    digits = jnp.finfo(dtype)
+    return lax.reduce_precision(x, digits.nexp, digits.nmant)
+
+
+def check_digits(
+    predictions: Distribution,
+    targets: Any,
+    kept: np.ndarray | None,
+    of_batch: str = "",
+    targets_name: str = "targets",
+) -> None:
+    """A ValueError if float32 cannot tell most targets from values of their own predictions.
+
+    Dates as large numbers are such rows.  Only what jax would round is looked at: numbers of
+    float64 in NumPy, unless jax_enable_x64 is set.
+
+    Args:
+        predictions: n predictions.
+        targets: concrete ones; only arrays of real numbers or vectors are looked at.
+        kept: which rows count, ``[n]``.
+        of_batch: stands behind the names of parameters in the error.
+        targets_name: what the error calls the targets.
+    """
+    is_real = predictions.target_kind == "real" and not predictions.score_only
+    if not (is_real and isinstance(targets, np.ndarray | jax.Array)):
+        return
+    assert kept is not None  # Neither the mask nor weights are traced here.
+    of_names = {name: predictions.parameter(name) for name in predictions.shapes}
+    rounded = [
+        name
+        for name, values in of_names.items()
+        if not is_traced(values) and (is_rounded(values) or is_rounded(targets))
+    ]
+    if not rounded or not kept.any():
+        return
+    rows = np.flatnonzero(kept)
+    rows = rows[:: max(len(rows) // _MOST_ROWS, 1)]
+    for name in rounded:
+        axes, values = predictions.shapes[name], of_names[name]
+        y, v = (np.asarray(x)[rows].astype(np.float64) for x in (targets, values))
+        if axes.split()[0] != "n" or (y.ndim > 1 and axes.split()[-1] != "d"):
+            continue
+        # The values of each coordinate of a row, [rows, …, values].
+        v = v.reshape(len(y), -1) if y.ndim == 1 else np.moveaxis(v, -1, 1).reshape(*y.shape, -1)
+        if not _share_lost(y, v).max() > 0.5:
+            continue
+        with jax.enable_x64(True):
+            some = jax.tree.map(lambda x: np.asarray(x)[rows].astype(np.float64), predictions)
+            spread = np.asarray(some.spread())
+        share = np.atleast_1d(_share_lost(y, v, spread))
+        if share.max() > 0.5:
+            k = int(share.argmax())
+            y, v = y.reshape(len(y), -1)[:, k], v.reshape(len(y), share.size, -1)[:, k]
+            both, common = np.append(y, v), np.round(np.median(y))
+            cure = 'Call jax.config.update("jax_enable_x64", True) first'
+            if not _share_lost(y - common, v - common) > 0.5:
+                cure += f", or subtract a common number such as {common:.16g} from both in float64"
+            raise ValueError(
+                f"{targets_name} and {name}{of_batch} must not lose their differences in float32, "
+                f"in which jax computes: {np.unique(both).size} different values become "
+                f"{np.unique(on_host(both)).size}. {cure}."
+            )
+
+
+def _share_lost(y: np.ndarray, v: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:
+    """The share of rows where rounding moves y too far from most of its v, of each coordinate."""
+    with np.errstate(all="ignore"):
+        exact, rounded = y[..., None] - v, on_host(y)[..., None].astype(float) - on_host(v)
+        size = np.median(np.abs(exact), axis=-1)
+        error = np.median(np.abs(rounded - exact), axis=-1)
+        is_lost = (error > _MOST_ERROR * size) & (size > _EQUAL * np.abs(y))
+        if spread is not None:
+            is_lost &= error > _MOST_ERROR * spread
+        return np.mean(is_lost, axis=0)

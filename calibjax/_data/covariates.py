@@ -10,8 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_array, check_shapes, check_values
 from calibjax._base.sharding import devices_of, on_one_device
 from calibjax._base.struct import is_array, is_traced, static, struct, widest_dtype
-from calibjax._data.named_columns import Frame, NamedColumns, named_columns
-from calibjax._data.typed_column import numbered, typed_column
+from calibjax._data.typed_column import Frame, NamedColumns, named_columns, numbered, typed_column
 
 # With more categories than this, the less frequent ones are one category.
 _MOST_CATEGORIES = 64

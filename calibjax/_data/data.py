@@ -43,6 +43,7 @@ from calibjax._data.checks import (
     check_shapes_of_predictions,
     check_shapes_of_targets,
     check_values_of_rows,
+    compared_in_one_precision,
     too_few_rows,
     valid_rows,
 )
@@ -50,8 +51,7 @@ from calibjax._data.covariates import Covariates, CovariatesLike, coded_covariat
 from calibjax._data.dependence import coded_dependence, kept_rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets
-from calibjax._data.named_columns import named_columns
-from calibjax._data.precision import compared_in_one_precision
+from calibjax._data.typed_column import named_columns
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import fractions_of, x_where
 

@@ -15,11 +15,11 @@ from calibjax._data.checks import (
     check_dtype_of_targets,
     check_shapes_of_predictions,
     check_values_of_rows,
+    compared_in_one_precision,
     too_few_rows,
 )
 from calibjax._data.data import AnyRows, Data, Rows, check_none_beside_data
 from calibjax._data.distribution import Distribution
-from calibjax._data.precision import compared_in_one_precision
 
 T = TypeVar("T")
 

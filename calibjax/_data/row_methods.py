@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import jax
 
 from calibjax._base.struct import batch_of_one, widened, widened_integers
-from calibjax._numbers.quantiles import with_levels
+from calibjax._numbers.unit_interval import with_levels
 
 T = TypeVar("T")
 

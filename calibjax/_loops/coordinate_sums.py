@@ -16,8 +16,22 @@ from jax import lax
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
-from calibjax._loops.branches import anywhere
 from calibjax._numbers.arithmetic import dot
+
+
+@jax.custom_batching.custom_vmap
+def anywhere(condition: jax.Array) -> jax.Array:
+    """The condition, which under `vmap` holds for the whole batch if it holds for any part of it.
+
+    `lax.cond` of it makes one branch, where a condition for each part would make both.
+    """
+    return condition
+
+
+@anywhere.def_vmap
+def _anywhere_in_batch(size: int, is_batched: list[bool], condition: jax.Array):
+    return anywhere(jnp.any(condition, axis=0)), False
+
 
 # The number of coordinates, and of rows, of one pass over a tile on a CPU: the fastest,
 # measured at 10 and 100 coordinates and 256 to 1024 rows.

@@ -1,6 +1,5 @@
 """Functions with a derivative where the textbook form has none, or one that keeps its digits."""
 
-import functools
 import math
 
 import jax
@@ -68,7 +67,9 @@ def _sinc_jvp(primals, tangents):
     value, near = sinc(x), jnp.abs(x) < 0.5
     t = math.pi * jnp.where(near, x, 0.0)
     square = jnp.square(t)
-    series = functools.reduce(lambda sum, c: sum * square + c, _SINC_SERIES, jnp.zeros_like(x))
+    series = jnp.zeros_like(x)
+    for c in _SINC_SERIES:
+        series = series * square + c
     of_far = (jnp.cos(math.pi * x) - value) / jnp.where(near, 1.0, x)
     return value, jnp.where(near, math.pi * t * series, of_far) * dx
 
@@ -87,7 +88,9 @@ def small_expm1(x: jax.Array) -> jax.Array:
     x = jnp.clip(x, -SMALL, SMALL)
     square = jnp.square(x)
     terms = _BERNOULLI if x.dtype == jnp.float64 else _BERNOULLI[3:]
-    series = functools.reduce(lambda sum, c: sum * square + c, terms, jnp.zeros_like(x))
+    series = jnp.zeros_like(x)
+    for c in terms:
+        series = series * square + c
     return x / (1 - x / 2 + square * series)
 
 

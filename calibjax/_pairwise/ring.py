@@ -23,8 +23,7 @@ from calibjax._base.struct import PyTree, indexed, merge, split
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._loops.fusion import has_loops, in_one_loop
 from calibjax._numbers.arithmetic import compensated_add
-from calibjax._pairwise.gradients import DiffPartition, value_and_gradient
-from calibjax._pairwise.tiles import Tile, Weighted, weighted_sum
+from calibjax._pairwise.tiles import DiffPartition, Tile, Weighted, value_and_gradient, weighted_sum
 
 T = TypeVar("T")
 

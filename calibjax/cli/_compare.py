@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from calibjax._base.progress import working
+from calibjax._base.text import working
 from calibjax.cli._command import AsJson, Columns, Level, Seed, as_text, echo, with_options
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibjax._base.progress import working
+from calibjax._base.text import working
 from calibjax.cli._command import (
     AsJson,
     Columns,

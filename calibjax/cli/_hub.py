@@ -7,8 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from calibjax._base.progress import working
-from calibjax._base.text import listed
+from calibjax._base.text import listed, working
 from calibjax.cli._command import AsJson, Level, Seed, as_text, echo, names_of_list, with_options
 from calibjax.cli._evaluate import show
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibjax._base.progress import working
+from calibjax._base.text import working
 from calibjax.cli._command import FORMATS, AsJson, Columns, Seed, as_text, echo, with_options
 
 

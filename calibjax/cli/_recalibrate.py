@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calibjax._base.progress import working
+from calibjax._base.text import working
 from calibjax._data.column_options import option_name
 from calibjax.cli._command import AsJson, Columns, Seed, as_text, echo, names_of_list, with_options
 

@@ -21,8 +21,8 @@ from jax.scipy import special
 from calibjax._base.struct import is_floating, repeated, static, struct, widened_integers
 from calibjax._numbers.arithmetic import complex_exponential, mean_by_gauss
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.quantiles import integer_or_invalid, smallest_count_with
 from calibjax._numbers.special_functions import log_gamma_ratio, log_quotient_beyond_linear
+from calibjax._numbers.unit_interval import integer_or_invalid, smallest_count_with
 from calibjax.distributions._counts import Counts
 from calibjax.distributions._incomplete_beta import beta_tails
 from calibjax.distributions._incomplete_gamma import END, NODES

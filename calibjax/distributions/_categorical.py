@@ -13,8 +13,8 @@ from calibjax._base.struct import is_rounded, repeated, static, struct, widened,
 from calibjax._data.checks import valid_rows
 from calibjax._data.distribution import Binary, Labels
 from calibjax._numbers.arithmetic import dot
-from calibjax._numbers.quantiles import falls_short, integer_or_invalid
 from calibjax._numbers.tempering import as_before, tempered_probabilities
+from calibjax._numbers.unit_interval import falls_short, integer_or_invalid
 from calibjax._numbers.validity import TOLERANCE, probability_vectors
 from calibjax.expectations.finite_sums import finite_sums
 from calibjax.kernels import TotalVariation

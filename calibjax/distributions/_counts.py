@@ -17,7 +17,7 @@ from calibjax._base.struct import is_array, is_traced, type_name, widened_intege
 from calibjax._data.distribution import CountLike, has_own
 from calibjax._data.row_methods import row_methods
 from calibjax._numbers.arithmetic import dot
-from calibjax._numbers.quantiles import integer_or_invalid
+from calibjax._numbers.unit_interval import integer_or_invalid
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.kernels import WhiteKernel
 from calibjax.kernels.base import KernelLike

@@ -24,8 +24,7 @@ from calibjax._base.struct import (
 from calibjax._data.capabilities import Exchangeable, KnownQuantiles, OwnPIT
 from calibjax._numbers.arithmetic import complex_average, complex_exponential, root_mean_square
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.quantiles import falls_short
-from calibjax._numbers.unit_interval import UnitInterval, interval
+from calibjax._numbers.unit_interval import UnitInterval, falls_short, interval
 from calibjax._numbers.validity import FINITE, probability_vectors
 from calibjax.expectations.finite_sums import sums_over_atoms
 

@@ -33,7 +33,7 @@ from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis, all_of, as_varying
 from calibjax._base.struct import PyTree, indexed, struct
-from calibjax._loops.branches import anywhere
+from calibjax._loops.coordinate_sums import anywhere
 from calibjax._numbers.arithmetic import dot
 from calibjax.distributions._univariate import Univariate
 from calibjax.distributions._univariate_expectations import (

@@ -21,7 +21,11 @@ from calibjax._data.capabilities import (
 )
 from calibjax._data.distribution import CountLike, Distribution, Labels
 from calibjax._numbers.arithmetic import complex_average, root_mean_square, sum_over_pairs
-from calibjax._numbers.quantiles import integer_or_invalid, quantile_from_cdf, smallest_count_with
+from calibjax._numbers.unit_interval import (
+    integer_or_invalid,
+    quantile_from_cdf,
+    smallest_count_with,
+)
 from calibjax._numbers.validity import probability_vectors
 from calibjax.distributions._categorical import label_log_prob
 from calibjax.distributions._optimal_transport import transport

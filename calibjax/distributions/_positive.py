@@ -11,8 +11,8 @@ from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from calibjax._base.struct import repeated, struct
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot, quotient
-from calibjax._numbers.quantiles import quantile_from_cdf
 from calibjax._numbers.special_functions import log_gamma_ratio, log_gamma_step, log_quotient
+from calibjax._numbers.unit_interval import quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE
 from calibjax.distributions._incomplete_gamma import (
     gamma_rule,

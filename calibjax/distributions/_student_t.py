@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from calibjax._base.struct import repeated, struct
 from calibjax._numbers.arithmetic import mean_by_gauss, quotient
 from calibjax._numbers.derivatives import mirrored, safe_sqrt
-from calibjax._numbers.quantiles import quantile_from_cdf
 from calibjax._numbers.special_functions import log_gamma_step
+from calibjax._numbers.unit_interval import quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE
 from calibjax.distributions._divided_differences import first_difference
 from calibjax.distributions._univariate import Univariate, standard_normal_rule

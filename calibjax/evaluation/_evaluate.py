@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from calibjax._base.check import check_integer
-from calibjax._base.progress import working
 from calibjax._base.struct import is_traced
+from calibjax._base.text import working
 from calibjax._data.column_options import ColumnOptions
 from calibjax._data.data import Data, as_data
 from calibjax._data.interval_censored import Between

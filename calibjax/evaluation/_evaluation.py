@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from calibjax._base.progress import working
-from calibjax._base.text import plain
+from calibjax._base.text import plain, working
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation._curves import CURVES, MAPS, WORST

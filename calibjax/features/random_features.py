@@ -31,8 +31,7 @@ from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, Sample, pairwise, sum_of_products, times
 from calibjax.kernels.distance import DistanceLike, embedding
 from calibjax.residuals.base import FiniteResidual, TargetResidual
-from calibjax.residuals.fourier import target_frequencies
-from calibjax.residuals.kernel import JointResidual, KernelResidual
+from calibjax.residuals.kernel import JointResidual, KernelResidual, target_frequencies
 from calibjax.residuals.labels import FeatureResidual, Indicators
 from calibjax.residuals.pit import PITResidual
 

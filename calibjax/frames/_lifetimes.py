@@ -9,7 +9,7 @@ from calibjax._base.struct import on_host
 from calibjax._base.text import listed
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
-from calibjax._data.named_columns import Frame
+from calibjax._data.typed_column import Frame
 from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._table import table_of_arrays

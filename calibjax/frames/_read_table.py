@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data.named_columns import named_columns
-from calibjax._data.typed_column import text_of
+from calibjax._data.typed_column import named_columns, text_of
 from calibjax.frames._array_conversion import cells_of
 from calibjax.frames._table import Table
 

@@ -45,9 +45,8 @@ from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
-from calibjax._data.named_columns import Frame, named_columns
 from calibjax._data.padding import check_predictions, padded
-from calibjax._data.typed_column import typed_column
+from calibjax._data.typed_column import Frame, named_columns, typed_column
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.expectations import default_kernel
 from calibjax.expectations.default_features import location_and_spread

@@ -1,10 +1,16 @@
 """Kernels on targets, on predictions, and on pairs of both."""
 
-from calibjax.kernels._fisher_distances import FisherDistance, KernelizedFisherDistance
 from calibjax.kernels.bandwidth import median_heuristic
 from calibjax.kernels.base import Kernel
 from calibjax.kernels.distance import Distance
-from calibjax.kernels.distances import EmbeddingDistance, Euclidean, TotalVariation, Wasserstein
+from calibjax.kernels.distances import (
+    EmbeddingDistance,
+    Euclidean,
+    FisherDistance,
+    KernelizedFisherDistance,
+    TotalVariation,
+    Wasserstein,
+)
 from calibjax.kernels.pit import PITKernel, VectorPITKernel
 from calibjax.kernels.predictions import DistanceKernel, FeatureKernel, TensorProduct
 from calibjax.kernels.stein import SteinKernel

@@ -13,7 +13,7 @@ from calibjax._data.data import Rows, fill_masked, spaced_rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import check_rows
 from calibjax._numbers.arithmetic import x_where
-from calibjax._numbers.quantiles import smallest_with
+from calibjax._numbers.unit_interval import smallest_with
 from calibjax.kernels.base import pairwise
 from calibjax.kernels.check import check_distance_formula, check_kernel
 from calibjax.kernels.distance import DistanceLike, NormDistance, squares_keep_digits

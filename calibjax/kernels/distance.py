@@ -151,14 +151,16 @@ class NormDistance(Distance):
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
         """|x - y|^2 of one pair."""
         square, _ = self.square_and_slope
-        squares = (jnp.sum(square(x, y)) for x, y in zip(xs, ys, strict=True))
+        squares = []
+        for x, y in zip(xs, ys, strict=True):
+            squares.append(jnp.sum(square(x, y)))
         return functools.reduce(jnp.add, squares)
 
     def tile(
         self, xs: Coordinates, ys: Coordinates, sums: CoordinateSums = sum_over_coordinates
     ) -> jax.Array:
         """|x - y|^2 for all pairs of two batches, ``[S, T]``; `sums` makes it of vectors."""
-        if all(x.ndim == 1 for x in xs):
+        if max(map(jnp.ndim, xs)) == 1:
             return vmap_pairs(self.squared_norm)(xs, ys)
         vectors = (jnp.concatenate([x.reshape(len(x), -1) for x in batch], 1) for batch in (xs, ys))
         return sums(*self.square_and_slope, *vectors)

@@ -21,8 +21,8 @@ from jax import lax
 from calibjax._base.struct import struct
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, x_where
 from calibjax._numbers.derivatives import absolute
-from calibjax._numbers.quantiles import smallest_between
 from calibjax._numbers.special_functions import log_quotient
+from calibjax._numbers.unit_interval import smallest_between
 from calibjax.nulls.ranks import critical_value
 
 

@@ -11,9 +11,8 @@ from calibjax._base.sharding import Axis, all_of, all_sum, as_varying
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.data import Rows, in_dtype
 from calibjax._numbers.arithmetic import compensated_add, dot, pairs_weight, x_where
-from calibjax._pairwise.gradients import tile_values
 from calibjax._pairwise.ring import Trees, ring, ring_sum
-from calibjax._pairwise.tiles import cut, pad, tile_sizes
+from calibjax._pairwise.tiles import cut, pad, tile_sizes, tile_values
 from calibjax.discrepancy import SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.kernels.base import Sample
 from calibjax.kernels.check import is_symmetric, users_functions

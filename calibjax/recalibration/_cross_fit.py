@@ -12,8 +12,8 @@ from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
-from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import filled
+from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Normal
 from calibjax.estimators import check_classes
 from calibjax.measures.measure import Measure, Subset

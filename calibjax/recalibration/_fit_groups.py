@@ -23,8 +23,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.struct import static, struct
 from calibjax._data.column_encoding import ColumnCode
-from calibjax._data.named_columns import NamedColumns, named_columns
-from calibjax._data.typed_column import TypedColumn, typed_columns
+from calibjax._data.typed_column import NamedColumns, TypedColumn, named_columns, typed_columns
 from calibjax._numbers.validity import ArrayT
 from calibjax.recalibration._label_curves import from_logits, happened, log_odds
 from calibjax.recalibration._penalised_regression import Regression, Slopes, logistic_regression

@@ -16,8 +16,8 @@ from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
-from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import padded
+from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Counts, Empirical
 from calibjax.recalibration import _conditional_pit_map as conditional
 from calibjax.recalibration import _cross_validation as cross_validation

@@ -26,8 +26,8 @@ from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import in_dtype
 from calibjax._data.distribution import Binary, Distribution, as_labels
-from calibjax._data.named_columns import NamedColumns
 from calibjax._data.padding import can_be_filled, filled
+from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.estimators import check_classes
 from calibjax.recalibration._conditional_pit_map import covariates_of

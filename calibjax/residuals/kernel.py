@@ -1,11 +1,15 @@
 """Residuals of kernels: of targets, by Stein's identity, and of kernels that are no products.
 
 Their features have infinitely many numbers, and inner products in closed form.
+Random Fourier features of target kernels stand for them in sums over rows.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import batch_of_one, struct, type_name
@@ -15,11 +19,18 @@ from calibjax.expectations import inner_product, mean_embedding
 from calibjax.expectations.dispatch import prepare_rows, residual_product, residual_product_tile
 from calibjax.expectations.finite_sums import all_labels
 from calibjax.kernels import WhiteKernel
-from calibjax.kernels.base import KernelLike, Sample, vmap_pairs
+from calibjax.kernels.base import (
+    Kernel,
+    KernelLike,
+    Sample,
+    describe,
+    sum_of_products,
+    times,
+    vmap_pairs,
+)
 from calibjax.kernels.predictions import embedded_rows
 from calibjax.kernels.stein import stein, stein_scores, stein_tile, with_score
 from calibjax.residuals.base import FiniteResidual, Prepared, RowsWithNumbers, TargetResidual
-from calibjax.residuals.fourier import FourierFeatures, draw_fourier_features
 from calibjax.residuals.labels import (
     FeatureResidual,
     Indicators,
@@ -27,6 +38,72 @@ from calibjax.residuals.labels import (
     labels_and_residual,
     root_of_kernel,
 )
+
+# The number of frequencies of a kernel of numbers, and of a kernel of vectors.
+_FREQUENCIES, _VECTOR_FREQUENCIES = 8, 32
+# The number of draws for each frequency of a kernel of numbers that is kept, at even ranks.
+_DRAWS_PER_FREQUENCY = 64
+
+
+@struct
+class FourierFeatures:
+    """The features a cos(<v, y>) and a sin(<v, y>) for frequencies v and amplitudes a."""
+
+    frequencies: jax.Array
+    amplitudes: jax.Array
+
+    def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
+        angles = dot(self.frequencies, jnp.atleast_1d(y).astype(self.frequencies.dtype))
+        fourier = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
+        return (self.amplitudes[None] * fourier).ravel()
+
+
+def draw_fourier_features(
+    key: jax.Array, kernel: KernelLike, y: jax.Array, dtype: DTypeLike
+) -> FourierFeatures:
+    """Features of a target kernel; TypeError if the frequencies of a part are not known."""
+    terms = sum_of_products(kernel)
+    size = _VECTOR_FREQUENCIES if y.ndim else _FREQUENCIES
+    frequencies, amplitudes = [], []
+    for term_key, (factor, kernels) in zip(jax.random.split(key, len(terms)), terms, strict=True):
+        frequencies.append(_frequencies(term_key, kernels, y, dtype, size))
+        amplitudes.append(jnp.full(size, jnp.sqrt(jnp.asarray(times(factor, 1.0), dtype) / size)))
+    return FourierFeatures(jnp.concatenate(frequencies), jnp.concatenate(amplitudes))
+
+
+def _frequencies(
+    key: jax.Array, kernels: list[KernelLike], y: jax.Array, dtype: DTypeLike, size: int
+) -> jax.Array:
+    """Frequencies ``[size, d]`` of a product of target kernels.
+
+    For numbers they are the even quantiles of many draws, whose average is closer to the kernel
+    than the average of a few draws.
+    """
+    n_draws = size if y.ndim else size * _DRAWS_PER_FREQUENCY
+    # A frequency of a product of kernels is the sum of one frequency of each.
+    draws = [
+        target_frequencies(kernel, kernel_key, n_draws, y, dtype)
+        for kernel, kernel_key in zip(kernels, jax.random.split(key, len(kernels)), strict=True)
+    ]
+    total = functools.reduce(jnp.add, draws)
+    if y.ndim:
+        return total
+    # The sign of a frequency does not matter.
+    ordered = jnp.sort(jnp.abs(total))
+    return ordered[_DRAWS_PER_FREQUENCY // 2 :: _DRAWS_PER_FREQUENCY, None]
+
+
+def target_frequencies(
+    kernel: KernelLike, key: jax.Array, n: int, y: jax.Array, dtype: DTypeLike
+) -> jax.Array:
+    """n frequencies of a target kernel, in the shape of the target y."""
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            "random features need a target kernel such as GaussianKernel, or WhiteKernel for "
+            f"counts, where targets are no labels, got {describe(kernel)}."
+        )
+    return kernel.draw_frequencies(key, n, y, dtype)
+
 
 # The number of rows whose pairs with all rows are computed at a time.
 _ROWS = 64

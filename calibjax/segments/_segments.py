@@ -12,8 +12,7 @@ from jax import lax
 from calibjax._base.compile import bucket
 from calibjax._base.struct import struct
 from calibjax._data.column_encoding import ColumnCode
-from calibjax._data.named_columns import NamedColumns
-from calibjax._data.typed_column import TypedColumn, typed_columns
+from calibjax._data.typed_column import NamedColumns, TypedColumn, typed_columns
 from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import cut
 

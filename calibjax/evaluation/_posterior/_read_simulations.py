@@ -11,9 +11,8 @@ import jax
 import numpy as np
 
 from calibjax._base.text import listed
-from calibjax._data.named_columns import Frame, named_columns
-from calibjax._data.precision import in_one_precision
-from calibjax._data.typed_column import typed_column
+from calibjax._data.checks import in_one_precision
+from calibjax._data.typed_column import Frame, named_columns, typed_column
 from calibjax.frames import as_numpy
 
 if TYPE_CHECKING:
