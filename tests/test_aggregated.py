@@ -20,7 +20,7 @@ from calibjax._data.distribution import Labels
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.kernels.base import describe
-from calibjax.nulls import largest
+from calibjax.nulls import ranks
 from calibjax.nulls.draws import (
     DRAWS_PER_BATCH,
     _increasing_order,
@@ -223,7 +223,7 @@ def test_estimates_of_reals_are_near_skce(key, float64):
 
 # The p-value from numbers.
 
-aggregate = jax.jit(largest.aggregate)
+aggregate = jax.jit(ranks.aggregate)
 
 
 def plain_aggregate(values):

@@ -22,7 +22,7 @@ from calibjax.discrepancy import normal_form
 from calibjax.expectations.defaults import default_kernels, target_feature_kernels
 from calibjax.hypothesis_tests._redrawn_skce import terms_of, with_columns
 from calibjax.hypothesis_tests._result import KernelResults, named_kernels
-from calibjax.nulls.largest import aggregate
+from calibjax.nulls.ranks import aggregate
 
 RNG = np.random.default_rng
 # With one masked row more, they stay on their bucket.

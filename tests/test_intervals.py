@@ -15,7 +15,7 @@ from test_sharding import place
 import calibjax as cj
 from calibjax.discrepancy import normal_form
 from calibjax.intervals.skce_interval import DrawnErrors, largest_variance, variance_under_model
-from calibjax.nulls.largest import aggregate
+from calibjax.nulls.ranks import aggregate
 
 LEVELS = np.array([0.3, 0.5, 0.8, 0.9, 0.95])
 

@@ -16,8 +16,7 @@ from calibjax._data.capabilities import exchangeable_pool, is_exchangeable
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
-from calibjax.nulls.largest import aggregate
-from calibjax.nulls.ranks import counted_pvalue
+from calibjax.nulls.ranks import aggregate, counted_pvalue
 from calibjax.nulls.sampler import NullSampler
 
 _MOST_LANDMARKS = 1024

@@ -121,14 +121,10 @@ class ColumnKernels(NamedTuple):
             size=size,
         )
 
-    def products(self) -> Products:
-        """The features of pairs, and of the predictions and a column."""
-        return _products(self)
-
     def of_features(self, squares: jax.Array) -> jax.Array:
         """The forms of all kernels ``[T, …]`` from those of their features ``[S' + P, …]``."""
         block, d = self.singles().block, len(self.sizes)
-        owners = np.concatenate([block[block < d], d + self.products().owner])
+        owners = np.concatenate([block[block < d], d + _products(self).owner])
         forms = jax.ops.segment_sum(squares, owners, sum(self.counts), indices_are_sorted=True)
         kinds = jnp.split(forms, np.cumsum(self.counts)[:-1])
         parts = [(x, jnp.mean(x, axis=0, keepdims=True)) if x.shape[0] > 1 else (x,) for x in kinds]
@@ -144,6 +140,7 @@ def _of_column(size: int, n_cosines: int, n_categories: int, decay: float) -> np
 
 @functools.cache
 def _products(kernels: ColumnKernels) -> Products:
+    """The features of pairs, and of the predictions and a column."""
     block, d, c = kernels.singles().block, len(kernels.sizes), kernels.n_coordinates
     # Blocks d, …, 2 d - 1 are of covariates in products, and those behind them of coordinates.
     of_block = [np.flatnonzero(block == k).astype(np.int32) for k in range(d, 2 * d + c)]
@@ -213,7 +210,7 @@ def column_features(
     kernels: ColumnKernels, columns: jax.Array, weights: jax.Array, axis: Axis
 ) -> ColumnFeatures:
     """The features of `ranked` columns, of rows with weights."""
-    block, n_products = kernels.singles().block, kernels.products().left.size
+    block, n_products = kernels.singles().block, _products(kernels).left.size
     total = all_sum(jnp.sum(weights), axis)
 
     def mean_of(function: Callable[[jax.Array], jax.Array], size: int) -> jax.Array:
@@ -237,7 +234,7 @@ def _centred(
     kernels: ColumnKernels, columns: jax.Array, means: jax.Array, scales: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Features of columns alone, and products before they are centred, ``[n, …]``."""
-    singles, products = kernels.singles(), kernels.products()
+    singles, products = kernels.singles(), _products(kernels)
     centred = (_values(kernels, columns) - means[None]) * scales[None]
     alone = centred[:, : np.sum(singles.block < len(kernels.sizes))]
     factor = jnp.asarray(products.factor, centred.dtype)[None]

@@ -22,7 +22,7 @@ from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of, with
 from calibjax.hypothesis_tests._result import CalibrationTestResult, KernelResults, named_kernels
 from calibjax.intervals.skce_interval import NormInterval
 from calibjax.kernels.base import KernelLike, describe
-from calibjax.nulls.largest import aggregate
+from calibjax.nulls.ranks import aggregate
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 
 # The usual number of cells.

@@ -3,8 +3,8 @@ r"""One engine under every test, band, range and p-value of data sets under H0.
 - A **sampler** says how data sets are made that a calibrated model could have given
   (`sampler.py`).
 - A **statistic** says what is summed over rows, and which numbers follow from the sums.
-- A **reduction** compares the numbers of the observed targets with those of the data sets: a rank
-  (`ranks.py`), the largest of several scores (`largest.py`), or a band (`bands.py`).
+- A **reduction** compares the numbers of the observed targets with those of the data sets: a rank,
+  also that of the largest of several scores (`ranks.py`), or a band (`bands.py`).
 
 `run` decides for all statistics how rows are cut into chunks and data sets into batches, so that
 memory is bounded, which rows count, and what is added where observed residuals vary too little.

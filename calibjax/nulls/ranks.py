@@ -1,7 +1,43 @@
-"""The rank of a statistic among draws, p-values and critical values, and levels of confidence."""
+r"""Ranks of statistics among draws, of one statistic and of the largest score of several kernels.
+
+The statistics of one kernel, T^0 of the observed targets and T^1, …, T^B of targets drawn from the
+predictions, are exchangeable if the model is calibrated, and so are the vectors of all kernels.
+They remain so if each kernel's numbers are transformed by a function that does not depend on their
+order.  The transformation here brings all kernels to one scale: with the mean, the standard
+deviation and the skewness g of the B + 1 numbers, X = (T - mean) / deviation is nearly a shifted
+gamma variable, and
+
+    z = (6 / g) ((1 + g X / 2)^(1/3) - 1) + g / 6
+
+is nearly standard normal (Wilson and Hilferty, The distribution of chi-square, 1931).  Wide kernels
+have few large eigenvalues and a skew law under H0, narrow ones have a nearly normal law: the
+maximum of X would be one of wide kernels, the maximum of z is fair.
+
+**Families.**  Many kernels of one kind would drown a few of another.  The largest z of each family
+is therefore transformed once more, and the scores are the values that this transformation of its
+family gives to the z of a kernel: M is the maximum over families, each of which has the same
+chance.  The transformation of the maxima is symmetric in all data sets too.
+
+**Intervals that hold simultaneously.**  T_k / n^2 is the squared norm of a mean, and if the model
+is calibrated, it is the squared error of this mean.  Let c be the (1 - a)-quantile of the draws
+M^b = max_k z_k^b, and t_k the number T that the transformation of kernel k brings to c.  The
+transformation increases, so that M^b <= c says that T_k^b <= t_k for all k, which has a probability
+of at least 1 - a: r_k = sqrt(t_k) / n bounds the errors of all kernels simultaneously, and
+`NormInterval` with r_k has an interval for each of them.
+
+The lower end is above 0 exactly if T_k^0 > t_k, that is if z_k^0 > c.  For the kernel with the
+largest z this says M^0 > c, where c is the draw of rank ceil((1 - a) (B + 1)).  So many draws are
+smaller than M^0 exactly if at most a (B + 1) - 1 are not, that is if p <= a.  (M^0 is equal to
+draws that differ from it by rounding; the lower end is 0 then.)  The interval of the best kernel
+hence excludes 0 if and only if the test rejects.
+
+That the errors are those under the model is right near calibration.  If the observed data vary more
+than those of the model, r_k^2 is multiplied by the ratio of both mean diagonals of H, and then the
+lower end may be 0 although the test rejects: it has seen that data vary too much.
+"""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +46,7 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_integer
-from calibjax._base.struct import is_traced
+from calibjax._base.struct import indexed, is_traced, rows_of, struct
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, x_where
 
 #: A level of confidence that `checked_level` has seen.
@@ -162,3 +198,185 @@ def normal_scores(x: jax.Array, skewness: jax.Array, least_ratio: float = -math.
     root = jnp.cbrt(1 + shift)
     # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
     return x_where(is_skew, 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6, x)
+
+
+# The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
+# events have more, and z would be large for all draws: no other kernel could decide.
+_SMALLEST_SKEWNESS, _LARGEST_SKEWNESS = 0.05, 2.83
+# The cube root has an infinite slope at 0, far below all values that decide a test.
+_LEAST_RATIO = 0.01
+
+
+class Aggregate(NamedTuple):
+    """The p-value of the largest z, and what it is made of.
+
+    Args:
+        statistic: the largest z of the observed targets.
+        pvalue: its rank among the draws.
+        pvalue_of_first: that of the first family alone, in the same draws, if there are families.
+        draws: the largest z of each draw, ``[B]``.
+        scores: z of the observed targets for each kernel, ``[K]``.
+        pvalues: the p-value that each kernel would have alone, ``[K]``.
+        adjusted_pvalues: the rank of each kernel's score among the draws of the maximum, ``[K]``.
+        errors: the thresholds t_k of all kernels.
+    """
+
+    statistic: jax.Array
+    pvalue: jax.Array
+    pvalue_of_first: jax.Array | None
+    draws: jax.Array
+    scores: jax.Array
+    pvalues: jax.Array
+    adjusted_pvalues: jax.Array
+    errors: "SimultaneousErrors"
+
+
+@struct
+class Scale:
+    """The transformation of numbers to a scale on which they are nearly standard normal.
+
+    Args:
+        mean, deviation, skewness: of the numbers, of one shape.
+    """
+
+    mean: jax.Array
+    deviation: jax.Array
+    skewness: jax.Array
+
+    def score(self, standardised: jax.Array) -> jax.Array:
+        """z of (T - mean) / deviation; with more axes, the last one is not of the scale."""
+        return normal_scores(standardised, self.skewness, _LEAST_RATIO)
+
+    def number(self, z: jax.Array) -> jax.Array:
+        """The number T with this z."""
+        g = self.skewness
+        root = jnp.maximum(1 + g * (z - g / 6) / 6, 0.0)
+        return self.mean + self.deviation * 2 / g * (root**3 - 1)
+
+
+@struct
+class SimultaneousErrors:
+    """The thresholds t_k, from the draws M^b and the transformation of each kernel.
+
+    Args:
+        draws: M^b, ``[1, B]`` for K kernels, or ``[B]`` for one of them.
+        own: the transformation of the statistics of each kernel, ``[K]`` or ``[]``.
+        of_family: that of the largest z of its family, or None.
+        rounding: by how much statistics of equal data may differ.
+        factor: what t_k is multiplied with.
+    """
+
+    draws: jax.Array
+    own: Scale
+    of_family: Scale | None
+    rounding: jax.Array
+    factor: jax.Array
+
+    def quantile(self, level: jax.Array) -> jax.Array:
+        """factor t_k for c at this level; above all draws c grows as normal quantiles do."""
+        draws = jnp.asarray(self.draws)
+        c, beyond = upper_quantile(draws, level)
+        reached = normal_quantile(jnp.asarray(1 - 1 / (draws.shape[-1] + 1), draws.dtype))
+        c = c + reached * jnp.maximum(beyond - 1, 0.0)
+        z = c if self.of_family is None else self.of_family.number(c)
+        return self.factor * self.own.number(z) + self.rounding
+
+    def moments(self) -> tuple[jax.Array, jax.Array]:
+        """The mean and the variance under the model, times the factor and its square."""
+        return self.factor * self.own.mean, jnp.square(self.factor * self.own.deviation)
+
+    def scaled(self, unit: jax.Array, factor: jax.Array) -> "SimultaneousErrors":
+        """The thresholds times unit and factor, where `unit` is the one of the statistics."""
+        own = Scale(unit * self.own.mean, unit * self.own.deviation, self.own.skewness)
+        return SimultaneousErrors(self.draws, own, self.of_family, unit * self.rounding, factor)
+
+    def of(self, kernel: jax.Array) -> "SimultaneousErrors":
+        """The thresholds of one kernel."""
+        parts = self.own, self.of_family, self.rounding, self.factor
+        return SimultaneousErrors(self.draws[0], *jax.tree.map(lambda x: rows_of(x, kernel), parts))
+
+
+def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
+    """The aggregate of statistics ``[K, 1 + B]``, the observed ones first.
+
+    `families` has the number of the family of each kernel, if there are any.
+
+    Statistics that differ by rounding errors only are equal: where events are rare, many draws are
+    the same data.  The errors are proportional to the largest statistic, which is a sum of squares.
+    """
+    rounding = rounding_of(values)[:, None]
+    mean = jnp.mean(values, axis=1, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean(jnp.square(values - mean), axis=1, keepdims=True))
+    # A kernel whose numbers differ by little more than rounding errors says nothing.
+    constant = deviation <= 2 * rounding
+    safe = x_where(constant, 1.0, deviation)
+    standardised = x_where(constant, 0.0, values - mean) / safe
+    own = Scale(mean, x_where(constant, 0.0, deviation), _skewness(standardised))
+
+    def score(x: jax.Array) -> jax.Array:
+        # If all kernels say nothing, all draws are equal.
+        return x_where(constant, x_where(jnp.all(constant), 0.0, -jnp.inf), own.score(x))
+
+    # Data that are equal up to rounding have a z not less than the last one for the same kernel.
+    least = standardised[:, :1] - rounding / safe
+    scores = score(jnp.concatenate([standardised, least], axis=1))
+    of_family = pvalue_of_first = None
+    if families:
+        pvalue_of_first = _largest(scores[: families.count(0)])[1]
+        of_family = _scale_of_families(scores[:, :-1], families)
+        scores = _in_family(of_family, scores)
+        of_family = indexed(of_family, np.s_[:, 0])
+    largest, pvalue, adjusted = _largest(scores)
+    draws = largest[1:]
+    return Aggregate(
+        statistic=largest[0],
+        pvalue=pvalue,
+        pvalue_of_first=pvalue_of_first,
+        draws=draws,
+        scores=scores[:, 0],
+        pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
+        adjusted_pvalues=adjusted,
+        errors=SimultaneousErrors(
+            draws=draws[None],
+            own=indexed(own, np.s_[:, 0]),
+            of_family=of_family,
+            rounding=rounding[:, 0],
+            factor=jnp.ones_like(mean[:, 0]),
+        ),
+    )
+
+
+def _largest(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The largest of the scores ``[K, 1 + B]`` of each data set, its p-value, and those of all.
+
+    A last column has the least scores of data that are equal to the observed ones.
+    """
+    largest = jnp.max(scores[:, :-1], axis=0)
+    pvalues = counted_pvalue(scores[:, -1], largest[1:])
+    return largest, rows_of(pvalues, jnp.argmax(scores[:, 0])), pvalues
+
+
+def _skewness(standardised: jax.Array) -> jax.Array:
+    skewness = jnp.mean(standardised**3, axis=1, keepdims=True)
+    return jnp.minimum(jnp.maximum(skewness, _SMALLEST_SKEWNESS), _LARGEST_SKEWNESS)
+
+
+def _scale_of_families(scores: jax.Array, families: tuple[int, ...]) -> Scale:
+    """The transformation of the largest of the scores ``[K, 1 + B]`` of the family of each kernel.
+
+    Its arrays have the shape ``[K, 1]``.
+    """
+    numbers = np.array(families, np.int32)
+    largest = jax.ops.segment_max(scores, numbers, int(numbers.max()) + 1)
+    # Where all kernels of a family say nothing, all are -infinity.
+    largest = x_where(jnp.isneginf(largest), 0.0, largest)
+    mean = jnp.mean(largest, axis=1, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean(jnp.square(largest - mean), axis=1, keepdims=True))
+    deviation = x_where(deviation > 0, deviation, 1.0)
+    skewness = _skewness((largest - mean) / deviation)
+    return Scale(mean[numbers], deviation[numbers], skewness[numbers])
+
+
+def _in_family(scale: Scale, z: jax.Array) -> jax.Array:
+    transformed = scale.score((z - scale.mean) / scale.deviation)
+    return x_where(jnp.isneginf(z), -jnp.inf, transformed)
