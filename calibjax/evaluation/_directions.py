@@ -34,13 +34,7 @@ from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
-from calibjax.evaluation._effect import (
-    BEST_TEMPERATURE,
-    EFFECT,
-    MEASURES,
-    over_confident,
-    under_confident,
-)
+from calibjax.evaluation import _effect
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import event_name, temperature_text
@@ -490,7 +484,7 @@ class _Directions(Section[tuple[Direction, ...]]):
     def compute(self, case: Case) -> tuple[Direction, ...]:
         if not case.rejected or isinstance(case.data.targets, Between):
             return ()
-        best = BEST_TEMPERATURE.of(case)
+        best = _effect.BEST_TEMPERATURE.of(case)
         return clear_directions_of(case, case.padded, best and best.value)
 
     def clause(self, case: Case) -> str | None:
@@ -498,7 +492,7 @@ class _Directions(Section[tuple[Direction, ...]]):
             return None
         if not isinstance(case.data.targets, Between):
             return self._how_far_off(case)
-        measures = MEASURES.of(case)
+        measures = _effect.MEASURES.of(case)
         said = time_in_words(measures), shift_in_words(measures[MEAN_PIT], measures.get(EVENTS))
         return "; ".join(filter(None, said)) or self._how_far_off(case)
 
@@ -508,13 +502,13 @@ class _Directions(Section[tuple[Direction, ...]]):
         A temperature says the size where it is the main error: one that leaves most of the error
         says nothing about how large that is.
         """
-        predictions, equivalent = case.data.predictions, EFFECT.of(case).equivalent
-        directions, found = self.of(case), BEST_TEMPERATURE.of(case)
+        predictions, equivalent = case.data.predictions, _effect.EFFECT.of(case).equivalent
+        directions, found = self.of(case), _effect.BEST_TEMPERATURE.of(case)
         best = found and found.value
         said = directions_in_words(directions)
         is_confidence = directions and directions[0].is_main and directions[0].is_confidence
         if best is not None and is_confidence and best < 1:
-            return f"{said}, {under_confident(predictions, best)}"
+            return f"{said}, {_effect.under_confident(predictions, best)}"
         if best is not None and is_confidence and is_end_of_range(best):
             said += f", its best temperature is {temperature_text(best)}"
         if equivalent is None:
@@ -523,7 +517,7 @@ class _Directions(Section[tuple[Direction, ...]]):
         if temperature == math.inf:
             return f"{said}, farther off than any temperature shows"
         is_known = is_confidence and math.isfinite(float(equivalent.confidence_interval.high))
-        size = over_confident(predictions, temperature) if is_known else None
+        size = _effect.over_confident(predictions, temperature) if is_known else None
         return f"{said}, about as far off as if {size}" if size else said
 
 

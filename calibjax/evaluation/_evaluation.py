@@ -16,20 +16,12 @@ import numpy as np
 from calibjax._base.text import plain, working
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
+from calibjax.evaluation import _rows
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT, MEASURES, deviation_ratio
 from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
-from calibjax.evaluation._rows import (
-    CENSORING,
-    CONTRIBUTIONS,
-    EFFECTIVE_ROWS,
-    NEIGHBOUR_PVALUE,
-    NEIGHBOURS,
-    ZERO_PROBABILITY,
-    rows_in_words,
-)
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, table_of_numbers
 from calibjax.kernels.base import describe
@@ -68,11 +60,11 @@ class Evaluation(Case):
     """
 
     # The sections, in the order of the lines and notes that they add to what is printed.
-    pvalue_of_neighbours = NEIGHBOUR_PVALUE
-    neighbours = NEIGHBOURS
-    n_effective = EFFECTIVE_ROWS
-    n_censored = CENSORING
-    zero_probability = ZERO_PROBABILITY
+    pvalue_of_neighbours = _rows.NEIGHBOUR_PVALUE
+    neighbours = _rows.NEIGHBOURS
+    n_effective = _rows.EFFECTIVE_ROWS
+    n_censored = _rows.CENSORING
+    zero_probability = _rows.ZERO_PROBABILITY
     segments = SEGMENTS
     effect = EFFECT
     measures = MEASURES
@@ -82,7 +74,7 @@ class Evaluation(Case):
     recalibration = RECALIBRATION
     _maps = MAPS
     curves = CURVES
-    contributions = CONTRIBUTIONS
+    contributions = _rows.CONTRIBUTIONS
     recalibrations = RECALIBRATIONS
 
     @property
@@ -108,7 +100,7 @@ class Evaluation(Case):
     @property
     def units(self) -> str | None:
         """What the p-value takes for independent of each other, "60 clusters"; None for rows."""
-        return rows_in_words(self.data)
+        return _rows.rows_in_words(self.data)
 
     @functools.cached_property
     def verdict(self) -> str:
@@ -165,7 +157,7 @@ class Evaluation(Case):
 
         They differ from `worst_rows` where rows with missing values were left out, and in files.
         """
-        return CONTRIBUTIONS.largest(self, count)
+        return _rows.CONTRIBUTIONS.largest(self, count)
 
     def by(self, groups: Groups | str | Sequence[str]) -> GroupVerdicts:
         """The test of each group alone, with p-values adjusted for all groups, by Holm.
@@ -258,20 +250,20 @@ def verdict(case: Case) -> str:
     Each of the three is a line.  If the rows without targets of probability 0 are not rejected,
     nothing else is said to be wrong.
     """
-    rows, units = f"{case.n} rows", rows_in_words(case.data)
+    rows, units = f"{case.n} rows", _rows.rows_in_words(case.data)
     rows += "" if units is None else f", {units}"
     if isinstance(case.data.targets, Between):
-        rows += f", {CENSORING.of(case)} censored"
+        rows += f", {_rows.CENSORING.of(case)} censored"
     found = f"(p = {case.pvalue:.3g}, {rows})"
     if case.rejected:
-        sections = DIRECTIONS, SEGMENTS, WORST, ZERO_PROBABILITY
+        sections = DIRECTIONS, SEGMENTS, WORST, _rows.ZERO_PROBABILITY
         details = [section.clause(case) for section in sections]
         check = RECALIBRATION.of(case)
         advice = [RECALIBRATION.advice(case)]
         if check is None or not check.helps:
             advice.append(SEGMENTS.advice(case))
         return _lines(f"Not calibrated {found}", _joined(details), _joined(advice))
-    zero, segments = ZERO_PROBABILITY.clause(case), SEGMENTS.clause(case)
+    zero, segments = _rows.ZERO_PROBABILITY.clause(case), SEGMENTS.clause(case)
     if segments is not None:
         whole = f"No sign of miscalibration on the whole {found}"
         return _lines(whole, _joined([zero, segments]), SEGMENTS.advice(case))
@@ -293,7 +285,7 @@ def _lines(*sentences: str | None) -> str:
 def citation(case: Case) -> str:
     """The size of the error with its interval, and the test, as a paper reports them."""
     effect, confidence = EFFECT.of(case), 100 * (1 - case.level)
-    predictions, units = case.data.predictions, rows_in_words(case.data)
+    predictions, units = case.data.predictions, _rows.rows_in_words(case.data)
     assert effect.skce.interval is not None
     said = (
         "The squared kernel calibration error (SKCE) with the default kernel was "

@@ -33,20 +33,14 @@ from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.typed_column import different
 from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
-from calibjax.nulls.on_host import (
-    ROWS_ON_HOST,
-    drawn_labels,
-    drawn_pits,
-    label_probabilities,
-    under_model_on_host,
-)
+from calibjax.nulls import on_host
 from calibjax.nulls.ranks import host_pvalue
 from calibjax.scores import pit, pit_interval
 
 _N_RESAMPLES = 299
 # More rows are not needed to see dependence that matters.  Those of one part, since products of
 # neighbours are no sums over parts of the rows.
-_MOST_ROWS = ROWS_ON_HOST
+_MOST_ROWS = on_host.ROWS_ON_HOST
 # Minimum number of rows: fewer cannot show dependence, least of all behind the cosines.
 _LEAST_ROWS = 50
 _COSINES, _CLASSES = 8, 7
@@ -159,7 +153,7 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
         products = _products(features(targets), basis)
         return (products.sum(axis=1) if is_label else products).reshape(-1, len(targets)).T
 
-    values = under_model_on_host(statistic, draw, observed, _N_RESAMPLES)
+    values = on_host.under_model_on_host(statistic, draw, observed, _N_RESAMPLES)
     centred = values - values.mean(axis=0)
     deviations = centred.std(axis=0)
     return host_pvalue((centred / np.where(deviations > 0, deviations, 1)).max(axis=1), _ROUNDING)
@@ -198,13 +192,13 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
         return np.sqrt(np.float32(2)) * np.stack(cosines)
 
     draw_key = jax.random.fold_in(key, 3)
-    draw = functools.partial(drawn_pits, draw_key, min(data.n, _MOST_ROWS))
+    draw = functools.partial(on_host.drawn_pits, draw_key, min(data.n, _MOST_ROWS))
     return pits, draw, features, basis[None]
 
 
 def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     n = ties.size
-    every = np.asarray(label_probabilities(data))[:_MOST_ROWS]
+    every = np.asarray(on_host.label_probabilities(data))[:_MOST_ROWS]
     probabilities = every[:n]
     judged = _judged_labels(probabilities)
     expected = probabilities[np.arange(n), judged]
@@ -214,7 +208,7 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
         residuals = (labels.T[None] == judged[:, :, None]) - expected[:, :, None]
         return residuals / np.where(deviations > 0, deviations, 1)
 
-    draw = functools.partial(drawn_labels, key, every)
+    draw = functools.partial(on_host.drawn_labels, key, every)
     basis = np.stack([_cosines(row, ties) for row in expected])
     return np.asarray(data.targets)[:n], draw, features, basis
 

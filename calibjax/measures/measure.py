@@ -140,14 +140,12 @@ class Measure:
         sampling, level = rows.sampling, rows.level
         if sampling.n_units() < 2:
             return None
+        values = x[:, 0] if self.function is None else _linear(self.function, x, means)
         if self.is_share:
-            return wilson_interval(x[:, 0], level, sampling)
-        if self.function is None:
-            return mean_interval(x[:, 0], level, self.possible, sampling)
-        values = _linear(self.function, x, means)
+            return wilson_interval(values, level, sampling)
         if not self.is_ratio:
             return mean_interval(values, level, self.possible, sampling)
-        value = float(self.function(means))
+        value = float(self.of_means(means))
         ends = mean_interval(values / value, level, sampling=sampling) if value > 0 else None
         return ends and (value * math.exp(ends[0] - 1), value * math.exp(ends[1] - 1))
 

@@ -16,18 +16,10 @@ from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 from calibjax.residuals.readable import statistics_of
+from calibjax.segments import _segments
 from calibjax.segments._result import Names, SegmentTestResult
 from calibjax.segments._segment_sums import segment_sums
-from calibjax.segments._segments import (
-    ALL_ROWS,
-    LEAST_VARIANCE,
-    Column,
-    Conditions,
-    Groups,
-    read_columns,
-    segments_of,
-    table_of,
-)
+from calibjax.segments._segments import Groups
 
 
 def segment_test(
@@ -128,9 +120,9 @@ def segment_test(
 class ReadSegments(NamedTuple):
     """The columns of groups, those that are left out and why, and the rows of each segment."""
 
-    columns: list[Column]
+    columns: list[_segments.Column]
     left_out: dict[str, str]
-    segments: dict[Conditions, int]
+    segments: dict[_segments.Conditions, int]
     order: int
 
 
@@ -146,8 +138,8 @@ def read_segments(data: Data, groups: Groups | None, order: int) -> ReadSegments
             )
     kept = data.counted_rows()
     groups = data.groups if groups is None else groups
-    columns, left_out = read_columns({} if groups is None else groups, kept)
-    segments = segments_of(columns, kept, order)
+    columns, left_out = _segments.read_columns({} if groups is None else groups, kept)
+    segments = _segments.segments_of(columns, kept, order)
     if not segments:
         raise ValueError(f"where and weights must keep at least 8 rows, got {kept.sum()}.")
     return ReadSegments(columns, left_out, segments, order)
@@ -164,11 +156,11 @@ def segments_tested(
     # What fills up the rows is masked, and what fills up the columns has no segments.
     filling = (0, data.n - n), (0, bucket(len(columns)) - len(columns))
     sampler = NullSampler.of(data)
-    shared = key, table_of(segments, order), np.float32(LEAST_VARIANCE)
+    shared = key, _segments.table_of(segments, order), np.float32(_segments.LEAST_VARIANCE)
     found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, sampler)
     pairs = [[(columns[c], level) for c, level in chosen] for chosen in segments]
     names = Names(
-        segments=tuple(", ".join(c.phrases[k] for c, k in x) or ALL_ROWS for x in pairs),
+        segments=tuple(", ".join(c.phrases[k] for c, k in x) or _segments.ALL_ROWS for x in pairs),
         conditions=tuple(tuple((c.name, c.levels[k]) for c, k in x) for x in pairs),
         statistics=statistics_of(forecasts).names,
         levels=tuple((column.name, column.levels) for column in columns),

@@ -12,11 +12,7 @@ from calibjax._base.text import plain, text_table
 from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior import _draws as ranks
-from calibjax.evaluation._posterior._read_simulations import (
-    matched,
-    read_observations,
-    read_parameters,
-)
+from calibjax.evaluation._posterior import _read_simulations as simulations
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.nulls.ranks import as_multiple
 
@@ -270,9 +266,9 @@ def check_posterior(
     calibration, 2018; Widmann, Lindsten and Zachariah, Calibration tests beyond classification,
     ICLR 2021.
     """
-    parameters = read_parameters(theta, draws)
-    observations = None if x is None else read_observations(x)
-    found = matched(parameters, observations, check_flag("drop_missing", drop_missing))
+    parameters = simulations.read_parameters(theta, draws)
+    observations = None if x is None else simulations.read_observations(x)
+    found = simulations.matched(parameters, observations, check_flag("drop_missing", drop_missing))
     rows = {name: _in_own_units(*each) for name, each in found.parameters.items()}
     notes = found.notes + ranks.stuck(rows, found.names) + ranks.swapped(rows)
     notes += ranks.shared(rows) + ranks.dependence(rows, parameters.n_chains)
