@@ -14,7 +14,7 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax._base.struct import struct
-from calibjax._data.distribution import families
+from calibjax._data.capabilities import families
 
 # Their own files have the same evidence.
 SLOW = {"log_normal", "weibull", "recalibrated"}

@@ -5,12 +5,12 @@ an answer for the predictions of all families.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import jax
 
-from calibjax._data.distribution import Distribution, Labels, families_with
-from calibjax._data.row_methods import row_methods
+from calibjax._data.distribution import Distribution, Labels, row_methods
 from calibjax._numbers.unit_interval import UnitInterval, interval
 
 P = TypeVar("P", bound=Distribution)
@@ -263,3 +263,18 @@ def tempering_refused(actual: str, reason: str = "") -> TypeError:
         f"predictions must be one of {families_with(Tempered)} to be tempered, got {actual}"
         f"{reason}."
     )
+
+
+def families_with(*capabilities: type) -> str:
+    """The names of the families with one of these capabilities, joined by commas."""
+    return ", ".join(sorted({f.__name__ for f in families() if issubclass(f, capabilities)}))
+
+
+def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
+    """The families: subclasses of Distribution, and of what several families have in common."""
+    for child in parent.__subclasses__():
+        # A parent of families has no parameters.
+        if getattr(child, "__dataclass_fields__", {}):
+            yield child
+        else:
+            yield from families(child)

@@ -1,7 +1,11 @@
-"""The interface of all families of predictive distributions."""
+"""The interface of all families of predictive distributions.
 
+Its methods are written for a batch, and take one prediction, too, in numbers of one dtype.
+"""
+
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -11,21 +15,61 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.parameters import as_table, in_words, share_numbers
-from calibjax._base.struct import indexed, with_fields
-from calibjax._data.row_methods import row_methods
+from calibjax._base.struct import batch_of_one, indexed, widened, widened_integers, with_fields
 from calibjax._numbers.derivatives import safe_sqrt
+from calibjax._numbers.unit_interval import with_levels
 from calibjax._numbers.validity import FINITE, Constraint
 
 T = TypeVar("T")
+
+#: Methods whose predictions and targets have one dtype: without targets, and of targets.
+_WIDENED = (
+    *("mean", "variance", "standard_deviation", "location", "spread", "off_mode_probability"),
+    *("log_prob", "score", "cdf", "survival", "tails", "cdf_jump", "pit_intervals"),
+    *("unit_interval", "unit_box", "crps_closed_form"),
+)
+#: Methods that see parameters and targets as they are given.
+_AS_GIVEN = ("has_stein_identity", "supports", "restricted", "sample")
+
+
+def _of_batch_or_one(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a batch that also takes one prediction and its target, as a batch of one.
+
+    Parameters and real targets become floating-point numbers of one dtype, at least float32, labels
+    and counts integers of at least 32 bits, and a level one number for each prediction.
+    """
+    name = method.__name__
+
+    @functools.wraps(method)
+    def of_batch_or_one(self: Any, *args: Any, **options: Any) -> Any:
+        if not self.n_batch_axes:
+            # A level, a key and a shape are not those of a row.
+            is_given = name in ("quantile", "sample")
+            given, named = (args, options) if is_given else batch_of_one((args, options))
+            # The axes of `shape` stand in front of the batch.
+            shape = options.get("shape", (*args, (), ())[1]) if name == "sample" else ()
+            found = of_batch_or_one(batch_of_one(self), *given, **named)
+            return jax.tree.map(lambda x: x if isinstance(x, str) else x.squeeze(len(shape)), found)
+        if name == "quantile":
+            return method(*with_levels(self, *args, **options))
+        if name in _WIDENED and self.target_kind == "real":
+            self, args, options = widened((self, args, options))
+        elif name in _WIDENED:
+            self = widened(self)
+            args, options = jax.tree.map(widened_integers, (args, options))
+        return method(self, *args, **options)
+
+    return of_batch_or_one
+
+
+def row_methods(cls: type[T]) -> type[T]:
+    """Makes methods that a class defines take one prediction, too, and numbers of one dtype."""
+    for name in {*_WIDENED, *_AS_GIVEN, "quantile"} & vars(cls).keys():
+        setattr(cls, name, _of_batch_or_one(vars(cls)[name]))
+    return cls
+
+
 D = TypeVar("D", bound="Distribution")
-
-
-def _complete_family(cls: type["Distribution"]) -> None:
-    """What `struct` does to each family, whose methods are written for a batch."""
-    row_methods(cls)
-    if "cdf" in vars(cls) and "tails" not in vars(cls):
-        # A new cdf does not have the tails of a parent.
-        type.__setattr__(cls, "tails", Distribution.tails)
 
 
 @row_methods
@@ -71,10 +115,16 @@ class Distribution(ABC):
     #: The condition on a target, or on each coordinate of one.
     condition_on_targets: ClassVar[Constraint] = FINITE
 
-    #: What `struct` calls with each family.
-    complete_struct = staticmethod(_complete_family)
     __repr__ = in_words
     _repr_html_ = as_table
+
+    @staticmethod
+    def complete_struct(cls: type["Distribution"]) -> None:
+        """What `struct` does to each family, whose methods are written for a batch."""
+        row_methods(cls)
+        if "cdf" in vars(cls) and "tails" not in vars(cls):
+            # A new cdf does not have the tails of a parent.
+            type.__setattr__(cls, "tails", Distribution.tails)
 
     def _complete(self) -> None:
         """Checks and converts the parameters; jax rebuilds predictions without it."""
@@ -345,21 +395,6 @@ def of_part(name: str, found: dict[str, T]) -> dict[str, T]:
     return {f"{name}.{parameter}": x for parameter, x in found.items()}
 
 
-def families_with(*capabilities: type) -> str:
-    """The names of the families with one of these capabilities, joined by commas."""
-    return ", ".join(sorted({f.__name__ for f in families() if issubclass(f, capabilities)}))
-
-
 def has_own(family: type[Distribution], *methods: str) -> bool:
     """Whether a family overrides one of these methods."""
     return any(getattr(family, name) is not getattr(Distribution, name) for name in methods)
-
-
-def families(parent: type[Distribution] = Distribution) -> Iterator[type[Distribution]]:
-    """The families: subclasses of Distribution, and of what several families have in common."""
-    for child in parent.__subclasses__():
-        # A parent of families has no parameters.
-        if getattr(child, "__dataclass_fields__", {}):
-            yield child
-        else:
-            yield from families(child)

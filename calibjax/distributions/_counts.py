@@ -14,8 +14,7 @@ from jax import lax
 
 from calibjax._base.check import check_integer
 from calibjax._base.struct import is_array, is_traced, type_name, widened_integers
-from calibjax._data.distribution import CountLike, has_own
-from calibjax._data.row_methods import row_methods
+from calibjax._data.distribution import CountLike, has_own, row_methods
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.unit_interval import integer_or_invalid
 from calibjax.expectations import inner_product, mean_embedding

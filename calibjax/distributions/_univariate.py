@@ -11,8 +11,7 @@ from jax.scipy.special import ndtr
 from jax.typing import DTypeLike
 
 from calibjax._base.struct import repeated, struct, widened, widest_dtype
-from calibjax._data.distribution import Distribution, has_own
-from calibjax._data.row_methods import row_methods
+from calibjax._data.distribution import Distribution, has_own, row_methods
 from calibjax._numbers.arithmetic import complex_exponential, quotient, root_mean_square
 from calibjax._numbers.unit_interval import cdf_from_quantile, quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE

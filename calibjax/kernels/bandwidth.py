@@ -103,7 +103,9 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
     last = jnp.maximum(n_pairs - 1, 0)
     # Pairs that do not count come last in the order.
     ordered = x_where(pairs, distances, jnp.inf)
-    lower = _order_statistic(ordered, last >> 1)
+    # The lower median by bisection, a pass for each bit: sorting on a CPU takes many times as long.
+    zero = jnp.zeros((), ordered.dtype)
+    lower = smallest_with(lambda x: jnp.sum(ordered <= x) > last >> 1, zero)
     above = jnp.min(x_where(ordered > lower, ordered, jnp.inf))
     enough = jnp.sum(ordered <= lower) > (last + 1) >> 1
     median = (lower + lax.select(enough, lower, above)) / 2
@@ -115,11 +117,3 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
     are_distances = jnp.min(ordered) >= 0
     median = lax.select((median > 0) & (n_pairs > 0), median, fallback)
     return x_where(are_distances, median, jnp.nan)
-
-
-def _order_statistic(values: jax.Array, rank: jax.Array) -> jax.Array:
-    """The value of a `rank`, from 0, in the order of numbers, if it is finite.
-
-    By bisection, a pass for each bit, where sorting on a CPU takes many times as long.
-    """
-    return smallest_with(lambda x: jnp.sum(values <= x) > rank, jnp.zeros((), values.dtype))

@@ -11,13 +11,8 @@ from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_shapes
 from calibjax._base.struct import batch_of_one, is_array, struct, widest_dtype
-from calibjax._data.capabilities import SquaredWasserstein, WassersteinEmbedding
-from calibjax._data.distribution import (
-    Binary,
-    Distribution,
-    Labels,
-    families_with,
-)
+from calibjax._data.capabilities import SquaredWasserstein, WassersteinEmbedding, families_with
+from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._loops.coordinate_sums import (
     distance,
     slope_of_distance,

@@ -352,14 +352,13 @@ def fit_chosen(method: str, rows: LabelRows, part: np.ndarray | None) -> Chosen:
     names = ("nothing", *candidates(rows.n_classes))
     fold = _folds(rows.targets) if part is None else part
     smooth, cells = rows.pooled(fold)
-
-    def held_out(name: str) -> np.ndarray:
+    logs = np.empty((len(smooth.targets), len(names)))
+    for k, name in enumerate(names):
         if cells is None or name not in _OF_SCORES:
-            return _held_out_logs(name, smooth, fold if cells is None else cells.part)
-        logs = rows.weights * _held_out_logs(name, rows, fold)
-        return np.bincount(cells.number, logs) / cells.weights
-
-    logs = np.stack([held_out(name) for name in names], axis=1)
+            logs[:, k] = _held_out_logs(name, smooth, fold if cells is None else cells.part)
+        else:
+            of_rows = rows.weights * _held_out_logs(name, rows, fold)
+            logs[:, k] = np.bincount(cells.number, of_rows) / cells.weights
     losses = -(smooth.weights / smooth.weights.sum()) @ logs
     known = dict(zip(names, map(float, losses), strict=True))
     shares, words = in_words(names, mixture_weights(np.exp(logs), smooth.weights))

@@ -254,21 +254,24 @@ def scores_of(xp: ModuleType, probs: ArrayT, least: ArrayLike) -> ArrayT:
 def fit_isotonic(rows: LabelRows) -> Fitted:
     """The nondecreasing curve of each class that is nearest to its frequencies (Zadrozny 2002)."""
     least = _least(rows)
-    scores, curves = scores_of(np, rows.probs, least), []
+    scores, edges_of, values_of, most = scores_of(np, rows.probs, least), [], [], 0
     for curve in range(scores.shape[1]):
         edges, events, count = _ties(scores[:, curve], happened(rows, curve), rows)
         values = np.repeat(isotonic_frequencies(events, count), 2)
         # Between equal values nothing is to be known.
         inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
-        curves.append((edges[inner], values[inner]))
-    size = _size(max(len(values) for _, values in curves))
-    edges, values = (
-        np.stack([np.pad(x, (0, size - len(x)), "edge") for x in part])
-        for part in zip(*curves, strict=True)
-    )
-    steps = IsotonicCurve(edges, values, least), mixed_with_uniform(rows)
-    most = max(len(np.unique(values)) for _, values in curves)
+        edges_of.append(edges[inner])
+        values_of.append(values[inner])
+        most = max(most, len(np.unique(values)))
+    curves = IsotonicCurve(_of_one_size(edges_of), _of_one_size(values_of), least)
+    steps = curves, mixed_with_uniform(rows)
     return Fitted(steps, True, f"at most {most} different values of a class")
+
+
+def _of_one_size(curves: list[np.ndarray]) -> np.ndarray:
+    """Numbers of curves, of which the last one is repeated, ``[c, size]``."""
+    size = _size(max(map(len, curves)))
+    return np.stack([np.pad(x, (0, size - len(x)), "edge") for x in curves])
 
 
 def fit_venn_abers(rows: LabelRows) -> Fitted:
@@ -282,7 +285,7 @@ def fit_venn_abers(rows: LabelRows) -> Fitted:
     # Below, at, between, at, …, above.
     values = np.append(np.stack([between[:-1], at], axis=1), between[-1])
     filling = 0, _size(len(edges)) - len(edges)
-    edges, values = (np.pad(x, filling, "edge") for x in (edges, values))
+    edges, values = np.pad(edges, filling, "edge"), np.pad(values, filling, "edge")
     curve = VennAbersCurve(edges, values, least)
     return Fitted((curve,), True, f"{len(at)} different probabilities")
 
@@ -315,7 +318,7 @@ def _ties(
     middle = (x[is_last][:-1] + x[is_new][1:]) / 2
     below[1:], above[:-1] = np.maximum(below[1:], middle), np.minimum(above[:-1], middle)
     index = np.cumsum(is_new) - 1
-    events, count = (np.bincount(index, w) for w in (weights * happened[order], weights))
+    events, count = np.bincount(index, weights * happened[order]), np.bincount(index, weights)
     return np.stack([below, above], axis=1).ravel(), events, count
 
 
