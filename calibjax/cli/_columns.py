@@ -65,10 +65,8 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
     old, new = list(model.classes or []), list(classes or [])
     probs = np.asarray(as_labels(model.predictions).label_probabilities())
     ordered = Categorical(jnp.asarray(probs[:, [old.index(name) for name in new]]))
-    labels = np.array([new.index(name) for name in old], np.int32)
-    return dataclasses.replace(
-        model, predictions=ordered, targets=labels[model.targets], classes=new
-    )
+    targets = np.array([new.index(name) for name in old], np.int32)[model.targets]
+    return dataclasses.replace(model, predictions=ordered, targets=targets, classes=new)
 
 
 def with_same_targets(first: Model, other: Model) -> Model:

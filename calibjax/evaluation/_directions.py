@@ -118,9 +118,8 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
     if isinstance(predictions, Labels):
         (p,) = counted(predictions.label_probabilities())
         p, labels = p / p.sum(axis=1, keepdims=True), np.asarray(data.targets)[:n][counts]
-        return directions_of_labels(
-            p, labels, sampling.of_rows(counts), temperature, case.data.classes
-        )
+        sampling = sampling.of_rows(counts)
+        return directions_of_labels(p, labels, sampling, temperature, case.data.classes)
     if is_vector:
         centres, deviations, y = counted(*moments(predictions), data.targets)
         if not (np.isfinite([centres, deviations]).all() and deviations.all()):

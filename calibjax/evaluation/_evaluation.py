@@ -127,9 +127,7 @@ class Evaluation(Case):
 
     def _compute(self, *others: str) -> None:
         """Computes what is printed, and tells of what takes long."""
-        names = [
-            name for name, section in _SECTIONS.items() if section.is_printed or name in others
-        ]
+        names = [name for name, x in _SECTIONS.items() if x.is_printed or name in others]
         with working(f"Evaluating {self.n} rows") as say:
             for k, name in enumerate(names):
                 say(f"{'█' * k}{'░' * (len(names) - k)} {name}")
@@ -305,10 +303,8 @@ def citation(case: Case) -> str:
     test = "aggregated kernel test"
     test = f"exact {test}, {N_RESAMPLES} redraws" if case.test.is_exact else f"{test}, multipliers"
     units = "" if units is None else f" in {units}"
-    rejected = "rejected" if case.rejected else "not rejected"
-    return (
-        f"{said}; calibration was {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n}{units})."
-    )
+    rejected = "was rejected" if case.rejected else "was not rejected"
+    return f"{said}; calibration {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n}{units})."
 
 
 def skce_in_words(value: float, interval: tuple[float, float], confidence: float) -> str:

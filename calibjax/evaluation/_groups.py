@@ -186,9 +186,7 @@ def _columns_called(case: Case, names: Sequence[str]) -> Groups:
             f"groups must be columns, or names among the groups of evaluate, {list(known)}, got "
             f"{list(names)}."
         )
-    return {
-        name: np.array([*known[name].levels, None], object)[known[name].codes] for name in names
-    }
+    return {x: np.array([*known[x].levels, None], object)[known[x].codes] for x in names}
 
 
 def worst_segment(result: SegmentTestResult, level: float) -> Segment | None:

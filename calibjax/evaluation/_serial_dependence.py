@@ -244,10 +244,9 @@ def _cosines(values: np.ndarray, ties: np.ndarray) -> np.ndarray:
 def _products(features: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """The sums of products of neighbours ``[lags, M, D]`` of features ``[M, n, D]``."""
     rest = features - basis.swapaxes(1, 2) @ (basis @ features)
-    at_lag = [
-        np.einsum("mnd,mnd->md", rest[:, :-lag], rest[:, lag:]) for lag in range(1, _LAGS[-1] + 1)
-    ]
-    return np.cumsum(at_lag, axis=0)[[lag - 1 for lag in _LAGS]]
+    lags = range(1, _LAGS[-1] + 1)
+    at_lag = [np.einsum("mnd,mnd->md", rest[:, :-lag], rest[:, lag:]) for lag in lags]
+    return np.cumsum(at_lag, axis=0)[np.subtract(_LAGS, 1)]
 
 
 def columns_of_rows(model: Model, event: str | None) -> list[Column]:

@@ -185,9 +185,8 @@ class _Sums(Statistic):
 
     def missing(self, moments: Any) -> list[jax.Array]:
         second, _, squares, *_ = moments
-        observed, variance = (
-            self.statistics.squares(x, second)[:, None] for x in (squares, second)
-        )
+        observed = self.statistics.squares(squares, second)[:, None]
+        variance = self.statistics.squares(second, second)[:, None]
         return [factor_of_drawn(observed, variance, variance)]
 
     def sums(self, chunk: Chunk) -> SetSums:

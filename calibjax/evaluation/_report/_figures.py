@@ -129,9 +129,8 @@ def _outside(curve: object, field: str, prefix: str) -> str:
     """How many values lie outside of a band; of the CORP curve, where the band is known."""
     if not field:
         return ""
-    values, low, high = (
-        np.asarray(getattr(curve, name)) for name in (field, f"{prefix}low", f"{prefix}high")
-    )
+    names = field, f"{prefix}low", f"{prefix}high"
+    values, low, high = (np.asarray(getattr(curve, name)) for name in names)
     if isinstance(curve, curves.CORPCurve):
         values = values[np.isin(np.asarray(curve.forecasts), np.asarray(curve.grid))]
     known = np.isfinite(values)
