@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import struct
-from calibjax._data.capabilities import exchangeable_pool, restricted
+from calibjax._data.capabilities import restricted
 from calibjax._data.data import NOT_PLAIN, Data, Rows, as_data, clean
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._numbers.arithmetic import dot, x_where
@@ -17,10 +17,10 @@ from calibjax._numbers.derivatives import absolute
 from calibjax.curves._residual_sums import Resamples, resamples_of
 from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
 from calibjax.nulls.bands import Bins, is_beyond
-from calibjax.nulls.draws import row_numbers
 from calibjax.nulls.engine import under_model
 from calibjax.nulls.event_sums import redrawn_label_counts
 from calibjax.nulls.ranks import critical_value
+from calibjax.nulls.sampler import pooled
 from calibjax.scores import numbers_as_data
 
 
@@ -374,9 +374,8 @@ def residual_map(
 
 @on_all_rows
 def _residual_map(key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: int) -> ResidualMap:
-    data = clean(data)
-    level, dtype = resamples.level, data.weights.dtype
-    predictions, targets = exchangeable_pool(data.predictions, data.targets)
+    data = pooled(clean(data))
+    level, dtype, predictions = resamples.level, data.weights.dtype, data.predictions
     location, spread = predictions.location(), predictions.spread()
     kept = data.weights != 0
     location_edges, location_bins = quantile_bins(location, kept, n_bins)
@@ -394,9 +393,7 @@ def _residual_map(key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: i
         residuals = (restricted(predictions, targets).astype(dtype) - location) / divisor
         return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size[None]
 
-    rows = row_numbers(data.weights)
-    together = _RESIDUALS // data.n
-    values = under_model(means, key, (predictions, targets), rows, resamples.number, together)
+    values = under_model(means, key, data, resamples.number, _RESIDUALS // data.n)
     score = _standardised(values.at[:, 1].set(jnp.cbrt(values[:, 1])), count)
     critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), level)
 

@@ -33,11 +33,12 @@ from calibjax.intervals.skce_interval import (
     DrawnErrors,
     HasQuantiles,
     NormInterval,
+    dependent_interval,
     h_and_dependent_sums,
-    resampled_errors,
+    resampled_interval,
 )
 from calibjax.kernels.base import KernelLike
-from calibjax.nulls.bootstrap import bootstrap_draws, wild_draws
+from calibjax.nulls.bootstrap import wild_draws
 from calibjax.nulls.ranks import counted_pvalue
 from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
 
@@ -69,13 +70,9 @@ def bootstrap(
     key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> NullComparison:
     """Compares S = n/(n-1) SKCE_u - SKCE_b with its centred multinomial bootstrap."""
-    n = h.count()
-    draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
-    estimate = h.unbiased(row_sums)
-    biased = (n - 1) / n * estimate + h.trace() / jnp.square(n)
-    statistic = n / (n - 1) * estimate - biased
-    errors = resampled_errors(draws, n, biased, estimate)
-    return NullComparison(statistic, counted_pvalue(statistic, draws), row_sums, draws, errors)
+    interval, statistic, draws, row_sums = resampled_interval(key, h, n_kept, n_resamples)
+    pvalue = counted_pvalue(statistic, draws)
+    return NullComparison(statistic, pvalue, row_sums, draws, interval.errors)
 
 
 def wild(
@@ -314,7 +311,6 @@ def _dependent_skce_test(
     h, _, sums = h_and_dependent_sums(axis, shared, data, n_resamples)
     n = h.count()
     draws = n * sums.null
-    errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
     statistic = jnp.where(jnp.isnan(sums.estimate), jnp.nan, n * sums.biased)
     return CalibrationTestResult(
         statistic=statistic,
@@ -322,7 +318,7 @@ def _dependent_skce_test(
         estimate=sums.estimate,
         standard_error=2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear))),
         null_distribution=draws,
-        interval=NormInterval(sums.biased, errors, null),
+        interval=dependent_interval(sums),
     )
 
 

@@ -18,7 +18,6 @@ from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax.estimators import Form, residual_form
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.nulls.draws import row_numbers
 from calibjax.nulls.engine import ROWS_OF_SETS, under_model, under_multipliers
 from calibjax.nulls.ranks import counted_pvalue_with_ties
 from calibjax.nulls.sampler import NullSampler
@@ -200,10 +199,7 @@ _Estimate = Callable[[Distribution, jax.Array], jax.Array]
 def _under_model(key: jax.Array, estimate: _Estimate, data: Rows, n_resamples: int) -> jax.Array:
     """The estimates for targets drawn from the predictions, and last of the data, ``[R + 1]``."""
     estimate_of_targets = functools.partial(estimate, data.predictions)
-    rows = row_numbers(data.weights)
-    return under_model(
-        estimate_of_targets, key, data.samples, rows, n_resamples, ROWS_OF_SETS // data.n
-    )
+    return under_model(estimate_of_targets, key, data, n_resamples, ROWS_OF_SETS // data.n)
 
 
 def _under_consistency(

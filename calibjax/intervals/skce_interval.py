@@ -108,7 +108,7 @@ from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import DependentSums, bootstrap_draws, dependent_sums
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets, row_numbers
 from calibjax.nulls.ranks import checked_level, normal_quantile, upper_quantile
-from calibjax.operators import TiledH, tiled_h
+from calibjax.operators import DiscrepancyMatrix, TiledH, tiled_h
 
 
 class ConfidenceInterval(NamedTuple):
@@ -432,24 +432,20 @@ def skce_and_interval(
 ) -> tuple[jax.Array, ConfidenceInterval]:
     """The unbiased SKCE, and its interval; `shared` is the key, the kernel and the level."""
     key, kernel, level = shared
-    null: DrawnErrors | None = None
     if not data.is_plain:
         h, data, sums = h_and_dependent_sums(axis, (key, kernel), data, n_resamples)
-        unbiased, biased = sums.estimate, sums.biased
-        errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
-        largest = _bound_on_largest(errors)
+        unbiased, interval = sums.estimate, dependent_interval(sums)
+        largest = _bound_on_largest(interval.errors)
         squares = all_sum(jnp.sum(jnp.square(data.weights)), axis)
         n, observed = jnp.square(h.count()) / squares, h.trace() / squares - unbiased
     else:
         data, n_kept = clean_kept_first(data, axis)
         h = tiled_h(kernel, data, axis)
-        draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
+        interval, *_, row_sums = resampled_interval(key, h, n_kept, n_resamples)
         n, unbiased = h.count(), h.unbiased(row_sums)
-        biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
-        errors = resampled_errors(draws, n, biased, unbiased)
         _, n_rows = global_offset(n_kept, axis)
         largest = largest_variance(h.kernel, data, n_kept, n_rows, axis) / n
-        observed = n * (biased - unbiased)
+        observed = n * (interval.biased - unbiased)
 
     missing: ArrayLike = 0.0
     # Targets from the model would have to be censored, in a way that is not known.
@@ -459,9 +455,9 @@ def skce_and_interval(
         expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
         missing = missing_variance(expected, chance, observed) / n
     z = normal_quantile(level)
-    interval = NormInterval(biased, errors, null)(level, jnp.square(z) * missing)
-    variance = errors.moments()[1] + 2 * jnp.square(missing)
-    return unbiased, with_score_end(interval, unbiased, largest + missing, variance, z)
+    variance = interval.errors.moments()[1] + 2 * jnp.square(missing)
+    ends = interval(level, jnp.square(z) * missing)
+    return unbiased, with_score_end(ends, unbiased, largest + missing, variance, z)
 
 
 @on_devices
@@ -490,12 +486,24 @@ def _bound_on_largest(errors: HasQuantiles) -> jax.Array:
     return jnp.minimum(mean, jnp.sqrt(variance / 2))
 
 
-def resampled_errors(
-    draws: jax.Array, n: jax.Array, biased: jax.Array, unbiased: jax.Array
-) -> DrawnErrors:
-    """The distribution of |delta*|^2 from the draws T* of `bootstrap_draws` and both estimates."""
+def resampled_interval(
+    key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
+) -> tuple[NormInterval, jax.Array, jax.Array, jax.Array]:
+    """The interval from `bootstrap_draws`, S and the draws T* that are compared, and the row sums.
+
+    The distribution of |delta*|^2 follows from the draws and both estimates.
+    """
+    draws, row_sums = bootstrap_draws(key, h, n_kept, n_resamples)
+    n, unbiased = h.count(), h.unbiased(row_sums)
+    biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
     statistic = n / (n - 1) * unbiased - biased
-    return DrawnErrors(draws - statistic + biased + jnp.maximum(unbiased, 0.0) / (n - 1))
+    errors = DrawnErrors(draws - statistic + biased + jnp.maximum(unbiased, 0.0) / (n - 1))
+    return NormInterval(biased, errors), statistic, draws, row_sums
+
+
+def dependent_interval(sums: DependentSums) -> NormInterval:
+    """The interval from draws of rows that depend on each other."""
+    return NormInterval(sums.biased, DrawnErrors(sums.errors), DrawnErrors(sums.null))
 
 
 def h_and_dependent_sums(

@@ -42,7 +42,7 @@ from calibjax._data.data import Rows
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import in_chunks
-from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets, row_numbers
 from calibjax.nulls.sampler import DataSets, NullSampler, SampledRows
 from calibjax.residuals.base import Arguments
 
@@ -363,28 +363,27 @@ def in_passes(
 def under_model(
     statistic: Callable[[jax.Array], Sums],
     key: jax.Array,
-    samples: tuple[Distribution, jax.Array],
-    rows: jax.Array,
+    data: Rows,
     n_resamples: int,
     together: int = _TOGETHER,
 ) -> Sums:
     """``statistic(targets)`` of n_resamples draws from the model, and last of the observed targets.
 
     The observed targets take their turn among the draws, so that the same program computes all
-    values.  Draw r depends only on (key, rows, r).
+    values.  Draw r of a row depends only on the key, r and the number of the row among those kept.
 
     Args:
         statistic: a function of targets, which may sum over devices.
         key: a key of `jax.random`.
-        samples: the predictions and the observed targets of the rows of this device.
-        rows: the numbers of these rows in all data, ``[n]``.
+        data: clean rows.
         n_resamples: the number of draws, R.
         together: how many data sets are computed at once, at most.
 
     Returns:
         The tree that `statistic` returns, with the leading axis ``[R + 1]``.
     """
-    predictions, observed = samples
+    predictions, observed = data.samples
+    rows = row_numbers(data.weights)
     # A divisor of the size of a batch leaves no rest, which would be one more program.
     most = min(max(1, together), DRAWS_PER_BATCH)
     together = max(k for k in range(1, most + 1) if DRAWS_PER_BATCH % k == 0)
