@@ -107,7 +107,7 @@ def pearson(
     The p-value is P(X >= nu + n SKCE_u sqrt(nu / t_2)), where X is chi-squared with
     nu = t_2^3 / t_3^2: X, shifted and scaled, is Pearson's curve of type III.
     """
-    matrix, (row_sums, _) = h.core() / h.count(), h.row_sums_and_squares()
+    matrix, (row_sums, _) = h.reduced() / h.count(), h.row_sums_and_squares()
     statistic = h.count() * h.unbiased(row_sums)
     # The matrix is divided by sqrt(t_2), because powers of its entries may overflow.
     largest = jnp.max(jnp.abs(matrix))
@@ -126,7 +126,7 @@ def spectrum(
 ) -> NullComparison:
     """Compares n SKCE_u with draws of its limit under H0, with the eigenvalues of H / n."""
     row_sums, _ = h.row_sums_and_squares()
-    return _with_draws(h, row_sums, _spectrum_draws(key, h.core() / h.count(), n_resamples))
+    return _with_draws(h, row_sums, _spectrum_draws(key, h.reduced() / h.count(), n_resamples))
 
 
 def _with_draws(h: DiscrepancyMatrix, row_sums: jax.Array, draws: jax.Array) -> NullComparison:

@@ -278,20 +278,20 @@ def _statistic(
     is_target = not isinstance(data.predictions, KnownLevels)
     found = pit_partition(data.predictions) if is_target else None
     pieces = found if isinstance(found, tuple) else ()
-    in_cells = by_pit and not is_coarse and size < n_all
-    in_cells &= bool(pieces) or not has_atoms(data.predictions)
+    in_pit_cells = by_pit and not is_coarse and size < n_all
+    in_pit_cells &= bool(pieces) or not has_atoms(data.predictions)
     one = indexed(data.samples, 0)
     keys = jax.random.split(key, len(terms.residuals))
     features = [x.finite(k, *one) for k, x in zip(keys, terms.residuals, strict=True)]
-    if in_cells:
-        features = [x.in_cells(pieces, data.weights.dtype) for x in features]
+    if in_pit_cells:
+        features = [x.in_pit_cells(pieces, data.weights.dtype) for x in features]
     if cells is not None:
         events = _events_of(features, data, cells.of_rows, size)
-        return CellSums([], terms, features, weightings, matrices, by_pit, in_cells, *events)
+        return CellSums([], terms, features, weightings, matrices, by_pit, in_pit_cells, *events)
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
     for index, weighting in enumerate(landmarks):
         compared[index] = weighting.cells(compared[index], numbers, size < n_all)
-    return KernelSums(compared, terms, features, weightings, matrices, by_pit, in_cells)
+    return KernelSums(compared, terms, features, weightings, matrices, by_pit, in_pit_cells)
 
 
 #: What has the weights w of rows: landmarks, or features of covariates.
@@ -308,7 +308,7 @@ class KernelSums(Statistic):
         features: the residuals with finitely many numbers.
         weightings: of each distance between predictions, and of covariates.
         matrices: K of the kernels of each list at their landmarks.
-        by_pit, in_cells: see `Statistic`.
+        by_pit, in_pit_cells: see `Statistic`.
     """
 
     others: list[Any]
@@ -317,7 +317,7 @@ class KernelSums(Statistic):
     weightings: list[Weighting]
     matrices: list[jax.Array]
     by_pit: bool = static()
-    in_cells: bool = static()
+    in_pit_cells: bool = static()
 
     def moments(self, chunk: Chunk) -> list[jax.Array]:
         """Sums of squares of each number of each feature, and of the mean squares of draws."""
@@ -373,18 +373,18 @@ class KernelSums(Statistic):
         self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         of_pair, squares = sums
-        # Lambda is in them.
+        # `sums` has added lambda times drawn residuals.
         of_sets = {pair: x.of_sets([], total) for pair, x in of_pair.items()}
-        return self._forms(of_sets, squares)
+        return self._of_kernels(of_sets, squares)
 
-    def _forms(
+    def _of_kernels(
         self, sums: dict[Pair, jax.Array], squares: dict[Pair, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         """The sums over pairs ``[1 + D, K]``, and the diagonals ``[K]``, from G and squares."""
         of_sets, of_rows = [], []
         for kernel_list, pair in self.terms.forms:
             k = self.matrices[kernel_list]
-            of_sets.append(_forms(k, sums[pair]))
+            of_sets.append(_quadratic_forms(k, sums[pair]))
             of_rows.append(jnp.sum(jax.vmap(diagonal_of)(k) * squares[pair][None], axis=1))
         values, diagonals = map(self.terms.of_kernels, (of_sets, of_rows))
         for columns in self.terms.of_columns:
@@ -432,7 +432,7 @@ class CellSums(KernelSums):
         every = SetSums(every, *of_times).of_sets(missing, total)
         of_squares = self._of_pairs(squares)
         of_rows = {pair: jnp.sum(x, axis=(1, 2)) for pair, x in of_squares.items()}
-        return self._forms(self._of_pairs(every), of_rows)
+        return self._of_kernels(self._of_pairs(every), of_rows)
 
     def _of_pairs(self, sums: jax.Array) -> dict[Pair, jax.Array]:
         parts = jnp.split(sums, self.ends, axis=2)
@@ -467,7 +467,7 @@ _MANY_NUMBERS = 32
 _BLOCKS = 4
 
 
-def _forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
+def _quadratic_forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
     """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
     n_kernels, size, _ = matrices.shape
     if sums.shape[2] >= _MANY_NUMBERS:

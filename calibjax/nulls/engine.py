@@ -170,7 +170,7 @@ class Statistic(abc.ABC):
     others: Any
     #: Whether the PIT of a target is all that counts, and only in which cell of the line it is.
     by_pit: bool = False
-    in_cells: bool = False
+    in_pit_cells: bool = False
 
     @abc.abstractmethod
     def moments(self, chunk: Chunk) -> PyTree:
@@ -325,7 +325,7 @@ def run(
     `data` are clean rows of this device.  Draw r of a row depends only on the key, r and the number
     of the row among the kept rows of all devices.
     """
-    sets = sampler.data_sets(key, data, axis, statistic.by_pit, statistic.in_cells)
+    sets = sampler.data_sets(key, data, axis, statistic.by_pit, statistic.in_pit_cells)
     rows = AllRows(sets, statistic.others, data.weights, axis)
     total = all_sum(jnp.sum(data.weights), axis)
     moments = statistic.total_moments(rows)

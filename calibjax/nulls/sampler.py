@@ -90,7 +90,7 @@ class NullSampler(NamedTuple):
         data: Rows,
         axis: Axis = None,
         by_pit: bool = False,
-        in_cells: bool = False,
+        in_pit_cells: bool = False,
     ) -> "DataSets":
         """The data sets of clean data; the arguments are those of `DataSets`."""
         numbers, xi, hidden = row_numbers(data.weights, axis), None, None
@@ -101,7 +101,7 @@ class NullSampler(NamedTuple):
             multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
             xi = multipliers(multiplier_key, units, self.kind == "normal", self.n_times, axis)
         rows = SampledRows(*data.samples, hidden, numbers, numbers if xi is None else xi.rows)
-        return DataSets(key, rows, xi, by_pit, in_cells)
+        return DataSets(key, rows, xi, by_pit, in_pit_cells)
 
 
 class SampledRows(NamedTuple):
@@ -130,14 +130,14 @@ class DataSets:
         rows: what they are made of.
         multipliers: of observed residuals; None if targets are redrawn.
         by_pit: whether the PIT of a target is all that counts.
-        in_cells: whether all that counts of it is in which cell of the line it is.
+        in_pit_cells: whether all that counts of it is in which cell of the line it is.
     """
 
     key: jax.Array
     rows: SampledRows
     multipliers: Multipliers | None
     by_pit: bool = static()
-    in_cells: bool = static(default=False)
+    in_pit_cells: bool = static(default=False)
 
     @property
     def are_centred(self) -> bool:
@@ -159,7 +159,7 @@ class DataSets:
         continuous it is uniform, and neither targets nor their cdf are needed.
         """
         predictions, observed, hidden, numbers, _ = rows
-        if self.by_pit and (self.in_cells or not has_atoms(predictions)):
+        if self.by_pit and (self.in_pit_cells or not has_atoms(predictions)):
             pit = unit_interval(predictions, observed)
             u, above = draw_pits(self.key, numbers, batches, pit.low.dtype)
             if hidden is None:

@@ -77,7 +77,7 @@ class DiscrepancyMatrix(ABC):
         """
 
     @abstractmethod
-    def core(self) -> jax.Array:
+    def reduced(self) -> jax.Array:
         """A symmetric matrix with the nonzero eigenvalues of the matrix of w_i h_ij w_j.
 
         It is that matrix itself, or a smaller one.
@@ -170,7 +170,7 @@ class TiledH(DiscrepancyMatrix):
         forms, _, sums = ring(visit, (tiles, cut_vectors), zero, [], zeros, self.axis)
         return all_sum(forms, self.axis), sums.reshape(-1)
 
-    def core(self) -> jax.Array:
+    def reduced(self) -> jax.Array:
         """The matrix itself, in memory; all rows are on one device."""
         samples = prepared(self.kernel, self.samples, self.axis)
         matrix = h_tile(self.kernel, samples, samples)

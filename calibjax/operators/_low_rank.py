@@ -23,7 +23,7 @@ class LowRankH(DiscrepancyMatrix):
     """H = Psi Psi^T of a random kernel, where row i of Psi is psi(p_i, y_i).
 
     A row holds the real and imaginary parts of the features of one sample, for each tensor product
-    in the kernel: D numbers in all.  Sums over H cost O(n D), and `core` costs O(n D^2).
+    in the kernel: D numbers in all.  Sums over H cost O(n D), and `reduced` costs O(n D^2).
     """
 
     features: list[Features]
@@ -62,7 +62,7 @@ class LowRankH(DiscrepancyMatrix):
         forms = jnp.sum(jnp.square(products_with_psi), axis=1) - diagonal_forms
         return forms, self._row_sums(total)
 
-    def core(self) -> jax.Array:
+    def reduced(self) -> jax.Array:
         return self._moments_of_psi()[0]
 
     def _moments_of_psi(self) -> list[jax.Array]:

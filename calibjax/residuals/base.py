@@ -138,7 +138,7 @@ class FiniteResidual(TargetResidual):
         means = self.means_under(predictions, others)
         return dot(means, means.T)
 
-    def in_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> Self:
+    def in_pit_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> Self:
         """The same of a function of the PIT, looked up in a table instead of made for each draw.
 
         `ends` are those of the cells of the unit line, if a PIT is known no better.

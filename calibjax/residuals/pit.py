@@ -111,7 +111,7 @@ class PITResidual(FiniteResidual):
         )
         return jnp.mean(of_levels, axis=0)
 
-    def in_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> "PITResidual":
+    def in_pit_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> "PITResidual":
         # XLA would compute a table of constants while it compiles, in seconds.
         cells = lax.optimization_barrier(cells_of_line(dtype, ends))
         return PITResidual(self.feature, self.feature.of_intervals(cells), ends)
