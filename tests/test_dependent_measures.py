@@ -13,7 +13,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax._data.data import as_data, clean
-from calibjax.nulls.draws import draw_targets
+from calibjax.nulls.draws import draw_pits, draw_targets
 from calibjax.nulls.multipliers import multipliers
 from calibjax.nulls.sampler import MULTIPLIERS
 
@@ -34,11 +34,14 @@ DEPENDENT = {
 
 @functools.partial(jax.jit, static_argnames="n_times")
 def parts(key, data, n_times):
-    """The multipliers of 100 data sets, and their labels."""
-    data, group = clean(data), jnp.int32(0)
-    eta = multipliers(jax.random.fold_in(key, MULTIPLIERS), data, True, n_times, None)
+    """The multipliers of 100 data sets, and their labels or, of numbers, their PITs."""
+    data, group, are_labels = clean(data), jnp.int32(0), data.predictions.n_labels is not None
+    eta = multipliers(jax.random.fold_in(key, MULTIPLIERS), data, are_labels, n_times, None)
     numbers = jnp.cumsum(data.weights != 0, dtype=jnp.int32) - 1
-    drawn = draw_targets(key, data.predictions, numbers, group)
+    if are_labels:
+        drawn = draw_targets(key, data.predictions, numbers, group)
+    else:
+        drawn, _ = draw_pits(key, numbers, group[None], data.weights.dtype)
     return eta.values(eta.rows, eta.shared(group[None])), drawn
 
 
@@ -133,12 +136,29 @@ def test_errors(estimator, options, message):
     check_message(call, ValueError, message)
 
 
+def share_sets(given, predictions, y, residuals, share):
+    """Sums of residuals ``[n, g]`` of a grid, of 99 data sets and of the observed one."""
+    n_times = 24 if "times" in given else None
+    dependence = {x: given.get(x) for x in ("clusters", "times", "horizon")}
+    data = depending(as_data(predictions, y, weights=given.get("weights")), **dependence)
+    _, band_key = jax.random.split(KEY)
+    xi, drawn = (np.asarray(x)[:, :99] for x in parts(jax.random.split(band_key)[0], data, n_times))
+    grid = np.linspace(0, 1, residuals.shape[1])
+    redrawn = share @ (drawn[:, :, None] <= grid).reshape(N, -1)
+    redrawn = redrawn.reshape(99, -1) - grid * np.sum(share)
+    variances = np.maximum(grid * (1 - grid), 1e-9) * np.sum(share**2)
+    missing = np.sqrt(np.maximum(1 - share**2 @ residuals**2 / variances, 0))
+    xi = xi - share @ xi if n_times else xi
+    data_sets = (share[:, None] * xi).T @ residuals + missing * redrawn
+    return np.concatenate([data_sets, [share @ residuals]])
+
+
 @pytest.mark.parametrize("case", [*DEPENDENT, "weights alone"])
 def test_means_of_curves_have_weights(case):
-    """And a band is as wide in all parts, in units of the deviation of independent rows.
+    """And a band is as wide in all parts, in units of what data sets vary by.
 
-    If rows depend on each other, it is in units of what the data sets vary by, which few stretches
-    of time hardly know.
+    That is the model's deviation for rows whose targets are redrawn, and the root mean square of
+    all data sets for those with multipliers.
     """
     given = {"weights": WEIGHTS} if case == "weights alone" else DEPENDENT[case]
     rng = np.random.default_rng(1)
@@ -158,11 +178,14 @@ def test_means_of_curves_have_weights(case):
     deviation = np.sqrt(np.asarray(curve.grid * (1 - curve.grid))[1:-1])
     share = weights / weights.sum()
     least = np.sum(share[weights > 0] ** 2) / np.sum(weights > 0)
-    expected = np.maximum(deviation**2 * np.sum(share**2), least) ** 0.5
-    rtol = 1e-3 if case == "weights alone" else 0.5
-    assert np.all(width > 0)
-    if "times" not in given:
-        np.testing.assert_allclose(width / expected, (width / expected)[50], rtol=rtol)
+    if case == "weights alone":
+        expected = np.maximum(deviation**2 * np.sum(share**2), least) ** 0.5
+        np.testing.assert_allclose(width / expected, (width / expected)[50], rtol=1e-3)
+    else:
+        data_sets = share_sets(given, normal, y, below - np.asarray(curve.grid), share)[:, 1:-1]
+        expected = np.maximum(np.mean(data_sets**2, axis=0), least) ** 0.5
+        critical = np.sort(np.max(np.abs(data_sets[:-1]) / expected, axis=1))[94]
+        np.testing.assert_allclose(width, 2 * critical * expected, rtol=1e-3)
 
     coverage = cj.coverage_curve(KEY, normal, y, n_levels=3, n_resamples=99, **given)
     inside = np.abs(2 * u - 1)[:, None] <= np.asarray(coverage.levels)
@@ -201,10 +224,10 @@ def test_reliability_band_by_plain_sums(case):
     forecast, half = sums @ p / sums.sum(1), critical * deviation / sums.sum(1)
     np.testing.assert_allclose(curve.forecast, forecast, rtol=1e-5)
     np.testing.assert_allclose(curve.frequency, sums @ y / sums.sum(1), rtol=1e-5)
-    # An end near 0 is a difference of numbers near 1/2 in float32.
-    ends = (curve.simultaneous_low, forecast - half), (curve.simultaneous_high, forecast + half)
-    for found, end in ends:
-        np.testing.assert_allclose(found, np.clip(end, 0, 1), rtol=1e-3, atol=1e-4)
+    # An end near 0 has lost the digits of the numbers that it is the difference of.
+    below, above = curve.forecast - curve.simultaneous_low, curve.simultaneous_high - curve.forecast
+    np.testing.assert_allclose(below, np.minimum(half, forecast), rtol=1e-3)
+    np.testing.assert_allclose(above, np.minimum(half, 1 - forecast), rtol=1e-3)
     assert curve.count.tolist() == rows.tolist()
 
 

@@ -555,18 +555,10 @@ def test_one_wrong_label_at_probability_1_hides_no_segments(n_classes):
     p[:6], labels[:6], labels[3] = 1.0, 1, 0
     probs = np.stack([1 - p, p] + [0 * p] * (n_classes - 2), axis=1)
     predictions = cj.Bernoulli(p) if n_classes == 2 else cj.Categorical(probs)
-    clusters = (np.arange(N) // 6).astype(np.int32)
-    options = {"n_resamples": 999, "clusters": clusters}
-    found, right = (
-        cj.segment_test(KEY, predictions, y, GROUPS, **options)
-        for y in (labels, np.where(p == 1, 1, labels))
-    )
-    pvalues = [
-        min(x.pvalue for x in result.segments if x.conditions == {"lead": "1"})
-        for result in (found, right)
-    ]
-    assert found.segments[0].conditions == {"lead": "1"} and found.critical(0.95) < 6
-    assert pvalues[1] < 0.05 and pvalues[0] < pvalues[1] + 0.05
+    clusters = (np.arange(N) // 3).astype(np.int32)
+    found = cj.segment_test(KEY, predictions, labels, GROUPS, n_resamples=R, clusters=clusters)
+    assert found.critical(0.95) < 6
+    assert {"lead": "1"} in [x.conditions for x in found.rejected()]
     assert all(abs(x.observed) < 9 for x in found.segments)
 
 

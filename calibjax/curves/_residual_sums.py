@@ -269,7 +269,7 @@ class _SumsInParts(Statistic):
         width = (hidden.high - hidden.low)[:, None]
         of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
         variance = of_draws
-        if chunk.xi is not None:
+        if chunk.sets.multipliers is not None:
             variance = variation(hidden, self.grid, self.parts, of_draws)
         terms = jnp.stack([jnp.square(e), of_draws, variance, jnp.ones_like(e)])
         return jnp.sum(jnp.square(chunk.weights)[None, :, None] * terms, axis=1)

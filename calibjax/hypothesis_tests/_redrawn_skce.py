@@ -321,7 +321,7 @@ class KernelSums(Statistic):
 
     def moments(self, chunk: Chunk) -> list[jax.Array]:
         """Sums of squares of each number of each feature, and of the mean squares of draws."""
-        if chunk.xi is None:
+        if chunk.sets.multipliers is None:
             return []
         # One batch says enough of variances.
         arguments = dataclasses.replace(chunk, batches=chunk.batches[:1]).arguments()
@@ -351,8 +351,8 @@ class KernelSums(Statistic):
             else:
                 residuals = feature.values(*arguments)
                 observed = residuals[:, :1]
-                missing = 0.0 if chunk.missing is None else chunk.missing[residual]
-                sets = chunk.xi[..., None] * observed + missing * residuals[:, 1:]
+                sets = chunk.xi[..., None] * observed
+                sets += chunk.missing[residual] * residuals[:, 1:]
                 residuals = jnp.concatenate([observed, sets], axis=1)
                 found = [sums_of_residuals(x, residuals) for x in of_pairs]
             for pair, weights, x in zip(pairs, of_pairs, found, strict=True):
@@ -420,7 +420,7 @@ class CellSums(KernelSums):
     ) -> list[jax.Array]:
         return self.events.drawn(rows.sets, batches, rows.axis)
 
-    def most_batches(self, rows: AllRows) -> int:
+    def most_batches(self, rows: AllRows, missing: list[jax.Array]) -> int:
         return self.events.draws_together
 
     def values(

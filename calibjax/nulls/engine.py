@@ -123,8 +123,8 @@ class Chunk:
         others: what the statistic takes of these rows.
         weights: of the rows, ``[n]``; 0 of one that does not count.
         batches: of draws.
-        xi: multipliers, ``[n, D]``, or None.
-        missing: what `Statistic.missing` returns; None where it is not known yet.
+        xi: multipliers, ``[n, D]``; None if targets are redrawn, and for moments.
+        missing: what `Statistic.missing` returns; empty where there is no `xi`.
     """
 
     sets: DataSets
@@ -133,7 +133,7 @@ class Chunk:
     weights: jax.Array
     batches: jax.Array
     xi: jax.Array | None
-    missing: list[jax.Array] | None
+    missing: list[jax.Array]
 
     def targets(self) -> PyTree:
         """The targets of the data sets, the observed ones first; see `DataSets.targets`."""
@@ -201,10 +201,10 @@ class Statistic(abc.ABC):
         _, n_sets, size = sums.sums.shape
         return n_sets * size
 
-    def most_batches(self, rows: "AllRows") -> int:
+    def most_batches(self, rows: "AllRows", missing: list[jax.Array]) -> int:
         """How many batches of draws share a pass over the rows, at most."""
         batch = jnp.zeros(1, jnp.int32)
-        _, sums = rows.by_chunk(self.sums, batch)
+        _, sums = rows.by_chunk(self.sums, batch, missing)
         shared = jax.eval_shape(rows.sets.shared, batch)
         return min(_SUMS // _size(sums), _SHARED // max(_size(shared), 1))
 
@@ -268,12 +268,14 @@ class AllRows:
         missing: list[jax.Array] | None = None,
     ) -> tuple[Callable[[tuple[PyTree, jax.Array]], Sums], Sums]:
         """A function of chunks as one of rows and their weights, and the shapes of its result."""
-        shared = self.sets.shared(batches)
+        # Moments need no multipliers, which take long to trace.
+        is_of_moments = missing is None
+        shared = None if is_of_moments else self.sets.shared(batches)
 
         def of_chunk(chunk: tuple[PyTree, jax.Array]) -> Sums:
             (rows, others), weights = chunk
-            xi = self.sets.factors(rows, shared)
-            return function(Chunk(self.sets, rows, others, weights, batches, xi, missing))
+            xi = None if is_of_moments else self.sets.factors(rows, shared)
+            return function(Chunk(self.sets, rows, others, weights, batches, xi, missing or []))
 
         one = indexed(((self.sets.rows, self.others), self.weights), slice(1))
         return of_chunk, jax.eval_shape(of_chunk, one)
@@ -336,7 +338,8 @@ def run(
         values, shared = statistic.values(sums, moments, missing, total)
         return indexed(values, slice(1, None)), (indexed(values, 0), shared)
 
-    draws, (observed, shared) = in_passes(of_batches, n_resamples, statistic.most_batches(rows))
+    most = statistic.most_batches(rows, missing)
+    draws, (observed, shared) = in_passes(of_batches, n_resamples, most)
     return Found(observed, draws, shared, moments, sampler.redraws)
 
 

@@ -96,7 +96,7 @@ def segment_sums(
     statistics = statistics_of(data.predictions, is_exact)
     statistics = statistics.fitted(data.predictions, data.weights, axis)
 
-    def of_segments(table: SegmentTable) -> tuple[SegmentSums, jax.Array]:
+    def of_segments(table: SegmentTable) -> tuple[dict[str, jax.Array], jax.Array]:
         statistic = _Sums(codes, table, statistics, data.predictions.is_ordered)
         found = run(statistic, key, data, n_resamples, sampler, axis)
         return _scored(found, statistic, least)
@@ -107,20 +107,19 @@ def segment_sums(
     found = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), found)
     # All weights are NaN if a row is invalid.
     is_valid = jnp.isfinite(all_sum(jnp.sum(data.weights), axis))
-    scores = jnp.where(is_valid, found.scores, jnp.nan)
+    scores = jnp.where(is_valid, found.pop("scores"), jnp.nan)
     sizes = jnp.abs(scores)
     # Scores of equal data sets may differ by rounding.
     least = sizes - rounding_of(jnp.append(maxima, jnp.max(sizes)))
-    pvalues = jnp.where(found.is_tested, counted_pvalue(least, maxima), 1.0)
+    pvalues = jnp.where(found["is_tested"], counted_pvalue(least, maxima), 1.0)
     pvalues = jnp.where(is_valid, pvalues, jnp.nan)
-    return found._replace(scores=scores, pvalues=pvalues), maxima
+    return SegmentSums(**found, scores=scores, pvalues=pvalues), maxima
 
 
-def _scored(found: Found, statistic: "_Sums", least: jax.Array) -> tuple[SegmentSums, jax.Array]:
-    """The sums and scores of segments, and their largest absolute score in each data set, ``[R]``.
-
-    The p-values are those of all segments, and are not known here.
-    """
+def _scored(
+    found: Found, statistic: "_Sums", least: jax.Array
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """`SegmentSums` but for p-values, by field, and the largest score of each data set, ``[R]``."""
     statistics, table = statistic.statistics, statistic.table
     second, third, _, information, predicted, total, square = found.moments
     of_model, information = (statistics.squares(x, second) for x in (second, information))
@@ -140,7 +139,7 @@ def _scored(found: Found, statistic: "_Sums", least: jax.Array) -> tuple[Segment
     g = jnp.clip(skewness, -_MOST_SKEW, _MOST_SKEW)
     scores = normal_scores(every / deviation[None], g[None])
     scores = jnp.where(is_tested[None], scores, 0.0)
-    observed = SegmentSums(
+    observed = dict(
         sums=sums,
         variance=variance,
         skewness=skewness,
@@ -150,7 +149,6 @@ def _scored(found: Found, statistic: "_Sums", least: jax.Array) -> tuple[Segment
         squares=square[:, 0],
         is_tested=is_tested,
         scores=scores[0],
-        pvalues=scores[0],
     )
     return observed, jnp.max(jnp.abs(scores[1:]), axis=(1, 2))
 
