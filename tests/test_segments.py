@@ -406,7 +406,7 @@ def test_a_shift_is_no_spread():
 def test_exact_for_few_rows(monkeypatch):
     """The probability of each p-value, over all targets of four events, and many keys."""
     monkeypatch.setattr(_segments, "LEAST_ROWS", 1)
-    monkeypatch.setattr("calibjax.segments._segment_test.LEAST_VARIANCE", 0.05)
+    monkeypatch.setattr(_segments, "LEAST_VARIANCE", 0.05)
     p = np.array([0.1, 0.3, 0.5, 0.8], np.float32)
     every = (np.arange(16)[:, None] >> np.arange(4)) & 1
     chance = np.prod(np.where(every == 1, p, 1 - p), axis=1)
