@@ -315,7 +315,8 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
 
     def score(x: jax.Array) -> jax.Array:
         # If all kernels say nothing, all draws are equal.
-        return x_where(constant, x_where(jnp.all(constant), 0.0, -jnp.inf), own.score(x))
+        least = x_where(jnp.all(constant), values.dtype.type(0), -jnp.inf)
+        return x_where(constant, least, own.score(x))
 
     # Data that are equal up to rounding have a z not less than the last one for the same kernel.
     least = standardised[:, :1] - rounding / safe
