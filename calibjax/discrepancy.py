@@ -130,9 +130,15 @@ class Term:
 
 @struct
 class SumOfTerms:
-    """A kernel on pairs as a sum of terms."""
+    """A kernel on pairs as a sum of terms.
+
+    Args:
+        terms: the summands.
+        is_ours: whether all functions in it are the library's, which are symmetric.
+    """
 
     terms: tuple[Term, ...]
+    is_ours: bool = static(default=False)
 
     def total(self, function: Callable[[Term], jax.Array]) -> jax.Array:
         """The sum of a function of each term."""
@@ -152,12 +158,12 @@ class One:
         return jnp.ones(())
 
 
-def normal_form(kernel: KernelLike) -> SumOfTerms:
-    """A user's kernel on pairs, which is checked already, as a sum of terms."""
+def normal_form(kernel: KernelLike, is_ours: bool = False) -> SumOfTerms:
+    """A kernel on pairs, which is checked already, as a sum of terms."""
     terms = []
     for factor, kernels in sum_of_products(kernel):
         terms.append(Term(factor, *separate(functools.reduce(Product, kernels))))
-    return SumOfTerms(tuple(terms))
+    return SumOfTerms(tuple(terms), is_ours)
 
 
 @functools.singledispatch
@@ -239,7 +245,7 @@ def check_kernel_of(
     """
     kernel = as_pytree(kernel)
     users = check_kernel(kernel)
-    terms = normal_form(kernel)
+    terms = normal_form(kernel, not users)
     if isinstance(data.targets, Between) and not terms.is_of_pit:
         raise TypeError(
             "kernel must be a PITKernel, or sums and multiples of them, for targets that are "
