@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from calibjax._pairwise import tiles
-from calibjax.operators import _gram_matrix
+from calibjax.operators import gram_matrix
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -35,6 +35,6 @@ def tiles_of(tile, tile_rows):
     """Sums over pairs are traced with values ``tile(parameters, rows, rows)``, in small tiles."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "most_tile_rows", lambda: tile_rows)
-        patch.setattr(_gram_matrix, "h_tile", tile)
-        patch.setattr(_gram_matrix, "prepared", lambda kernel, samples, axis: samples)
+        patch.setattr(gram_matrix, "h_tile", tile)
+        patch.setattr(gram_matrix, "prepared", lambda kernel, samples, axis: samples)
         yield

@@ -280,7 +280,7 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
         "calibjax.cli._held_out.calibration_test", lambda *_, **__: SimpleNamespace(pvalue=0.5)
     )
     monkeypatch.setattr(
-        "calibjax.recalibration._cross_fit.fit_recalibrator",
+        "calibjax.recalibration.cross_fitting.fit_recalibrator",
         lambda *_, **__: lambda p, **_: cj.Categorical(np.roll(p.probs, 1, axis=1)),
     )
     said = run(rows, *PROBS, "--method", "svs", "--cluster", "site").stdout
@@ -295,7 +295,7 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
     assert abs(high - low - 2 * t.ppf(0.975, gaps.size - 1) * error) < 0.2 * (high - low)
     assert low < gaps.mean() < high and f"after - before: {gaps.mean():.3g} " in said
     monkeypatch.setattr(
-        "calibjax.recalibration._cross_fit.fit_recalibrator", lambda *_, **__: lambda p, **_: p
+        "calibjax.recalibration.cross_fitting.fit_recalibrator", lambda *_, **__: lambda p, **_: p
     )
     said = run(rows, *PROBS, "--method", "svs").stdout
     assert "after - before: 0 (95 % interval 0 … 0), which may be chance" in said

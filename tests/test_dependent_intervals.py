@@ -14,7 +14,7 @@ from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.nulls.bootstrap import dependent_sums
 from calibjax.nulls.multipliers import multipliers, sizes_of_draws
-from calibjax.operators import tiled_h
+from calibjax.operators.gram_matrix import tiled_h
 
 KEY = jax.random.key(31)
 N, R = 12, 150

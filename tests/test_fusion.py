@@ -19,7 +19,7 @@ from calibjax._loops.fusion import (
     recomputed_exp,
 )
 from calibjax.distributions import _divided_differences, _laplace
-from calibjax.operators import in_tiles
+from calibjax.operators.gram_matrix import in_tiles
 
 X = np.linspace(0.3, 2.0, 7)
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 import calibjax as cj
 from calibjax.curves._residual_sums import Parts, variation
-from calibjax.scores import PITInterval
+from calibjax.scores.pit_intervals import PITInterval
 
 KEY = jax.random.key(0)
 N = 80

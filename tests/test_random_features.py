@@ -23,7 +23,7 @@ from calibjax.features.random_features import (
     target_frequencies,
 )
 from calibjax.kernels.distance import embedding
-from calibjax.operators import low_rank_h
+from calibjax.operators.low_rank import low_rank_h
 
 # What has no features, and a part of the message that says so.
 WITHOUT = {

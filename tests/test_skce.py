@@ -17,7 +17,7 @@ from instances import cast, sample
 from marks import slow
 
 import calibjax as cj
-from calibjax.operators import in_tiles
+from calibjax.operators.gram_matrix import in_tiles
 
 N = 20
 

@@ -14,7 +14,7 @@ import calibjax as cj
 from calibjax._data.data import Rows
 from calibjax._pairwise import tiles
 from calibjax.discrepancy import deviation, h, normal_form
-from calibjax.operators import TiledH, in_tiles
+from calibjax.operators.gram_matrix import TiledH, in_tiles
 
 # Of labels, of reals, and of a kernel that is no tensor product.
 FAST = {"categorical-tv-white", "normal-w2-gaussian", "categorical-joint"}

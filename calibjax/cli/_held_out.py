@@ -11,7 +11,7 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.measures.measure import Measure, Subset
 from calibjax.nulls.ranks import as_multiple
-from calibjax.recalibration import held_out as judged_on_held_out
+from calibjax.recalibration.cross_fitting import held_out as judged_on_held_out
 
 _FOLDS = 5
 _LEVEL = 0.95

@@ -15,7 +15,7 @@ from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._numbers.arithmetic import dot, x_where
 from calibjax._numbers.derivatives import absolute
 from calibjax.curves._residual_sums import Resamples, resamples_of
-from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, intervals_of
+from calibjax.estimators.binning import STRATEGIES, UniformBinning, bin_means, intervals_of
 from calibjax.nulls.bands import Bins, is_beyond
 from calibjax.nulls.engine import under_model
 from calibjax.nulls.event_sums import redrawn_label_counts

@@ -25,7 +25,8 @@ from calibjax._data.data import DEPENDENCE, Data, RowOptions, clean
 from calibjax._data.distribution import Distribution, as_binary
 from calibjax._numbers.arithmetic import isotonic_frequencies
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
-from calibjax.estimators import STRATEGIES, UniformBinning, bin_means, binary_as_data, intervals_of
+from calibjax.estimators.binning import STRATEGIES, UniformBinning, bin_means, intervals_of
+from calibjax.estimators.labels import binary_as_data
 from calibjax.nulls.bands import Bins, fractions
 from calibjax.nulls.event_sums import redrawn_label_counts
 from calibjax.nulls.ranks import check_resamples, critical_value, rank_of_level

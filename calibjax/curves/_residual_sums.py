@@ -52,7 +52,7 @@ from calibjax.estimators import UniformBinning
 from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, factor_of_drawn, run
 from calibjax.nulls.ranks import check_resamples, critical_value
 from calibjax.nulls.sampler import NullSampler
-from calibjax.scores import PITInterval, drawn_pit_interval, mass_below, pit
+from calibjax.scores.pit_intervals import PITInterval, drawn_pit_interval, mass_below, pit
 
 
 @struct

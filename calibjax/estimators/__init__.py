@@ -1,14 +1,6 @@
 """Estimators of calibration error."""
 
-from calibjax.estimators._binning import (
-    STRATEGIES,
-    MedianVarianceBinning,
-    UniformBinning,
-    bin_means,
-    intervals_of,
-)
 from calibjax.estimators._ece import CalibrationBins, calibration_bins, d_calibration, ece, mce
-from calibjax.estimators._residual_forms import Form, residual_form
 from calibjax.estimators._skce import (
     RandomFeatureEstimate,
     contributions,
@@ -17,14 +9,9 @@ from calibjax.estimators._skce import (
     skce,
 )
 from calibjax.estimators._smooth_ece import smooth_ece
-from calibjax.estimators._top_label import (
-    binary_as_data,
-    check_classes,
-    mmce,
-    one_vs_rest,
-    top_label,
-)
 from calibjax.estimators._ucme import h_and_locations, ucme, witness
+from calibjax.estimators.binning import MedianVarianceBinning, UniformBinning
+from calibjax.estimators.labels import mmce, one_vs_rest, top_label
 
 __all__ = [
     "CalibrationBins", "MedianVarianceBinning", "RandomFeatureEstimate", "UniformBinning",

@@ -18,7 +18,7 @@ from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
 from calibjax._numbers.derivatives import absolute, safe_sqrt
-from calibjax.estimators._binning import (
+from calibjax.estimators.binning import (
     TEN_BINS,
     Binning,
     UniformBinning,
@@ -26,8 +26,9 @@ from calibjax.estimators._binning import (
     check_binning,
     numbers_of_bins,
 )
-from calibjax.estimators._top_label import check_classes, labels_as_data
-from calibjax.scores import PITInterval, mass_below, numbers_as_data, pit_interval
+from calibjax.estimators.labels import check_classes, labels_as_data
+from calibjax.scores import numbers_as_data
+from calibjax.scores.pit_intervals import PITInterval, mass_below, pit_interval
 
 #: ``distance(p, q)``, a number for two vectors of probabilities.
 VectorDistance = Callable[[jax.Array, jax.Array], jax.Array]

@@ -34,7 +34,7 @@ from calibjax._data.distribution import Distribution, as_binary
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.derivatives import absolute
-from calibjax.estimators._top_label import binary_as_data
+from calibjax.estimators.labels import binary_as_data
 
 _BISECTIONS = 10
 _LEAST_STEPS = 2

@@ -12,7 +12,7 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_locations
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.kernels.base import KernelLike
-from calibjax.operators import TiledH, tiled_h
+from calibjax.operators.gram_matrix import TiledH, tiled_h
 
 
 def ucme(

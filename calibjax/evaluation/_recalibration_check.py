@@ -20,7 +20,8 @@ from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.temperatures import has_temperature
-from calibjax.recalibration import fit_recalibrator, fit_temperature, held_out, temper
+from calibjax.recalibration import fit_recalibrator, fit_temperature, temper
+from calibjax.recalibration.cross_fitting import held_out
 
 # Minimum number of rows: half of fewer is too few for a fit of several numbers, and for a test.
 _LEAST_ROWS = 200

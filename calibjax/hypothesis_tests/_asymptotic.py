@@ -40,7 +40,8 @@ from calibjax.intervals.skce_interval import (
 from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import wild_draws
 from calibjax.nulls.ranks import counted_pvalue
-from calibjax.operators import DiscrepancyMatrix, low_rank_h, tiled_h
+from calibjax.operators.gram_matrix import DiscrepancyMatrix, tiled_h
+from calibjax.operators.low_rank import low_rank_h
 
 
 class NullComparison(NamedTuple):

@@ -19,7 +19,7 @@ from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals.rare_events import remark_on_rare_events
 from calibjax.intervals.skce_interval import interval_of_mean
 from calibjax.kernels.base import KernelLike
-from calibjax.operators import BlockH, block_h
+from calibjax.operators.blocks import BlockH, block_h
 
 
 def asymptotic_block_skce_test(

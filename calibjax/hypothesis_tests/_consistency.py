@@ -16,7 +16,7 @@ from calibjax._base.struct import bind, indexed
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, kept_first
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
-from calibjax.estimators import Form, residual_form
+from calibjax.estimators.residual_forms import Form, residual_form
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.nulls.engine import ROWS_OF_SETS, under_model, under_multipliers
 from calibjax.nulls.ranks import counted_pvalue_with_ties

@@ -17,7 +17,8 @@ from calibjax.hypothesis_tests._block import check_complete_blocks, summarise
 from calibjax.hypothesis_tests._result import CalibrationTestResult
 from calibjax.intervals.skce_interval import bounded_mean_interval, bounded_norm_interval
 from calibjax.kernels.base import KernelLike, upper_bound
-from calibjax.operators import block_h, tiled_h
+from calibjax.operators.blocks import block_h
+from calibjax.operators.gram_matrix import tiled_h
 
 
 def distribution_free_skce_test(

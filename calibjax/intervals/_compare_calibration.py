@@ -61,7 +61,7 @@ from calibjax.kernels.stein import SteinKernel
 from calibjax.kernels.targets import GaussianKernel, WhiteKernel
 from calibjax.nulls.bootstrap import resampled_forms
 from calibjax.nulls.ranks import one_level, rounding_of
-from calibjax.operators import tiled_h
+from calibjax.operators.gram_matrix import tiled_h
 
 
 @struct

@@ -108,7 +108,7 @@ from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import DependentSums, bootstrap_draws, dependent_sums
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_targets, row_numbers
 from calibjax.nulls.ranks import checked_level, normal_quantile, upper_quantile
-from calibjax.operators import DiscrepancyMatrix, TiledH, tiled_h
+from calibjax.operators.gram_matrix import DiscrepancyMatrix, TiledH, tiled_h
 
 
 class ConfidenceInterval(NamedTuple):

@@ -77,7 +77,7 @@ from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.engine import in_passes
 from calibjax.nulls.multipliers import TimeMultipliers, multipliers, sizes_of_draws
 from calibjax.nulls.ranks import rounding_of
-from calibjax.operators import DiscrepancyMatrix, TiledH, related_sums
+from calibjax.operators.gram_matrix import DiscrepancyMatrix, TiledH, related_sums
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for
 # each resample and row.

@@ -23,7 +23,7 @@ from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.nulls.draws import draw_batches, draw_pits, row_numbers
 from calibjax.nulls.multipliers import Multipliers, TimeMultipliers, multipliers
 from calibjax.residuals.pit import DrawnPIT, Hidden
-from calibjax.scores import pit_between_levels
+from calibjax.scores.pit_intervals import pit_between_levels
 
 #: Folded into a key: PITs in a jump, multipliers and drawn targets have different ones.
 _PITS, MULTIPLIERS = 2**31 - 3, 2**31 - 1

@@ -1,16 +1,11 @@
 """Recalibration of predictions by a temperature, or by maps that are fitted to rows and columns."""
 
-from calibjax.recalibration._cross_fit import (
-    ScoreDecomposition,
-    cross_fit,
-    decompose_score,
-    held_out,
-)
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
 from calibjax.recalibration._logistic_calibration import LogisticCalibration, logistic_calibration
 from calibjax.recalibration._pit_map import as_normal
 from calibjax.recalibration._recalibrator import Recalibrator, content_of, load_recalibrator
 from calibjax.recalibration._temperature import fit_temperature, is_end_of_range, temper
+from calibjax.recalibration.cross_fitting import ScoreDecomposition, cross_fit, decompose_score
 
 __all__ = [
     "LogisticCalibration", "Recalibrator", "ScoreDecomposition", "cross_fit", "decompose_score",

@@ -27,7 +27,7 @@ from calibjax.recalibration import _pit_map_fits as fits
 from calibjax.recalibration._fit_groups import fit_pit_map_groups
 from calibjax.recalibration._probability_maps import Chosen, Fitted
 from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
-from calibjax.scores import PITInterval, mass_below, pit_interval
+from calibjax.scores.pit_intervals import PITInterval, mass_below, pit_interval
 
 OF_NUMBERS = ("auto", "nothing", *fits.PIT_MAP_FITS, "conditional", "conformal")
 # The number of parts of the rows that are left out in turn.

@@ -15,7 +15,7 @@ from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.typed_column import NamedColumns
-from calibjax.estimators import check_classes
+from calibjax.estimators.labels import check_classes
 from calibjax.recalibration import _probability_maps as maps
 from calibjax.recalibration._cross_validation import in_words, mixture_weights, parts_of
 from calibjax.recalibration._fit_groups import fit_groups

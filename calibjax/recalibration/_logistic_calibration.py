@@ -11,7 +11,7 @@ from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
 from calibjax._data.data import DEPENDENCE, Data
 from calibjax._data.distribution import Distribution
-from calibjax.estimators import binary_as_data
+from calibjax.estimators.labels import binary_as_data
 from calibjax.measures.sampling import Estimate, Sampling, wilson_interval
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._fit_recalibrator import rows_of_labels

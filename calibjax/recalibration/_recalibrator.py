@@ -29,7 +29,7 @@ from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.padding import can_be_filled, filled
 from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
-from calibjax.estimators import check_classes
+from calibjax.estimators.labels import check_classes
 from calibjax.recalibration._conditional_pit_map import covariates_of
 from calibjax.recalibration._fit_groups import Coding, GroupCurve
 from calibjax.recalibration._member_by_member import MemberByMember

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from calibjax._data.distribution import Distribution, as_binary, as_labels
-from calibjax.estimators._binning import TEN_BINS, Binning, check_binning, numbers_of_bins
 from calibjax.estimators._ece import NORMS, ece, mce
 from calibjax.estimators._smooth_ece import quick_sums, smooth_ece, smooth_error
+from calibjax.estimators.binning import TEN_BINS, Binning, check_binning, numbers_of_bins
 
 #: ``form(predictions, residuals, weights, **options)`` of ``[n, m]`` and ``[n]``, a scalar.
 Form = Callable[..., jax.Array]

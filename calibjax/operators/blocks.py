@@ -14,7 +14,7 @@ from calibjax._numbers.arithmetic import pairs_weight
 from calibjax._pairwise.tiles import cut, in_chunks, most_tile_rows
 from calibjax.discrepancy import SumOfTerms, h_with_itself
 from calibjax.kernels.base import Sample
-from calibjax.operators._gram_matrix import in_tiles, poisoned_unless_symmetric
+from calibjax.operators.gram_matrix import in_tiles, poisoned_unless_symmetric
 
 T = TypeVar("T")
 

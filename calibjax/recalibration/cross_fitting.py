@@ -15,7 +15,7 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import filled
 from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Normal
-from calibjax.estimators import check_classes
+from calibjax.estimators.labels import check_classes
 from calibjax.measures.measure import Measure, Subset
 from calibjax.measures.sampling import Estimate
 from calibjax.nulls.ranks import one_level

@@ -15,7 +15,7 @@ from calibjax.discrepancy import SumOfTerms
 from calibjax.features.random_features import Features, draw_features
 from calibjax.features.weighted_sums import map_rows, sum_rows
 from calibjax.kernels.base import Sample, times
-from calibjax.operators._gram_matrix import DiscrepancyMatrix
+from calibjax.operators.gram_matrix import DiscrepancyMatrix
 
 
 @struct
