@@ -178,10 +178,10 @@ def test_columns_of_bad_frames():
     for frame, message in (
         (twice, "different names of columns: .* 'y' 2 times"),
         ({"p": [0.5, 0.5], "y": [1]}, "same length, got 2 of p, 1 of y"),
-        ({"p": 0.5, "y": [1, 0]}, "column p: expected one value for each row, got 0.5"),
+        ({"p": 0.5, "y": [1, 0]}, "column p must be an array, a list or a frame, got 0.5"),
         ({"p": np.ones((2, 2, 2)), "y": [1, 0]}, r"\[2, 2, 2\]; name the dimensions"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             cj.evaluate(frame, prob="p", target="y")
 
 

@@ -154,7 +154,7 @@ def as_predictions(obj: Foreign) -> Distribution:
     """
     if isinstance(obj, Distribution):
         return obj
-    if not is_foreign(obj):
+    if not is_distribution(obj):
         raise TypeError(
             "obj must be a distribution of calibjax, numpyro, distrax, TensorFlow Probability on "
             f"JAX or scipy.stats, got {'an array' if is_array(obj) else _qualified_name(obj)}. "
@@ -172,9 +172,9 @@ def as_predictions(obj: Foreign) -> Distribution:
         return _convert(obj, batch)
 
 
-def is_foreign(obj: Foreign) -> bool:
-    """Whether an object comes from one of the packages that `as_predictions` knows."""
-    return bool(_package_of(obj))
+def is_distribution(obj: Foreign) -> bool:
+    """Whether an object is ours, or comes from one of the packages that `as_predictions` knows."""
+    return isinstance(obj, Distribution) or bool(_package_of(obj))
 
 
 @contextlib.contextmanager
@@ -223,7 +223,7 @@ def _check_class(obj: Foreign) -> None:
 
 def _refused(obj: Foreign, actual: str) -> TypeError:
     """The error for an object that cannot be converted; `actual` says what it is."""
-    draws = _PACKAGES[_package_of(obj)][1] if is_foreign(obj) else "draws"
+    draws = _PACKAGES[_package_of(obj)][1] if _package_of(obj) else "draws"
     return TypeError(
         "obj must be a distribution that as_predictions names, or one of a real number with cdf, "
         f"log_prob, mean and variance, got {actual}. Draws stand for any other, and "
@@ -275,20 +275,15 @@ def _convert(obj: Foreign, batch: Batch) -> Distribution:
     make, attributes = next((_CLOSED_FORMS[x] for x in known if x in _CLOSED_FORMS), (None, ""))
     words = [word.partition(":") for word in attributes.split()]
     names = [name for name, _, _ in words]
-    if make is None or not _has_defaults(obj, names):
+    given = _parameters(obj) if _is_frozen(obj) else {}
+    # A frozen distribution has a loc and a scale, also where our family has none.
+    others = [
+        (given[x], usual) for x, usual in (("loc", 0), ("scale", 1)) if x in given.keys() - names
+    ]
+    if make is None or any(np.any(np.asarray(value) != usual) for value, usual in others):
         return _adapted(obj, batch)
     values = [_attribute(obj, name) for name in names]
     return make(*_broadcast(values, batch, [int(n or 0) for _, _, n in words]))
-
-
-def _has_defaults(obj: Foreign, names: list[str]) -> bool:
-    """Whether a frozen distribution has the loc 0 and the scale 1, unless they are among names."""
-    given = _parameters(obj) if _is_frozen(obj) else {}
-    defaults = {"loc": 0, "scale": 1}
-    return all(
-        name in names or np.all(np.asarray(given.get(name, default)) == default)
-        for name, default in defaults.items()
-    )
 
 
 def _independent(obj: Foreign, batch: Batch) -> Distribution:

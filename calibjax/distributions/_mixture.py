@@ -388,10 +388,8 @@ def mixture_residual(
 ) -> jax.Array:
     # The weights sum to one, so that delta_y - p = sum_k weights[k] (delta_y - p_k).  The residual
     # product of two components may have a form that does not cancel.
-    def component_product(c: Distribution, d: Distribution) -> jax.Array:
-        return residual_product(c, kernel, y, d, z)
-
-    return _sum_over_pairs(p, q, component_product, (kernel, y, z))
+    captured = kernel, y, z
+    return _sum_over_pairs(p, q, lambda c, d: residual_product(c, kernel, y, d, z), captured)
 
 
 @struct

@@ -58,7 +58,8 @@ def _solve(costs: jax.Array, a: jax.Array, b: jax.Array):
     finite = _all(jnp.isfinite(costs), _ROWS, _COLUMNS)
     valid = finite & _all(a >= 0, _ROWS) & _all(b >= 0, _COLUMNS)
     costs, a, b = (jnp.where(valid, x, 0.0) for x in (costs, a, b))
-    max_steps = _max_steps(costs.shape[0] + costs.shape[1])
+    # Random problems take about a fifth of these steps; in theory a problem may need more.
+    max_steps = (costs.shape[0] + costs.shape[1]) ** 2 + 8
 
     def is_open(flow):
         return ~_all(flow.supply == 0, _ROWS) & ~_all(flow.demand == 0, _COLUMNS)
@@ -80,11 +81,6 @@ def _solve(costs: jax.Array, a: jax.Array, b: jax.Array):
     # that weight is the largest feasible potential.
     u = _min(jnp.where(b > 0, costs - flow.v, jnp.inf), _COLUMNS)
     return flow.plan, u, _min(costs - u, _ROWS), valid & ~is_open(flow)
-
-
-def _max_steps(n_points: int) -> int:
-    # Random problems take about a fifth of these steps; in theory a problem may need more.
-    return n_points**2 + 8
 
 
 def _augment(costs: jax.Array, a: jax.Array, b: jax.Array, flow: _Flow) -> _Flow:

@@ -108,19 +108,11 @@ def _sqrt_of_rate(p: Poisson) -> jax.Array:
 
 
 def poisson_white_inner(p: Poisson, kernel: WhiteKernel, q: Poisson) -> jax.Array:
-    return _probability_of_equality(p.rate, q.rate)
-
-
-register_rules(
-    Poisson, WhiteKernel, mean_embedding=counts_white_mean, inner_product=poisson_white_inner
-)
-
-
-def _probability_of_equality(rate: jax.Array, other: jax.Array) -> jax.Array:
     """P(Z = Z') = exp(-(rate + other)) I_0(2 sqrt(x)) with x = rate other.
 
     Where x < 1 it is computed from I_0(2 sqrt(x)) = sum_k x^k / k!^2, which is smooth at rate 0.
     """
+    rate, other = p.rate, q.rate
     x = rate * other
     small = x < 1
     root, other_root = (jnp.sqrt(jnp.where(small, 1.0, r)) for r in (rate, other))
@@ -131,6 +123,10 @@ def _probability_of_equality(rate: jax.Array, other: jax.Array) -> jax.Array:
         series = 1 + series * x / k**2
     return jnp.where(small, jnp.exp(-(rate + other)) * series, large)
 
+
+register_rules(
+    Poisson, WhiteKernel, mean_embedding=counts_white_mean, inner_product=poisson_white_inner
+)
 
 _LOG_FACTORIALS = [math.log(math.factorial(k)) for k in range(MANY_COUNTS)]
 # At a smaller rate, 16 or more counts have the probability 0 in float64.

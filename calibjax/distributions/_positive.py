@@ -170,7 +170,11 @@ class Weibull(Univariate):
         return words, self.concentration > 2
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-        hazard, is_valid = self._hazard(targets), targets > 0
+        is_valid = targets > 0
+        y = jnp.where(is_valid, targets, self.scale)
+        log_hazard = self.concentration * log_quotient(y, self.scale)
+        # Above, the cdf is 1; the derivative of an infinite hazard would be NaN.
+        hazard = jnp.exp(jnp.minimum(log_hazard, _LARGEST_LOG_HAZARD))
         below = jnp.where(is_valid, -jnp.expm1(-hazard), 0.0)
         return below, jnp.where(is_valid, jnp.exp(-hazard), 1.0)
 
@@ -189,13 +193,6 @@ class Weibull(Univariate):
         weights = jnp.exp(-jnp.square(z) / 2) * slope_of_deviance(z, t)
         points = positive_points(jnp.log(self.scale), t / self.concentration)
         return points, weights / jnp.sum(weights)
-
-    def _hazard(self, targets: jax.Array) -> jax.Array:
-        """(y / scale)^k, the exponent of P(Y > y), for targets that are positive."""
-        y = jnp.where(targets > 0, targets, self.scale)
-        log_hazard = self.concentration * log_quotient(y, self.scale)
-        # Above, the cdf is 1; the derivative of an infinite hazard would be NaN.
-        return jnp.exp(jnp.minimum(log_hazard, _LARGEST_LOG_HAZARD))
 
 
 def _coefficient_of_variation(e: jax.Array) -> jax.Array:

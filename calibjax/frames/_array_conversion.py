@@ -31,38 +31,32 @@ def as_numpy(name: str, value: object) -> np.ndarray:
         raise TypeError(f"{name} must hold values, got {got}: pass what its predict_proba returns.")
     if value is None or isinstance(value, (str, bytes, dict)) or callable(value):
         raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
-    try:
-        array = read_array(value)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(
-            f"{name} must be rows of equal length, of numbers or strings, got {_described(value)} "
-            f"that NumPy cannot read: {reason}."
-        ) from error
-    if array.ndim == 0:
-        raise TypeError(f"{name} must be an array, a list or a frame, got {_described(value)}.")
+    array = cells_of(name, value)
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         index = tuple(np.argwhere(np.ma.getmaskarray(value))[0].tolist())
         raise ValueError(f"{name} must not have missing values; {_where(index)} is masked.")
-    if array.dtype.kind in "OT":
+    if array.dtype == object:
         return _from_objects(name, array)
     if array.dtype.kind == "f":
         # JAX has no long doubles and no foreign byte order, and 16 bits are too few to compute in.
         return array.astype(np.float32 if array.dtype.itemsize <= 4 else np.float64, copy=False)
-    if array.dtype.kind not in "biuU":
+    if array.dtype.kind not in "biu":
         raise TypeError(f"{name} must hold numbers or strings, got dtype {array.dtype}.")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def cells_of(name: str, values: object) -> np.ndarray:
+def cells_of(called: str, values: object) -> np.ndarray:
     """An array whose texts are objects, and whose missing values are None, NaN or NaT."""
     try:
         array = read_array(values)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(f"data, column {name}: NumPy cannot read it: {reason}.") from error
+        raise ValueError(
+            f"{called} must be rows of equal length, of numbers or strings, got "
+            f"{_described(values)} that NumPy cannot read: {reason}."
+        ) from error
     if array.ndim == 0:
-        raise ValueError(f"data, column {name}: expected one value for each row, got {values!r}.")
+        raise TypeError(f"{called} must be an array, a list or a frame, got {values!r}.")
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
     return array.astype(object) if array.dtype.kind in "UT" else array

@@ -11,7 +11,7 @@ from calibjax._base.sharding import on_one_device
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
-from calibjax.distributions import as_predictions, is_foreign
+from calibjax.distributions import as_predictions, is_distribution
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns
 from calibjax.frames._labels import read_labels
@@ -46,7 +46,7 @@ _Samples = tuple[Distribution, Any, list[Any] | None]
 def _read_samples(
     predictions: Any, targets: object, classes: Sequence[Any] | None, normalize: bool
 ) -> _Samples:
-    if isinstance(targets, Distribution) or is_foreign(targets):
+    if is_distribution(targets):
         raise TypeError(f"targets must hold values, got {type(targets).__name__}: {IN_ORDER}")
     predictions, targets = read_lifetimes(predictions, targets)
     if isinstance(predictions, Between):
@@ -57,12 +57,11 @@ def _read_samples(
                 raise ValueError(f"{name} must not be given for targets that are Between.")
         return *read_intervals(predictions, targets), None
     observed = as_numpy("targets", targets)
-    is_native = isinstance(predictions, Distribution)
-    if not (is_native or is_foreign(predictions)):
+    if not is_distribution(predictions):
         return _read_probabilities(predictions, observed, classes, normalize)
     if normalize:
         raise ValueError("normalize must be False for predictions that are a distribution.")
-    family = on_one_device(predictions) if is_native else as_predictions(predictions)
+    family = on_one_device(as_predictions(predictions))
     if isinstance(family, Labels):
         return family, *read_labels(table_of_arrays(targets=observed), "targets", family, classes)
     if classes is not None:

@@ -10,7 +10,7 @@ from calibjax._base.text import listed
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.typed_column import Frame
-from calibjax.distributions import SurvivalCurve, as_predictions, is_foreign
+from calibjax.distributions import SurvivalCurve, as_predictions, is_distribution
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._table import table_of_arrays
 
@@ -61,15 +61,12 @@ def read_lifetimes(predictions: Any, targets: object) -> tuple[Any, Any]:
 
 def read_intervals(predictions: object, targets: Between) -> tuple[Distribution, Between]:
     """Predictions that are a distribution, and both ends as arrays."""
-    if is_foreign(predictions):
-        predictions = as_predictions(predictions)
-    elif isinstance(predictions, Distribution):
-        predictions = on_one_device(predictions)
-    else:
+    if not is_distribution(predictions):
         raise TypeError(
             "predictions must be a distribution for targets that are Between, such as "
             f"calibjax.Weibull(concentration, scale), got {type(predictions).__name__}."
         )
+    predictions = on_one_device(as_predictions(predictions))
     if isinstance(predictions, Labels):
         raise TypeError(
             "targets must be an array, got Between: it is for predictions of numbers, got "
