@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import calibjax as cj
 from calibjax.cli import app
-from calibjax.cli._write_table import with_columns_of
+from calibjax.cli._recalibrated_files import with_columns_of
 from calibjax.frames.files import read_files
 
 P = np.array([0.2, 0.8, 0.3, 0.7], np.float32)

@@ -260,7 +260,8 @@ def test_a_monitor_takes_complete_batches_and_others(key):
     assert float(loaded.log_e_value) == float(after[0].log_e_value)
     ones = cj.Empirical(jnp.asarray(members[0]), where=jnp.ones((40, S), bool))
     again = complete.update(ones, targets[0])
-    np.testing.assert_allclose(again.log_e_value, before.log_e_value, rtol=1e-5)
+    # Of a logarithm: two programs may round its terms, which add up to nearly 0, in two ways.
+    np.testing.assert_allclose(again.log_e_value, before.log_e_value, rtol=1e-5, atol=1e-5)
 
 
 def test_the_event_of_a_set_of_members_and_target_has_its_share(float64):

@@ -39,6 +39,8 @@ _OF_FILES = {
 }
 # What is no text among options of columns.
 _KINDS = dict.fromkeys(FLAGS, bool) | {"horizon": float | None}
+# The least numbers of options that have one.
+_LEAST = {"reserve": 0, "lag": 1}
 # The exit status of bad input; 0 and 1 are verdicts.
 _BAD_INPUT = 2
 
@@ -105,7 +107,9 @@ def _option(argument: inspect.Parameter, help: Mapping[str, str]) -> inspect.Par
     if get_origin(argument.annotation) is Annotated:
         return argument
     default = ... if argument.default is argument.empty else argument.default
-    return argument.replace(default=typer.Option(default, option_name(name), help=help.get(name)))
+    words, least = help.get(name), _LEAST.get(name)
+    option = typer.Option(default, option_name(name), help=words, min=least)
+    return argument.replace(default=option)
 
 
 @contextmanager

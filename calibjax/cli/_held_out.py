@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax.hypothesis_tests import calibration_test
@@ -78,17 +77,3 @@ def in_words(found: dict[str, Any]) -> str:
     elif difference > 0:
         lines.append("  It is worse after than before: the predictions are better as they are.")
     return "\n".join(lines)
-
-
-def below_zero(new: Distribution, recalibrated: Distribution) -> list[str]:
-    """A line about rows that a map brought below 0, where no forecast is."""
-    if not isinstance(recalibrated, KnownQuantiles):
-        return []
-    before, after = (np.asarray(jax.tree.leaves(p)[0]) for p in (new, recalibrated))
-    n_below = int(np.sum(np.any(after < 0, axis=1)))
-    if not n_below or np.any(before < 0):
-        return []
-    return [
-        f"{n_below} rows have new numbers below 0, where none was: if nothing below 0 can happen, "
-        "fit the map with --lower 0."
-    ]

@@ -18,6 +18,11 @@ from calibjax.cli._command import FORMATS, AsJson, Columns, Seed, as_text, echo,
     "weather, may depend on each other; with the column of --by, all rows of a day.",
     stream="A column of names, such as region: each has a monitor of its own, and a false "
     "alarm ever rings in any of them with a probability of at most --level.",
+    reserve="How many streams may come later that the first file does not have; they share the "
+    "level from the start. The first call decides it.",
+    lag="How many batches are predicted before the targets of the first of them are known, 1 if "
+    "nothing is said: 4 of weekly forecasts three weeks ahead. With too few, alarms are false. The "
+    "first call decides it.",
     again="Count all rows, also if they were counted before or are of days before the last one.",
     show="Draw the evidence over time in the terminal; without a file, of what was counted so far.",
     plot="Draw the evidence after each batch here, such as evidence.png.",
@@ -33,23 +38,8 @@ def monitor(
     by: str | None = None,
     cluster: str | None = None,
     stream: str | None = None,
-    reserve: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="How many streams may come later that the first file does not have; they share "
-            "the level from the start. The first call decides it.",
-        ),
-    ] = None,
-    lag: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="How many batches are predicted before the targets of the first of them are "
-            "known, 1 if nothing is said: 4 of weekly forecasts three weeks ahead. With too few, "
-            "alarms are false. The first call decides it.",
-        ),
-    ] = None,
+    reserve: int | None = None,
+    lag: int | None = None,
     again: bool = False,
     show: bool = False,
     plot: Path | None = None,

@@ -68,66 +68,44 @@ def recalibrate(
     """
     from calibjax._base.files import replacing
     from calibjax._data.distribution import Labels
-    from calibjax.cli._held_out import below_zero, held_out, in_words
-    from calibjax.cli._saved_map import Fitted, columns_beside, map_as_file, method_of, read_map
-    from calibjax.cli._write_table import with_columns_of
-    from calibjax.recalibration import as_normal, fit_recalibrator
+    from calibjax.cli import _recalibrated_files as files
+    from calibjax.cli._held_out import held_out, in_words
+    from calibjax.recalibration import fit_recalibrator
 
     _check_files(file, apply, out, save, load)
-    if load is not None:
-        of_fits = {name: columns.given.get(name) for name in _OF_FITS}
-        of_fits |= {"method": method, "covariates": covariates, "lower": lower, "save": save}
-        for name, value in of_fits.items():
-            if value is not None:
-                raise ValueError(f"{option_name(name)} cannot be used together with --load.")
     if load is None:
         assert file is not None
         names = columns.groups, names_of_list(covariates)
         model, said = columns.read(file, others=names[1]), None
         if names[1] and isinstance(model.predictions, Labels):
             raise ValueError("--covariates is for forecasts of numbers, got classes.")
-        fitted = Fitted(file, model.columns, model.target)
-        method_of_fit = method_of(model.columns, method, any(names))
-        beside = columns_beside(model.table, *names, is_fit=True)
+        fitted = files.Fitted(file, model.columns, model.target)
+        method_of_fit = files.method_of(model.columns, method, any(names))
+        beside = files.columns_beside(model.table, *names, is_fit=True)
         data = columns.data(model)
     else:
-        recalibrator, fitted = read_map(load)
+        of_fits = {name: columns.given.get(name) for name in _OF_FITS}
+        of_fits |= {"method": method, "covariates": covariates, "lower": lower, "save": save}
+        for name, value in of_fits.items():
+            if value is not None:
+                raise ValueError(f"{option_name(name)} cannot be used together with --load.")
+        recalibrator, fitted = files.read_map(load)
         names, said = (recalibrator.names_of_groups, [*recalibrator.fit.covariates]), columns
-    if apply is not None:  # what is wrong with it is said before long work
-        table = columns.table(apply)
-        used = fitted.columns_in(table, said)
-        rows, absent = table, used.absent_by_column(table)
-        if columns.drop_missing:
-            rows = table.without_missing([*used.names, *names[1]], used.classes or [], absent)
-        else:
-            words = "a value (--drop-missing leaves rows without one as they are)"
-            for name in used.names:
-                table.check_present(name, words, absent.get(name, False))
-        new = used.read(rows)
-        if not len(new):
-            raise ValueError(f"{apply}: expected at least 1 row, got 0.")
-        beside_new = columns_beside(rows, *names, is_fit=False)
+    # What is wrong with the file is said before long work.
+    new = None if apply is None else files.NewRows.read(apply, columns, fitted, said, names)
     judged = None
     if load is None:
         with working(f"Fitting maps to {len(model.targets)} rows"):
             recalibrator = fit_recalibrator(data, None, method_of_fit, lower=lower, **beside)
             judged = held_out(data, method_of_fit, beside, lower, seed)
     written = []
-    with ExitStack() as files:
-        if apply is not None:
-            assert out is not None
-            recalibrated = recalibrator(new, **beside_new)
-            if used.kind == "mean":
-                method_of(used, recalibrator.fit.method, any(names))
-                recalibrated = as_normal(recalibrated)
-            content = with_columns_of(table, rows, used.columns_of(recalibrated, used.absent(rows)))
-            files.enter_context(replacing(out, content))
-            left = len(table) - len(rows)
-            stay = f", and {left} without a value, which stay as they are" if left else ""
-            written.append(f"{out}: {len(new)} rows with new {' and '.join(used.shown())}{stay}.")
-            written += below_zero(new, recalibrated)
+    with ExitStack() as stack:
+        if new is not None and out is not None:
+            content, (words, *remarks) = new.recalibrated(recalibrator)
+            stack.enter_context(replacing(out, content))
+            written += [f"{out}: {words}", *remarks]
         if save is not None:
-            files.enter_context(replacing(save, map_as_file(recalibrator, fitted)))
+            stack.enter_context(replacing(save, files.map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
         if as_json:
             fields = "method", "description", "converged", "n_rows", "n_impossible"
@@ -146,7 +124,7 @@ def recalibrate(
 def _check_files(
     file: Path | None, apply: Path | None, out: Path | None, save: Path | None, load: Path | None
 ) -> None:
-    from calibjax.cli._write_table import WRITTEN
+    from calibjax.cli._recalibrated_files import WRITTEN
 
     if (file is None) == (load is None):
         got = "neither" if file is None else "both"

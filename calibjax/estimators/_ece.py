@@ -106,7 +106,8 @@ def calibration_bins(
 
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
+    data = labels_as_data(predictions, targets, where=where, weights=weights)
+    distance = check_bins(data, binning, distance)
     bins = _calibration_bins(padded(data), binning, distance)
     return first_rows(bins, binning.capacity(data.n, check_classes(data.predictions)))
 
@@ -160,26 +161,18 @@ def filled_bins(data: Rows, binning: Binning, distance: VectorDistance) -> Calib
     return CalibrationBins(means, frequencies, sizes, errors * valid, totals * valid)
 
 
-def check_bins(
-    predictions: Distribution | Data,
-    targets: ArrayLike | None,
-    binning: Binning,
-    distance: str | VectorDistance,
-    where: ArrayLike | None,
-    weights: ArrayLike | None,
-) -> tuple[Data, VectorDistance]:
-    """The checked data, and the distance as a pytree."""
-    data = labels_as_data(predictions, targets, where=where, weights=weights)
+def check_bins(data: Data, binning: Binning, distance: str | VectorDistance) -> VectorDistance:
+    """The distance as a pytree; an error if it is none, or if the data cannot be binned."""
     check_binning(binning, data.n_counted())
     if callable(distance):
-        return data, as_pytree(distance)
+        return as_pytree(distance)
     if not isinstance(distance, str):
         raise TypeError(
             f"distance must be one of {', '.join(_DISTANCES)} or a callable, got "
             f"{type(distance).__name__}."
         )
     check_choice("distance", distance, _DISTANCES)
-    return data, as_pytree(_DISTANCES[distance])
+    return as_pytree(_DISTANCES[distance])
 
 
 def _of_gap(norm: Callable[[jax.Array], jax.Array]) -> VectorDistance:
@@ -265,7 +258,8 @@ def ece(
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019;
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
+    data = labels_as_data(predictions, targets, where=where, weights=weights)
+    distance = check_bins(data, binning, distance)
     return _ece(gathered(padded(data)), binning, distance)
 
 
@@ -308,7 +302,8 @@ def mce(
     Reference: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
     binning, AAAI 2015.
     """
-    data, distance = check_bins(predictions, targets, binning, distance, where, weights)
+    data = labels_as_data(predictions, targets, where=where, weights=weights)
+    distance = check_bins(data, binning, distance)
     return _mce(gathered(padded(data)), binning, distance)
 
 
