@@ -253,6 +253,43 @@ def test_the_pvalue_is_a_rank(float64):
     np.testing.assert_allclose(aggregate(jnp.asarray(VALUES)).scores, scores, rtol=1e-9)
 
 
+def plain_step_down(values):
+    """Adjusted p-values in loops: of those left the largest score is ranked among their maxima."""
+    scores = np.stack([plain_aggregate(row[None])[0] for row in values])
+    left, found, last = set(range(len(values))), np.zeros(len(values)), 0.0
+    while left:
+        first = max(left, key=lambda g: scores[g, 0])
+        maxima = scores[sorted(left)].max(axis=0)
+        found[first] = last = max(last, np.mean(maxima >= scores[first, 0]))
+        left.remove(first)
+    return found
+
+
+GROUPS = RNG(4).gumbel(size=(12, 1 + B)) * RNG(5).uniform(0.1, 10, (12, 1))
+
+
+def test_step_down_is_that_of_loops(float64):
+    values = GROUPS.copy()
+    values[[3, 7], 0] = values.max() * np.array([2, 3])
+    values[5, 0] = np.sort(values[5])[-3]
+    found = ranks.step_down(jnp.asarray(values))
+    np.testing.assert_allclose(found, plain_step_down(values), rtol=1e-9)
+    # Many groups do not raise the least p-value, and the others are ranked without those found.
+    assert found[3] == found[7] == 1 / (1 + B)
+    without = ranks.step_down(jnp.asarray(np.delete(values, [3, 7], axis=0)))
+    np.testing.assert_array_equal(np.delete(found, [3, 7]), without)
+
+
+def test_the_least_pvalue_of_a_step_down_is_exact(float64):
+    """Whichever data set is observed, the least of p is the rank of its maximum, by enumeration."""
+    orders = (np.arange(1 + B)[:, None] + np.arange(1 + B)) % (1 + B)
+    found = jax.vmap(ranks.step_down)(jnp.asarray(GROUPS[:, orders].swapaxes(0, 1)))
+    least = np.sort(np.min(found, axis=1))
+    np.testing.assert_allclose(least, np.arange(1, 2 + B) / (1 + B), rtol=1e-6)
+    alone = aggregate(jnp.asarray(GROUPS[:1])).pvalue
+    np.testing.assert_allclose(ranks.step_down(jnp.asarray(GROUPS[:1])), [alone], rtol=1e-6)
+
+
 def test_ties_up_to_rounding_count():
     few = np.array([[2.0, 2, 5, 1, 2, 0, 1, 2, 1, 0], [1.0, 1, 3, 2, 1, 1, 0, 1, 2, 0]])
     noise = 1 + 1e-6 * RNG(0).uniform(-1, 1, few.shape)

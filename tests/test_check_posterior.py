@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 from scipy import stats
+from test_aggregated import plain_step_down
 
 import calibjax as cj
 from calibjax._base.text import plain
@@ -75,18 +76,28 @@ def test_offsets_and_units_do_not_matter():
     assert abs(check.joint - of_moved.joint) < 0.02
 
 
+def scores_of_rank(k):
+    """A statistic and 999 draws, of which 2 k - 1 are as large."""
+    draws = np.random.default_rng(k).gumbel(size=999)
+    return np.append(np.sort(draws)[-2 * k + 1], draws).astype(np.float32)
+
+
+def rank_of(scores):
+    return np.mean(scores >= scores[0])
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """The arguments of the tests, which take long to compile, and p-values that ascend."""
-    found, pvalues = [], (np.float32(0.002 * k) for k in itertools.count(1))
+    found, scores = [], map(scores_of_rank, itertools.count(1))
 
     def calibration_test(key, predictions, targets, **options):
         found.append((predictions, targets, options))
-        column = types.SimpleNamespace(name="x", pvalue=0.01)
-        alone = None if options["covariates"] is None else next(pvalues)
-        return types.SimpleNamespace(
-            pvalue=next(pvalues), pvalue_without_covariates=alone, columns=[column]
-        )
+        given = {} if options["covariates"] is None else {"scores_without_covariates": next(scores)}
+        given |= {"pvalue_without_covariates": rank_of(*given.values())} if given else {}
+        own, column = next(scores), types.SimpleNamespace(name="x", pvalue=0.01)
+        given |= {"statistic": own[0], "null_distribution": own[1:], "pvalue": rank_of(own)}
+        return types.SimpleNamespace(**{"estimate": 0.0, "columns": [column]} | given)
 
     monkeypatch.setattr(_check_posterior, "calibration_test", calibration_test)
     return found
@@ -102,7 +113,9 @@ def test_each_parameter_is_tested_alone_given_x_and_with_the_others(calls):
     scale = np.median(np.abs(draws), axis=(0, 1))
     np.testing.assert_allclose(calls[2][0].samples, draws / scale, rtol=1e-12)
     np.testing.assert_allclose(calls[2][1], theta / scale, rtol=1e-12)
-    assert check.pvalue == pytest.approx(5 * 0.002) and check.joint == pytest.approx(0.01)
+    adjusted = plain_step_down(np.stack([scores_of_rank(k) for k in range(1, 6)]))
+    assert check.pvalue == pytest.approx(adjusted[0]) and check.joint == pytest.approx(adjusted[4])
+    assert 0.002 < check.pvalue < 5 * 0.002
     a, b = check.parameters
     # The deviation of the true posterior is 1 / 0.6 of that of the draws; of 250 rows the error
     # is some 5 %.
@@ -110,8 +123,9 @@ def test_each_parameter_is_tested_alone_given_x_and_with_the_others(calls):
     assert abs(a.shift) < 0.2 and [a.name, b.name, a.column] == ["a", "b", "x"]
     found = json.loads(json.dumps(check.to_dict()))
     assert found["rejected"] is True and "rows" not in found
-    # float32 has other digits.
-    assert [p["pvalue"] for p in found["parameters"]] == [0.002, 0.006] and found["joint"] == 0.01
+    # Each parameter is tested alone, then given x.
+    pvalues = [p[name] for p in found["parameters"] for name in ("pvalue", "given_x")]
+    np.testing.assert_allclose([*pvalues, found["joint"]], adjusted, atol=1e-9)
 
 
 def test_large_offsets_are_taken_off_before_float32(calls):
@@ -320,7 +334,7 @@ def test_words_of_small_numbers():
     text = str(cj.PosteriorCheck((one,), None, 0.5, 0.05, n=50, n_draws=1))
     assert "50 simulations, 1 draw of each posterior." in text and "adjusted" not in text
     two = str(cj.PosteriorCheck((one, one), 0.5, 1.0, 0.05, n=50, n_draws=9))
-    assert "9 draws of each posterior; the p-value of the verdict is adjusted for 3 tests" in two
+    assert "9 draws of each posterior; p-values are adjusted for 3 tests" in two
 
 
 @pytest.mark.parametrize(("rho", "n_chains"), [(0.0, 1), (0.5, 4), (0.9, 4)])

@@ -52,9 +52,9 @@ def test_errors(case):
 
 def test_too_few_resamples_for_the_level():
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="n_resamples must be at least 99 for 5 tests"):
+    with pytest.raises(ValueError, match="n_resamples must be at least 19 for the level 0.05"):
         cj.check_posterior(
-            rng.normal(size=(9, 2)), rng.normal(size=(9, 4, 2)), np.zeros(9), n_resamples=98
+            rng.normal(size=(9, 2)), rng.normal(size=(9, 4, 2)), np.zeros(9), n_resamples=18
         )
 
 

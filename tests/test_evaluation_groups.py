@@ -4,9 +4,11 @@ import copy
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
+from test_aggregated import plain_step_down
 from typer.testing import CliRunner
 
 import calibjax as cj
@@ -89,16 +91,24 @@ def test_long_names_leave_room_for_intervals(evaluation):
 
 @pytest.mark.slow
 def test_by_groups(evaluation):
-    """The test of each group alone, with p-values times 3, 2 and 1, as Holm adjusts them."""
+    """The test of each group alone, and the step-down of the draws of all groups."""
     table = evaluation.by({"station": STATION})
     assert [x.name for x in table.rejected()] == ["C"] and table.groups[0].n == 40
     assert table.groups[0].directions[0].name == "too low for 'yes'"
-    p = np.sort([x.pvalue for x in table.groups])
-    expected = np.minimum(np.maximum.accumulate(p * [3, 2, 1]), 1)
-    np.testing.assert_allclose([x.adjusted for x in table.groups], expected, atol=1e-6)
+    data, tests = evaluation.data, {}
+    for number, name in enumerate("ABC"):
+        # Draws of different groups are independent of each other.
+        key = jax.random.fold_in(evaluation.random_keys.test, number)
+        tests[name] = cj.calibration_test(key, data.replace(where=STATION == name))
+    values = [np.append(x.statistic, x.null_distribution) for x in tests.values()]
+    adjusted = dict(zip("ABC", plain_step_down(np.array(values, float)), strict=True))
+    for x in table.groups:
+        assert x.pvalue == pytest.approx(float(tests[x.name].pvalue), abs=0.0021)
+        assert x.adjusted == pytest.approx(adjusted[x.name], abs=0.0021) and x.adjusted >= x.pvalue
     header, line, *_ = repr(table).splitlines()
     assert header.split() == "group rows predicted observed top-label ECE p adjusted".split()
-    assert line.split()[:2] == ["C", "40"] and line.split()[5:7] == ["0.001", "0.003"]
+    assert line.split()[:2] == ["C", "40"] and line.split()[5:9] == ["≤", "0.001", "≤", "0.001"]
+    assert repr(table).splitlines()[-1] == "≤ 0.001: the smallest p-value of 999 draws"
     probs = np.asarray(evaluation.predictions.probs)[STATION == "C"]
     hits = probs.argmax(axis=1) == np.asarray(evaluation.targets)[STATION == "C"]
     of_group = table.groups[0].measures
@@ -116,7 +126,7 @@ def test_small_groups_are_left_out(evaluation):
     names = np.where(np.arange(N) < 5, "few", "many")
     table = evaluation.by({"size": names})
     assert [x.name for x in table.groups] == ["many"] and table.too_small == ("few",)
-    said = "1 of 2 groups have fewer than 8 rows, too few to tell: few"
+    said = "Not tested (fewer than 8 rows): 1 of 2 groups, few"
     assert said == repr(table).splitlines()[-1] and table.to_dict()["too_small"] == ["few"]
     html = evaluation.to_html(by=table)
     assert f"<p>{said}.</p>" in html and '<th scope="row">many</th><td>115</td><td>' in html

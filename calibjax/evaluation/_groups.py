@@ -22,12 +22,13 @@ from calibjax.evaluation._directions import Direction, clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
-from calibjax.evaluation._wording import number
+from calibjax.evaluation._wording import number, pvalue_text
 from calibjax.frames import groups_of
 from calibjax.hypothesis_tests import calibration_test
+from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 from calibjax.measures.families import measures
 from calibjax.measures.measure import MeasureResult
-from calibjax.nulls.ranks import as_multiple, holm
+from calibjax.nulls.ranks import as_multiple
 from calibjax.recalibration import fit_temperature
 from calibjax.segments import Groups, Segment, SegmentTestResult, read_columns, segments_tested
 
@@ -71,6 +72,7 @@ class GroupVerdicts:
         groups: what the rows of each group say.
         level: the probability that any group is wrongly called not calibrated, at most.
         too_small: the groups with fewer than eight rows, which are not tested.
+        n_draws: the number of data sets that p-values are from.
 
     Example:
         >>> import calibjax as cj
@@ -83,6 +85,7 @@ class GroupVerdicts:
     groups: tuple[GroupVerdict, ...]
     level: float
     too_small: tuple[str, ...]
+    n_draws: int
 
     def rejected(self) -> list[GroupVerdict]:
         """The groups for which the model is not calibrated, all at once."""
@@ -103,26 +106,31 @@ class GroupVerdicts:
         for x in self.groups:
             words = "" if not x.directions else str(x.directions[0])
             values = [number(x.measures[y].value) if y in x.measures else "" for y in columns]
-            rows.append([x.name, str(x.n), *values, number(x.pvalue), number(x.adjusted), words])
+            pvalues = [pvalue_text(p, self.n_draws) for p in (x.pvalue, x.adjusted)]
+            rows.append([x.name, str(x.n), *values, *pvalues, words])
         lines = text_table(rows, "<>" + ">" * len(columns) + "<<<")
-        if self.too_small:
-            lines.append(self.note())
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes()])
 
-    def note(self) -> str:
-        """Which groups are not tested."""
-        n_small = len(self.too_small)
-        return (
-            f"{n_small} of {n_small + len(self.groups)} groups have fewer than {_LEAST_ROWS} rows, "
-            f"too few to tell: {first_of(self.too_small, _SHOWN, '; ')}"
-        )
+    def notes(self) -> list[str]:
+        """What the least p-value means, and which groups are not tested."""
+        found, n_small, least = [], len(self.too_small), 1 / (self.n_draws + 1)
+        if any(x.pvalue <= least for x in self.groups):
+            found.append(f"≤ {number(least)}: the smallest p-value of {self.n_draws} draws")
+        if n_small:
+            found.append(
+                f"Not tested (fewer than {_LEAST_ROWS} rows): {n_small} of "
+                f"{n_small + len(self.groups)} groups, {first_of(self.too_small, _SHOWN, '; ')}"
+            )
+        return found
 
 
 def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdicts:
     """The test of each combination of levels of the columns of groups.
 
     All groups have the number of rows of the largest one, the others masked, so that they share
-    what is compiled.  P-values are adjusted by Holm's procedure, whatever depends on what.
+    what is compiled.  Draw b of all groups is one data set: draws of independent rows are
+    independent, and rows of one cluster or time have one multiplier, whatever their groups.  So
+    `step_down` adjusts p-values for any number of groups.
 
     Args:
         case: what is evaluated.
@@ -140,23 +148,29 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
         indices = np.pad(rows, (0, size - rows.size), mode="edge")
         of_group = jax.tree.map(operator.itemgetter(indices), data)
         chosen[name] = of_group.replace(where=np.arange(size) < rows.size)
-    key = case.random_keys.test
-    tests = {name: calibration_test(key, x, n_resamples=N_RESAMPLES) for name, x in chosen.items()}
-    pvalues = np.array([as_multiple(x.pvalue, N_RESAMPLES) for x in tests.values()])
-    adjusted = holm(pvalues)
+    keys = [case.random_keys.test] * len(chosen)
+    if not case.data.is_dependent:
+        keys = [jax.random.fold_in(key, number) for number, key in enumerate(keys)]
+    tests = {
+        name: calibration_test(key, x, n_resamples=N_RESAMPLES)
+        for key, (name, x) in zip(keys, chosen.items(), strict=True)
+    }
+    pvalues = [as_multiple(x.pvalue, N_RESAMPLES) for x in tests.values()]
+    adjusted = adjusted_pvalues([*tests.values()])
     options = 1 - case.level, case.n_draws, case.row_names, [*tested.values()]
     of_groups = measures(case.random_keys.measures, case.padded, *options)
     found = []
     for (name, test), p, a, x in zip(tests.items(), pvalues, adjusted, of_groups, strict=True):
         clear: tuple[Direction, ...] = ()
-        if a <= case.level + 1e-6:
+        if a <= case.level:
             is_tempered = BEST_TEMPERATURE.of(case) is not None
             best = float(fit_temperature(chosen[name])) if is_tempered else None
             clear = clear_directions_of(case, chosen[name], best)
-        numbers = tested[name].size, float(test.estimate), float(p), round(float(a), 6)
+        numbers = tested[name].size, float(test.estimate), p, a
         found.append(GroupVerdict(name, *numbers, clear, x))
     found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
-    return GroupVerdicts(tuple(found), case.level, tuple(x for x in members if x not in tested))
+    too_small = tuple(x for x in members if x not in tested)
+    return GroupVerdicts(tuple(found), case.level, too_small, N_RESAMPLES)
 
 
 def _rows_of_groups(groups: Groups, counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -26,6 +26,14 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value + 0.0:.{digits}g}".replace("inf", "∞")
 
 
+def pvalue_text(pvalue: float | None, n_draws: int | None) -> str:
+    """A p-value, with ≤ if it is the least of n draws: none of them shows as much."""
+    if pvalue is None:
+        return ""
+    is_least = n_draws is not None and pvalue <= 1 / (n_draws + 1)
+    return f"≤ {number(pvalue)}" if is_least else number(pvalue)
+
+
 def interval_text(interval: tuple[float, float] | None, between: str = " … ") -> str:
     """Both ends of an interval, one number if they are equal, or nothing."""
     if interval is None:
@@ -71,7 +79,7 @@ def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) ->
     last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
     lines = [f"{'':<26}{'value':>10}  {confidence:<20}{'if calibrated':<20}{last}"]
     for name, measure in rows:
-        pvalue = "" if measure.pvalue is None else number(measure.pvalue)
+        pvalue = pvalue_text(measure.pvalue, measure.n_draws)
         ends = interval_text(measure.interval), interval_text(measure.if_calibrated)
         rest = measure.note or f"{ends[0]:<19} {ends[1]:<19} {pvalue}"
         lines.append(f"{name:<26}{value_text(name, measure):>10}  {rest}")

@@ -317,6 +317,7 @@ def _aggregated_skce_test(
         kernels=of_kernels,
         interval=NormInterval(rows_of(biased, best), errors.of(best)),
         pvalue_without_covariates=found.pvalue_of_first,
+        scores_without_covariates=found.scores_of_first,
     )
 
 

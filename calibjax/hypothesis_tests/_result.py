@@ -158,6 +158,8 @@ class CalibrationTestResult:
         interval: what `confidence_interval` evaluates, or None.
         pvalue_without_covariates: of a test with covariates the p-value that it has without them,
             in the same draws; else None.
+        scores_without_covariates: the statistic and the null_distribution of that test,
+            ``[1 + n_resamples]``, or None.
         method: the test and its options, in words.
         is_exact: whether null_distribution is of targets drawn from the predictions, so that the
             level is exact.
@@ -179,6 +181,7 @@ class CalibrationTestResult:
     kernels: KernelResults | None = None
     interval: IntervalOf | None = None
     pvalue_without_covariates: jax.Array | None = None
+    scores_without_covariates: jax.Array | None = None
     method: str = static(default="")
     is_exact: bool = static(default=False)
 

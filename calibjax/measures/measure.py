@@ -40,6 +40,7 @@ class MeasureResult:
         if_calibrated: where it would lie, with the same probability, if targets were drawn from the
             predictions, or twice its mean; or None.
         pvalue: for a measure of calibration, how often such targets show at least as much; or None.
+        n_draws: the number of data sets of such targets that the p-value is from; or None.
         note: words instead of all but the value, such as which rows have no number; or None.
     """
 
@@ -47,6 +48,7 @@ class MeasureResult:
     interval: Interval | None = None
     if_calibrated: Interval | None = None
     pvalue: float | None = None
+    n_draws: int | None = None
     note: str | None = None
 
 
@@ -131,7 +133,7 @@ class Measure:
             return MeasureResult(value, self._interval(x, means, rows), ends)
         if drawn is None or sampling.is_dependent:
             return MeasureResult(value, note="its p would assume independent rows")
-        return MeasureResult(value, None, ends, host_pvalue(drawn, _ROUNDING))
+        return MeasureResult(value, None, ends, host_pvalue(drawn, _ROUNDING), len(drawn) - 1)
 
     def of_means(self, means: np.ndarray) -> np.ndarray:
         return means[..., 0] if self.function is None else self.function(means)

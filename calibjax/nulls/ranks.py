@@ -36,6 +36,7 @@ than those of the model, r_k^2 is multiplied by the ratio of both mean diagonals
 lower end may be 0 although the test rejects: it has seen that data vary too much.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -46,6 +47,7 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
 from calibjax._base.check import check_integer
+from calibjax._base.compile import quick_jit
 from calibjax._base.struct import indexed, is_traced, rows_of, struct
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, x_where
 
@@ -185,6 +187,25 @@ def holm(pvalues: np.ndarray) -> np.ndarray:
     return found
 
 
+@functools.partial(quick_jit, light=True)
+def step_down(values: jax.Array) -> jax.Array:
+    """P-values of statistics ``[G, 1 + B]``, the observed ones first, adjusted for their number.
+
+    Column b has the statistics of one data set.  Each statistic is brought to the scale of normal
+    scores, with the moments of its own 1 + B numbers.  The largest observed one is ranked among the
+    maxima of all, the next one among the maxima of all but the first, and so on; no p-value is less
+    than the one before it.  The least is 1 / (B + 1) for every G.
+
+    Westfall and Young, Resampling-based multiple testing, 1993.
+    """
+    scores = _in_family(_scale_of_families(values, tuple(range(values.shape[0]))), values)
+    order = jnp.argsort(scores[:, 0], descending=True)
+    ordered = rows_of(scores, order)
+    maxima = lax.cummax(ordered[:, 1:], axis=0, reverse=True)
+    pvalues = jax.vmap(counted_pvalue)(ordered[:, 0] - rounding_of(ordered), maxima)
+    return jnp.zeros_like(pvalues).at[order].set(lax.cummax(pvalues))
+
+
 def normal_scores(x: jax.Array, skewness: jax.Array, least_ratio: float = -math.inf) -> jax.Array:
     """The scores on which numbers of mean 0, variance 1 and some skewness g are nearly normal.
 
@@ -214,6 +235,8 @@ class Aggregate(NamedTuple):
         statistic: the largest z of the observed targets.
         pvalue: its rank among the draws.
         pvalue_of_first: that of the first family alone, in the same draws, if there are families.
+        scores_of_first: the largest z of this family, of the observed targets and of each draw,
+            ``[1 + B]``.
         draws: the largest z of each draw, ``[B]``.
         scores: z of the observed targets for each kernel, ``[K]``.
         pvalues: the p-value that each kernel would have alone, ``[K]``.
@@ -224,6 +247,7 @@ class Aggregate(NamedTuple):
     statistic: jax.Array
     pvalue: jax.Array
     pvalue_of_first: jax.Array | None
+    scores_of_first: jax.Array | None
     draws: jax.Array
     scores: jax.Array
     pvalues: jax.Array
@@ -321,9 +345,9 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
     # Data that are equal up to rounding have a z not less than the last one for the same kernel.
     least = standardised[:, :1] - rounding / safe
     scores = score(jnp.concatenate([standardised, least], axis=1))
-    of_family = pvalue_of_first = None
+    of_family = pvalue_of_first = scores_of_first = None
     if families:
-        pvalue_of_first = _largest(scores[: families.count(0)])[1]
+        scores_of_first, pvalue_of_first, _ = _largest(scores[: families.count(0)])
         of_family = _scale_of_families(scores[:, :-1], families)
         scores = _in_family(of_family, scores)
         of_family = indexed(of_family, np.s_[:, 0])
@@ -333,6 +357,7 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
         statistic=largest[0],
         pvalue=pvalue,
         pvalue_of_first=pvalue_of_first,
+        scores_of_first=scores_of_first,
         draws=draws,
         scores=scores[:, 0],
         pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),

@@ -14,7 +14,7 @@ from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior import _draws as ranks
 from calibjax.evaluation._posterior import _read_simulations as simulations
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
-from calibjax.nulls.ranks import as_multiple
+from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 
 # Minimum number of simulations: with fewer, chance explains a shift by half of the spread.
 _FEW = 20
@@ -38,8 +38,9 @@ class ParameterCheck:
             z^2; for a parameter with few values, or one draw, the root of the mean of z^2, in units
             of that of a right posterior.  Where draws are equal to the true value, z and z^2 are
             means over the ranks that it may have among them.
-        pvalue: of the test that looks at the posteriors alone.
-        given_x: of the test that looks at the observations as well; None without observations.
+        pvalue: of the test that looks at the posteriors alone, adjusted for all tests.
+        given_x: of the test that looks at the observations as well, adjusted too; None without
+            observations.
         column: the column of the observations that carries what this test finds; None if none does.
         column_pvalue: how often z varies so much between values of this column by chance alone.
     """
@@ -59,8 +60,9 @@ class PosteriorCheck:
 
     Args:
         parameters: one check for each parameter.
-        joint: the p-value of the test of all parameters together; None for one parameter.
-        pvalue: the least p-value of all tests, adjusted for their number (Bonferroni).
+        joint: the p-value of the test of all parameters together, adjusted for all tests; None for
+            one parameter.
+        pvalue: the least of these p-values.
         level: the level of the verdict.
         n: the number of simulations.
         n_draws: the number of draws of each posterior.
@@ -140,17 +142,16 @@ class PosteriorCheck:
             if self.n < _FEW:
                 return f"Too few simulations to tell: {self.n} (p = {self.pvalue:.2g})."
             return f"No sign of an error in the posteriors (p = {self.pvalue:.2g})."
-        least = self.level / self._n_tests()
-        found = [(check.name, self._in_words(check, least)) for check in self.parameters]
+        found = [(check.name, self._in_words(check)) for check in self.parameters]
         words = [f"{name} is {said}" for name, said in found if said is not None]
         if not words:
             words = ["the parameters are wrong together, and each of them is not"]
         return f"The posteriors are wrong (p = {self.pvalue:.2g}): {'; '.join(words)}."
 
-    def _in_words(self, check: ParameterCheck, least: float) -> str | None:
+    def _in_words(self, check: ParameterCheck) -> str | None:
         """What is most wrong with the posteriors of a parameter; None if no test rejects them."""
-        is_wrong = check.pvalue <= least
-        is_wrong_given_x = check.given_x is not None and check.given_x <= least
+        is_wrong = check.pvalue <= self.level
+        is_wrong_given_x = check.given_x is not None and check.given_x <= self.level
         if not (is_wrong or is_wrong_given_x):
             return None
         rows = self.rows.get(check.name)
@@ -174,7 +175,7 @@ class PosteriorCheck:
             return f"wrong given the observations{where}"
         if not found:
             return "wrong, but on average neither too low or high nor too narrow or wide"
-        varies = is_wrong_given_x and of_column <= least
+        varies = is_wrong_given_x and of_column <= self.level / self._n_tests()
         return " and ".join(found) + (f", and varies with {check.column}" if varies else "")
 
     def __repr__(self) -> str:
@@ -188,7 +189,7 @@ class PosteriorCheck:
             lines.append(["all together", "", "", f"{self.joint:.3f}", *([""] if has_x else [])])
         shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
         n_tests = self._n_tests()
-        adjusted = f"; the p-value of the verdict is adjusted for {n_tests} tests"
+        adjusted = f"; p-values are adjusted for {n_tests} tests"
         note = (
             f"{self.n} simulations, {self.n_draws} draw{'s' * (self.n_draws != 1)} of each "
             f"posterior{adjusted * (n_tests > 1)}."
@@ -234,8 +235,16 @@ def check_posterior(
             a sampler that failed; a remark says which.
         seed: what all random numbers come from.
         level: the level of the verdict.
-        n_resamples: the number of data sets that each p-value comes from; at least the number of
-            tests divided by the level.
+        n_resamples: the number of data sets that p-values come from, R; they are multiples of
+            1 / (R + 1), and R + 1 must be at least 1 / level.
+
+    The tests of all parameters are adjusted for their number by a step-down of their scores: each
+    is ranked among the largest scores of those that are left.  Draws of different parameters are
+    independent.  If the parameters depend on each other, the largest score is smaller than those of
+    independent draws: the statistics are squared norms of sums of residuals, which are nearly
+    normal, and normal vectors lie in several convex symmetric sets at once with at least the
+    product of the probabilities (Royen, A simple proof of the Gaussian correlation conjecture,
+    2014).
 
     Simulations are paired by their order.  Where arrays of xarray have labels of simulations, they
     are paired by these, and simulations that some lack are left out; a remark says how many.
@@ -276,9 +285,8 @@ def check_posterior(
     has_several = len(rows) > 1
     of_each = 1 + (x is not None)
     n_tests = len(rows) * of_each + has_several
-    if n_tests > level * (n_resamples + 1):
-        least = int(np.ceil(n_tests / level)) - 1
-        needed = f"at least {least} for {n_tests} tests at the level {level:g}"
+    if level * (n_resamples + 1) < 1:
+        needed = f"at least {np.ceil(1 / level) - 1:g} for the level {level:g}"
         raise ValueError(f"n_resamples must be {needed}, got {n_resamples}.")
     # Both tests of a parameter have the same draws.
     keys = iter(jax.random.split(jax.random.key(seed), n_tests)[::of_each])
@@ -287,29 +295,37 @@ def check_posterior(
         options = {"n_resamples": n_resamples, "covariates": columns}
         return calibration_test(next(keys), Empirical(drawn), true, **options)
 
+    tests, together = [test(drawn, true, found.columns) for true, drawn in rows.values()], []
+    if has_several:
+        drawn = np.stack([drawn for _, drawn in rows.values()], axis=-1)
+        together.append(test(drawn, np.stack([true for true, _ in rows.values()], axis=-1)))
+    has_x = found.columns is not None
+    of_x, alone = (tests, map(_without_covariates, tests)) if has_x else ([], tests)
+    pvalues = adjusted_pvalues([*alone, *of_x, *together])
+    given = pvalues[len(rows) :] if has_x else [None] * len(rows)
     checks = []
-    for name, (true, drawn) in rows.items():
+    for (name, (true, drawn)), result, pvalue, given_x in zip(
+        rows.items(), tests, pvalues, given, strict=False
+    ):
         scores = ranks.normal_scores(true, drawn)
-        result = test(drawn, true, found.columns)
-        alone = result.pvalue_without_covariates
-        pvalue = as_multiple(result.pvalue if alone is None else alone, n_resamples)
         shift, spread = ranks.shift_and_spread(scores, n_draws)
         if not ranks.has_few_values(true):
             spread = ranks.factor_of(spread, n_draws)
-        given_x = column = chance = None
+        column = chance = None
         if found.columns is not None:
-            given_x, best = as_multiple(result.pvalue, n_resamples), result.columns[0]
+            best = result.columns[0]
             if best.pvalue <= level:
                 column, chance = best.name, ranks.chance_in_column(scores, found.columns[best.name])
         checks.append(ParameterCheck(name, shift, spread, pvalue, given_x, column, chance))
-    joint = None
-    if has_several:
-        together = np.stack([drawn for _, drawn in rows.values()], axis=-1)
-        result = test(together, np.stack([true for true, _ in rows.values()], axis=-1))
-        joint = as_multiple(result.pvalue, n_resamples)
-    pvalues = [joint, *(p for check in checks for p in (check.pvalue, check.given_x))]
-    pvalue = min(1.0, n_tests * min(p for p in pvalues if p is not None))
-    return PosteriorCheck(tuple(checks), joint, pvalue, level, n, n_draws, tuple(notes), rows)
+    joint, least = pvalues[-1] if has_several else None, min(pvalues)
+    return PosteriorCheck(tuple(checks), joint, least, level, n, n_draws, tuple(notes), rows)
+
+
+def _without_covariates(test: CalibrationTestResult) -> CalibrationTestResult:
+    """The same test of the posteriors alone."""
+    scores, pvalue = test.scores_without_covariates, test.pvalue_without_covariates
+    assert scores is not None and pvalue is not None
+    return CalibrationTestResult(scores[0], pvalue, test.estimate, null_distribution=scores[1:])
 
 
 def _in_own_units(true: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -63,6 +63,7 @@ def page(evaluation: Evaluation, by: GroupVerdicts | None = None) -> str:
         evaluation=evaluation,
         badge=badge,
         number=wording.number,
+        pvalue_text=wording.pvalue_text,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
         classes=wording.shown_names(evaluation.classes),
         interval_text=wording.interval_text,
