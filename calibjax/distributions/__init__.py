@@ -5,7 +5,7 @@ from calibjax.distributions._binomial import Binomial
 from calibjax.distributions._categorical import LEAST_OF_CLASS, Bernoulli, Categorical, Ordinal
 from calibjax.distributions._conversion import as_predictions, is_distribution
 from calibjax.distributions._counts import Counts
-from calibjax.distributions._empirical import Empirical, half_mean_difference
+from calibjax.distributions._empirical import Empirical
 from calibjax.distributions._laplace import Laplace
 from calibjax.distributions._mixture import Mixture, MixtureWasserstein
 from calibjax.distributions._negative_binomial import NegativeBinomial

@@ -24,8 +24,9 @@ from calibjax._base.struct import (
 from calibjax._data.capabilities import Exchangeable, KnownQuantiles, OwnPIT
 from calibjax._numbers.arithmetic import complex_average, complex_exponential, root_mean_square
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.unit_interval import UnitInterval, falls_short, interval
+from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import FINITE, probability_vectors
+from calibjax.distributions import weighted_samples
 from calibjax.expectations.finite_sums import sums_over_atoms
 
 
@@ -255,7 +256,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
     def quantile(self, level: jax.Array) -> jax.Array:
         """The smallest samples up to which the probability is at least the level, ``[n]``."""
         _check_numbers(self, "quantile")
-        return jax.vmap(quantile)(_relative_weights(self), self.samples, level)
+        return jax.vmap(weighted_samples.quantile)(_relative_weights(self), self.samples, level)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The score of the samples, ``[n]``; with ``split=True`` the fair score of their source.
@@ -264,10 +265,10 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
         """
         _check_numbers(self, "CRPS")
         weights = _relative_weights(self)
-        scores = jax.vmap(crps)(weights, self.samples, targets)
+        scores = jax.vmap(weighted_samples.crps)(weights, self.samples, targets)
         if not self.split:
             return scores
-        return scores - jax.vmap(half_mean_difference)(weights, self.samples) / (
+        return scores - jax.vmap(weighted_samples.half_mean_difference)(weights, self.samples) / (
             jnp.sum(weights, axis=1) - 1
         )
 
@@ -411,7 +412,7 @@ def _relative_weights(p: Empirical) -> jax.Array:
 def _shares(p: Empirical, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """P(Y < targets[i]), P(Y <= targets[i]) and P(Y > targets[i])."""
     _check_numbers(p, "cdf")
-    return jax.vmap(shares)(_relative_weights(p), p.samples, targets)
+    return jax.vmap(weighted_samples.shares)(_relative_weights(p), p.samples, targets)
 
 
 def _of_members(samples: jax.Array, where: jax.Array | None) -> jax.Array:
@@ -497,47 +498,3 @@ def _weighted_mean(p: Empirical, values: jax.Array) -> jax.Array:
     """The mean over the samples of *one* prediction of values ``[S, …]``."""
     probabilities = p.probabilities().reshape(-1, *(1,) * (values.ndim - 1))
     return jnp.sum(probabilities * values, axis=0)
-
-
-def shares(
-    weights: jax.Array, samples: jax.Array, target: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """P(Z < target), P(Z <= target) and P(Z > target), from S weights and samples."""
-    total = jnp.sum(weights)
-    below = jnp.sum(jnp.where(samples < target, weights, 0.0))
-    up_to = jnp.sum(jnp.where(samples <= target, weights, 0.0))
-    above = jnp.sum(jnp.where(samples > target, weights, 0.0))
-    return below / total, up_to / total, above / total
-
-
-def quantile(weights: jax.Array, samples: jax.Array, level: jax.Array) -> jax.Array:
-    """The smallest sample z of positive weight with P(Z <= z) >= level."""
-    order = jnp.argsort(samples)
-    sums = jnp.cumsum(weights[order])
-    too_small = falls_short(sums, level) | (sums <= 0)
-    found = samples[order][jnp.sum(too_small)]
-    return jnp.where(jnp.isnan(level), jnp.nan, found)
-
-
-def crps(weights: jax.Array, samples: jax.Array, target: jax.Array) -> jax.Array:
-    """The integral of (F - 1{target <= x})^2 over x, in O(S log S); all its terms are positive."""
-    values = jnp.append(samples, target)
-    order = jnp.argsort(values)
-    below, above = _both_tails(jnp.append(weights, 0.0)[order])
-    is_after = jnp.cumsum(order == samples.size) > 0
-    tail = jnp.where(is_after, above, below)[:-1]
-    return jnp.sum(jnp.diff(values[order]) * jnp.square(tail))
-
-
-def half_mean_difference(weights: jax.Array, samples: jax.Array) -> jax.Array:
-    """E|Z - Z'| / 2 for independent Z and Z': the integral of F (1 - F), in O(S log S)."""
-    order = jnp.argsort(samples)
-    below, above = _both_tails(weights[order])
-    return jnp.sum(jnp.diff(samples[order]) * (below * above)[:-1])
-
-
-def _both_tails(weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The share of the weights up to each, and the share of those behind it."""
-    total = jnp.sum(weights)
-    behind = jnp.append(jnp.cumsum(weights[:0:-1])[::-1], 0.0)
-    return jnp.cumsum(weights) / total, behind / total

@@ -40,7 +40,7 @@ from calibjax._base.compile import quick_jit
 from calibjax._base.struct import struct, widened, widest_dtype, with_fields
 from calibjax._data.data import in_dtype
 from calibjax._numbers.validity import ArrayT
-from calibjax.distributions import Empirical, half_mean_difference
+from calibjax.distributions import Empirical, weighted_samples
 from calibjax.recalibration._conditional_pit_map import MOST_ROWS
 from calibjax.recalibration._cross_validation import LEAST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
@@ -93,7 +93,7 @@ def parts_of_members(predictions: Empirical) -> tuple[jax.Array, ...]:
     first = p.samples[:, :1]
     of_gaps = jnp.sum(shares * (p.samples - first), axis=1, keepdims=True)
     deviations = p.samples - first - of_gaps
-    half = jax.vmap(half_mean_difference)(shares, deviations)
+    half = jax.vmap(weighted_samples.half_mean_difference)(shares, deviations)
     rounding = 2 * jnp.finfo(half.dtype).eps * jnp.max(jnp.abs(p.samples), axis=1)
     is_known, rest = half > rounding, 1 - jnp.sum(jnp.square(shares), axis=1)
     # All three: a spread without a penalty would make the fitted scale as small as it may be.
