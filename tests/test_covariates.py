@@ -236,6 +236,21 @@ def test_columns_in_words(key):
         _ = dataclasses.replace(result, kernels=KernelResults([], *no_numbers, None)).columns
 
 
+def test_an_error_of_all_rows_names_no_column():
+    """Columns in random order beside a model whose probabilities are those of the other class."""
+    events, named, of_kernels = np.asarray(PREDICTIONS.probs) < 0.5, [], []
+    for seed in range(60):
+        order = RNG(seed).permutation(N)
+        columns = {name: values[order] for name, values in COLUMNS.items()}
+        key = jax.random.key(seed)
+        result = TEST(key, PREDICTIONS, events.astype(int), covariates=columns)
+        assert result.pvalue == np.float32(0.05)
+        named.append(min(evidence.pvalue for evidence in result.columns) <= 0.051)
+        of_kernels.append(result.kernels.adjusted_pvalues[6:].min() <= 0.051)
+    # Three standard errors above 0.05; kernels whose residuals vary more than predicted exceed it.
+    assert np.mean(named) <= 0.135 < np.mean(of_kernels)
+
+
 @pytest.mark.slow
 def test_inside_jit_and_on_several_devices(key):
     numbers = np.stack([AGE, FEE], axis=1).astype(np.float32)
@@ -385,12 +400,23 @@ def test_power(name):
 
 @pytest.mark.slow
 def test_columns_that_carry_an_error_are_named_first():
-    n_first = 0
-    for seed in range(20):
-        x, loc, z = RNG(seed).normal(size=(300, 5)), *RNG(seed + 100).normal(size=(2, 300))
-        targets = loc + z + 0.5 * np.sign(x[:, 1] * x[:, 3])
-        predictions, targets = cast((cj.Normal(loc, np.ones(300)), targets), "float32")
-        key = jax.random.key(seed)
-        result = cj.calibration_test(key, predictions, targets, n_resamples=99, covariates=x)
-        n_first += {e.name for e in result.columns[:2]} == {"1", "3"}
-    assert n_first >= 17
+    found = [columns_of_300_rows(seed, 0.5, 1.0) for seed in range(20)]
+    assert sum({e.name for e in columns[:2]} == {"1", "3"} for columns in found) >= 17
+    assert sum(columns[0].pvalue <= 0.051 for columns in found) >= 17
+
+
+def columns_of_300_rows(seed, effect, spread):
+    """The evidence of five columns, of which two together have an effect, beside a wrong spread."""
+    x, loc, z = RNG(seed).normal(size=(300, 5)), *RNG(seed + 100).normal(size=(2, 300))
+    targets = loc + spread * z + effect * np.sign(x[:, 1] * x[:, 3])
+    predictions, targets = cast((cj.Normal(loc, np.ones(300)), targets), "float32")
+    key = jax.random.key(seed)
+    return cj.calibration_test(key, predictions, targets, n_resamples=99, covariates=x).columns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [0.67, 1.5])
+def test_noise_beside_a_wrong_spread_is_named_in_one_of_twenty(spread):
+    found = [columns_of_300_rows(seed, 0.0, spread) for seed in range(100)]
+    named = np.mean([min(e.pvalue for e in columns) <= 0.051 for columns in found])
+    assert named <= 0.05 + 3 * 0.022

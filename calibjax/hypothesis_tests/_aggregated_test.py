@@ -286,10 +286,9 @@ def _aggregated_skce_test(
     values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_cells, axis, sampler)
     # All weights are NaN if a row is invalid, and so are all numbers.
     values = x_where(n_rows >= 2, values, jnp.nan)
-    found, observed = aggregate(values, terms.families), values[:, 0]
+    observed, unit = values[:, 0], 1 / jnp.square(n)
     # The diagonals of the model's draws have the mean of their sums, in which pairs cancel.
     expected = jnp.mean(values[:, 1:], axis=1)
-    unit = 1 / jnp.square(n)
     biased = unit * observed
     if sampler.redraws:
         estimates = (observed - diagonals) / (jnp.square(n) - of_squares)
@@ -298,6 +297,13 @@ def _aggregated_skce_test(
         # Under H0 the pairs of rows that depend on each other have a mean that is not 0.  The data
         # sets vary as the observed data do.
         estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
+    found = aggregate(values, terms.families)
+    of_columns = None
+    if terms.families:
+        # An error of all rows makes residuals vary more, and so all numbers of columns larger.
+        own, first = values.at[:, 0].divide(excess), terms.families.count(0)
+        ranked = aggregate(own[first:], tuple(kind - 1 for kind in terms.families[first:]))
+        of_columns = ranked.scores, ranked.adjusted_pvalues
     errors = found.errors.scaled(unit, excess)
     # The kernels are added outside of jit, as they are.
     of_kernels = KernelResults(
@@ -307,6 +313,7 @@ def _aggregated_skce_test(
         pvalues=found.pvalues,
         adjusted_pvalues=found.adjusted_pvalues,
         interval=NormInterval(biased, errors),
+        of_columns=of_columns,
     )
     best = of_kernels.best
     return CalibrationTestResult(

@@ -40,9 +40,10 @@ class CovariateEvidence(NamedTuple):
 
     Args:
         name: of the column.
-        score: the largest score of the kernels that compare this column.
-        pvalue: the rank of this score among the draws of the largest score of all kernels: the
-            p-value of this column, adjusted for all that the test has looked at.
+        score: the largest score of the kernels that compare this column, where residuals that vary
+            more than predicted in all rows count in units of their own variance.
+        pvalue: the rank of this score among the draws of the largest score of all columns: the
+            p-value of this column, adjusted for all columns and kinds of errors.
         kernel: the kernel with this score, in words.
     """
 
@@ -75,8 +76,7 @@ def evidence_of_columns(
     """The columns, those with the largest scores first."""
     found: dict[str, CovariateEvidence] = {}
     for kernel, score, pvalue in zip(kernels, scores.tolist(), pvalues.tolist(), strict=True):
-        if not isinstance(kernel, CovariateKernel):
-            continue
+        assert isinstance(kernel, CovariateKernel)
         for name in kernel.columns:
             if name not in found or score > found[name].score:
                 found[name] = CovariateEvidence(name, score, pvalue, kernel.words)
@@ -96,6 +96,8 @@ class KernelResults:
         adjusted_pvalues: the rank of each score among the draws of the largest one, ``[K]``: the
             p-value of each kernel, adjusted for all of them.  The least is that of the test.
         interval: what `confidence_interval` evaluates.
+        of_columns: the scores and adjusted p-values of the kernels of covariates alone, without
+            what an error of all rows adds to the variance of residuals; None without covariates.
     """
 
     kernels: list[KernelLike]
@@ -104,6 +106,7 @@ class KernelResults:
     pvalues: jax.Array
     adjusted_pvalues: jax.Array
     interval: IntervalOf
+    of_columns: tuple[jax.Array, jax.Array] | None = None
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
         """Intervals (low, high) for the SKCE with each kernel, ``[K]``, that hold simultaneously.
@@ -220,10 +223,11 @@ class CalibrationTestResult:
     def columns(self) -> list[CovariateEvidence]:
         """Which covariates carry what `calibration_test` finds, the largest scores first.
 
-        Each has a name, a score, and a p-value that is adjusted for all kernels of the test: if the
-        model is calibrated given predictions and covariates, the probability that any is at most a
-        is at most a.  `kernel` says how the column takes part: alone, with another one, or with the
-        predictions.
+        Each has a name, a score, and a p-value that is adjusted for all columns: if the model is
+        calibrated given predictions and covariates, the probability that any is at most a is at
+        most a.  An error that all rows share, such as too small a spread, makes none of them small:
+        the p-value of a column tells whether the error differs along it.  `kernel` says how the
+        column takes part: alone, with another one, or with the predictions.
 
         Raises:
             ValueError: the test had no covariates, or its numbers are traced.
@@ -231,11 +235,10 @@ class CalibrationTestResult:
         of_kernels = self.kernels
         if of_kernels is None or is_traced(of_kernels) or np.ndim(of_kernels.scores) != 1:
             raise ValueError(f"{self.method} has no columns here.")
-        numbers = np.asarray(of_kernels.scores), np.asarray(of_kernels.adjusted_pvalues)
-        found = evidence_of_columns(of_kernels.kernels, *numbers)
-        if not found:
+        if of_kernels.of_columns is None:
             raise ValueError(f"columns are those of covariates, which {self.method} had not.")
-        return found
+        scores, pvalues = map(np.asarray, of_kernels.of_columns)
+        return evidence_of_columns(of_kernels.kernels[-scores.size :], scores, pvalues)
 
     def __repr__(self) -> str:
         shown = [self.statistic, self.pvalue, self.estimate]
