@@ -242,7 +242,7 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
         path
     )
     command = "compare", path, path, "--mean", "mu", "--sd", "sd", "--target", "y"
-    warning = r"Rows next to each other in day depend on each other .*: pass 'day' as --time"
+    warning = r"Rows next to each other in day may depend on each other .*: pass 'day' as --time"
     assert re.search(warning, run(*command).stdout)
     (remark,) = json.loads(run(*command, "--json").stdout)["remarks"]
     assert re.search(warning, remark)

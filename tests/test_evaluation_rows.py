@@ -124,7 +124,7 @@ def test_measures_of_hidden_targets(of_hidden, lifetimes):
 
 def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
     assert 0.01 < of_hidden.pvalue_of_neighbours == of_hidden.to_dict()["pvalue_of_neighbours"]
-    words = "Rows next to each other depend on each other (p = 0.0033)"
+    words = "Rows next to each other may depend on each other (p = 0.0033)"
     assert words not in repr(of_hidden)
     flagged = copy.copy(of_hidden)
     vars(flagged)["pvalue_of_neighbours"] = 1 / 300

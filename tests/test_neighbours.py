@@ -12,9 +12,11 @@ from calibjax._data.data import as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation._serial_dependence import (
     Column,
+    _are_sorted,
     _cosines,
     _judged_labels,
     _products,
+    _stand_together,
     columns_of_rows,
     neighbour_dependence_test,
     neighbours_in_columns,
@@ -110,6 +112,91 @@ def test_dependent_rows_are_flagged():
     assert shares(lambda: labels(rng, 0.8), 20)[0] >= 0.8
 
 
+def files(values, number=3):
+    """The order of some files that are sorted by their values."""
+    parts = np.array_split(np.arange(len(values)), number)
+    return np.concatenate([part[np.argsort(values[part], kind="stable")] for part in parts])
+
+
+def test_what_is_an_order():
+    rng = np.random.default_rng(7)
+    values, classes = rng.normal(size=N), rng.integers(0, 5, N)
+    groups = rng.permutation(5)[classes]
+    for x in (values, -values, classes, values > 1):
+        is_order = _stand_together if x is classes or x.dtype == bool else _are_sorted
+        assert is_order(x[files(x)]) and is_order(np.sort(x)) and not is_order(x)
+    assert _stand_together(classes[np.argsort(groups)]) and not _are_sorted(groups[files(classes)])
+    # 40 files are not few, and neither is a run for every two rows.
+    assert not _are_sorted(values[files(values, 40)])
+    assert not _stand_together(np.repeat(rng.permutation(N // 2), 2))
+    for is_order in (_are_sorted, _stand_together):
+        assert not is_order(np.zeros(N)) and not is_order(np.arange(N) % 2)
+    # Rows of ten days have one error each, and a walk goes up as often as down.
+    assert not _are_sorted(np.repeat(values[:10], N // 10))
+    walk = np.cumsum(rng.normal(size=(20, N)), axis=1)
+    assert not any(map(_are_sorted, walk)) and _are_sorted(walk[0] + 3 * np.arange(N))
+
+
+ORDERS = {
+    "target": np.argsort,
+    "descending": lambda y: np.argsort(-y, kind="stable"),
+    "files": files,
+    "halves": lambda y: np.argsort(y > np.median(y), kind="stable"),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_order_of_targets_is_not_dependence(order):
+    """Independent rows; without the order of targets all of these have the least p-value."""
+    rng = np.random.default_rng(8)
+    found = []
+    for k in range(20):
+        mean = rng.normal(size=N)
+        targets = mean + rng.normal(size=N)
+        at = ORDERS[order](targets)
+        data = padded(as_data(normal(mean[at]), targets[at]))
+        found.append(neighbour_dependence_test(jax.random.key(k), data))
+    assert np.mean(np.array(found) <= 0.05) <= 0.2  # three standard errors
+
+
+def test_no_test_in_the_order_of_classes_censoring_or_errors():
+    rng, key = np.random.default_rng(9), jax.random.key(0)
+    predictions, events = labels(rng, 0.0)
+    probs = np.asarray(predictions.probs)
+    right, said = (probs > 0.5) == (events == 1), np.where(events == 1, probs, 1 - probs)
+    for at in (np.lexsort([probs, events]), files(1 - events), np.argsort(right), np.argsort(said)):
+        data = padded(as_data(cj.Bernoulli(probs[at]), events[at]))
+        assert neighbour_dependence_test(key, data) is None
+    mean = np.zeros(N)
+    times, ends = rng.normal(size=(2, N)) + [[0.0], [0.5]]
+    low, high = np.minimum(times, ends), np.where(times > ends, np.inf, times)
+    for at in (np.argsort(times > ends), files(times > ends), np.argsort(low)):
+        hidden = cj.Between(low[at], high[at])
+        data = padded(as_data(normal(mean), hidden, intervals=True))
+        assert neighbour_dependence_test(key, data) is None
+    worst = np.argsort(-np.abs(times))
+    data = padded(as_data(normal(mean), times[worst]))
+    assert neighbour_dependence_test(key, data) is None
+
+
+def test_a_rising_series_is_tested():
+    """Totals since the first day, whose forecasts follow them: only their errors depend."""
+    predictions, targets = autoregressive(np.random.default_rng(10))
+    total = 5.0 * np.arange(N)
+    data = padded(as_data(normal(np.asarray(predictions.loc) + total), targets + total))
+    assert neighbour_dependence_test(jax.random.key(0), data) == pytest.approx(1 / 300)
+
+
+def test_a_column_that_says_the_class_is_not_advised():
+    rng = np.random.default_rng(11)
+    predictions, events = labels(rng, 0.0)
+    ward = Column("ward", False, rng.integers(0, 10, N))
+    outcome = Column("outcome day", True, rng.permutation(N) + N * events)
+    data = padded(as_data(predictions, events))
+    found = neighbours_in_columns(jax.random.key(0), data, [ward, outcome])
+    assert [column.name for column in found] == ["ward"]
+
+
 def test_the_same_key_the_same_answer_and_few_rows_none():
     predictions, targets = autoregressive(np.random.default_rng(4))
     data = padded(as_data(predictions, targets))
@@ -137,7 +224,7 @@ def test_other_columns_say_which_rows_depend():
     of_days, of_wards = neighbours_in_columns(jax.random.key(0), data, columns)
     assert of_days.pvalue == pytest.approx(1 / 300) and of_wards.pvalue > 0.01
     (of_both,) = notes_on_order(None, [of_wards, of_days])
-    assert "in day depend" in of_both and "pass 'day' as times, and a horizon" in of_both
+    assert "in day may depend" in of_both and "pass 'day' as times with the horizon of" in of_both
     assert notes_on_order(None, [of_wards]) == []
 
 
@@ -199,14 +286,17 @@ def test_what_tells_the_test_is_said():
     day = Column("day", True, np.arange(N), 21.0, 0.003)
     ward = Column("my ward", False, np.arange(N), None, 0.003)
     (both,) = notes_on_order(None, [ward, day])
-    of_day, of_ward = "pass 'day' as times with the horizon 21", "'my ward' as clusters"
-    assert f"{of_day} if errors" in both and f"or {of_ward} if" in both and "not both." in both
+    of_day = "pass 'day' as times with the horizon 21, if errors at near times are alike"
+    of_ward = "'my ward' as clusters, if errors of one my ward are alike"
+    assert both.endswith(f"{of_day}, or {of_ward}, and not both.")
     assert notes_on_order(0.5, [ward._replace(pvalue=0.5), day])[0].endswith(f"{of_day}.")
     assert notes_on_order(0.003, [ward])[0].endswith(f"pass {of_ward}.")
     on_command_line = Table({}, np.arange(0), "x.csv", on_command_line=True).option
     told = notes_on_order(0.003, [], on_command_line)[0]
-    assert told.endswith("pass --time and a --horizon, or --cluster.")
-    assert notes_on_order(0.003, [])[0].endswith("pass times and a horizon, or clusters.")
+    shared = "if they share a day, a place or a person."
+    assert told.endswith(f"pass --time and a --horizon, or --cluster, {shared}")
+    told = notes_on_order(0.003, [])[0]
+    assert told.endswith(f"pass times and a horizon, or clusters, {shared}")
 
 
 @pytest.mark.slow
@@ -214,7 +304,7 @@ def test_evaluate_warns():
     predictions, targets = autoregressive(np.random.default_rng(5))
     found = cj.evaluate(predictions, targets)
     assert found.pvalue_of_neighbours <= 0.01
-    assert "Rows next to each other depend on each other" in found.remarks[0]
+    assert "Rows next to each other may depend on each other" in found.remarks[0]
     assert "assumes independent rows" in repr(found)
     told = cj.evaluate(predictions, targets, times=np.arange(N), horizon=4)
     assert told.pvalue_of_neighbours is None and "next to each other" not in repr(told)

@@ -14,6 +14,11 @@ Errors of the model look like dependence, where neighbours have similar predicti
 errors.  So smooth functions of the rank of the prediction, which are cosines, are first taken out
 of the features, those of draws too.
 
+Rows in the order of their targets have neighbours with near targets, and so similar errors, also if
+they are independent.  In the order of classes, of censoring, or of errors themselves there is no
+test.  In the order of numbers, cosines of the rank of the target are taken out, too: what is left
+are errors that the target does not explain, such as those of a series that rises.
+
 In NumPy: compiling it would take longer than it takes.
 """
 
@@ -50,6 +55,11 @@ _LAGS = (1, 2, 5)
 _LEVEL = 0.01
 # Standardised sums that differ by less are equal.
 _ROUNDING = 1e-4
+# Numbers are sorted if at most this share of the steps goes against their order, as in sorted files
+# of ten rows.  Classes stand together if they have few runs: fewer than four each, and at most a
+# third of those in random order.  Autoregressions rise as often as they fall, and have more runs up
+# to a memory of 0.87.
+_LEAST_AGAINST, _FEW_RUNS, _SHARE_OF_RUNS = 0.1, 4, 1 / 3
 
 
 class Column(NamedTuple):
@@ -71,11 +81,12 @@ class Column(NamedTuple):
     pvalue: float = math.nan
 
     def in_words(self, option: Callable[[str], str]) -> str:
-        """What tells the test so, with options as users write them."""
+        """What tells the test so, with options as users write them, and when it is right."""
         if not self.is_time:
-            return f"{self.name!r} as {option('clusters')}"
-        horizon = "" if self.horizon is None else f" with the {option('horizon')} {self.horizon:g}"
-        return f"{self.name!r} as {option('times')}{horizon}"
+            return f"{self.name!r} as {option('clusters')}, if errors of one {self.name} are alike"
+        horizon = "of the forecasts" if self.horizon is None else f"{self.horizon:g}"
+        times = f"{self.name!r} as {option('times')} with the {option('horizon')} {horizon}"
+        return f"{times}, if errors at near times are alike"
 
 
 def notes_on_order(
@@ -91,21 +102,16 @@ def notes_on_order(
             f"ows {'next to each other in' if x.is_time else 'of one'} {x.name}" for x in found
         )
         pvalues = " and ".join(f"{x.pvalue:.2g}" for x in found)
-        advice = found[0].in_words(option)
-        if found[0].is_time and found[0].horizon is None:
-            advice += f", and a {option('horizon')} if forecasts look further ahead than one step"
-        if len(found) > 1:
-            advice += (
-                " if errors on near days are alike, as those of forecasts are, or "
-                f"{found[1].in_words(option)} if those of one name always are, and not both"
-            )
+        advice = ", or ".join(x.in_words(option) for x in found)
+        advice += ", and not both" if len(found) > 1 else ""
     elif of_rows is not None and of_rows <= _LEVEL:
         order, pvalues = "ows next to each other", f"{of_rows:.2g}"
-        advice = f"{option('times')} and a {option('horizon')}, or {option('clusters')}"
+        units = f"{option('times')} and a {option('horizon')}, or {option('clusters')}"
+        advice = f"{units}, if they share a day, a place or a person"
     else:
         return []
     return [
-        f"R{order} depend on each other (p = {pvalues}); the p-value assumes independent rows: "
+        f"R{order} may depend on each other (p = {pvalues}); the p-value assumes independent rows: "
         f"pass {advice}."
     ]
 
@@ -140,14 +146,18 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
         data: n predictions and targets; weights do not matter.
 
     Returns:
-        A multiple of 1 / 300; None for targets that are vectors, or fewer than 50 rows.
+        A multiple of 1 / 300; None for targets that are vectors, fewer than 50 rows, or rows in the
+        order of classes, censoring or errors.
     """
     if data.predictions.target_shape != "n" or data.n_kept() < _LEAST_ROWS:
         return None
     n = min(data.n_kept(), _MOST_ROWS)
     ties = np.asarray(_uniform(key, 1, data.n))[:n]
     is_label = isinstance(data.predictions, Labels)
-    observed, draw, features, basis = (_of_labels if is_label else _of_pits)(key, data, ties)
+    parts = (_of_labels if is_label else _of_pits)(key, data, ties)
+    observed, draw, features, basis, are_in_order = parts
+    if are_in_order:
+        return None
 
     def statistic(targets: np.ndarray, _: slice) -> np.ndarray:
         products = _products(features(targets), basis)
@@ -160,12 +170,13 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
 
 
 #: Observed targets ``[n]``, what draws such ``[D, n]``, their features ``[M, n, D]``, and what is
-#: taken out of these, ``[M, 1 + cosines, n]``.
+#: taken out of these, ``[M, 1 + cosines, n]``, and whether rows are in an order without a test.
 _Parts = tuple[
     np.ndarray,
     Callable[[np.int32, slice], np.ndarray],
     Callable[[np.ndarray], np.ndarray],
     np.ndarray,
+    bool,
 ]
 
 
@@ -183,7 +194,13 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     pits = pits[: ties.size].astype(np.float32)
     # A row without a cdf has no features.
     known = np.isfinite(pits)
-    basis = _cosines(np.asarray(_locations(data))[: ties.size][known], ties[known])
+    low, high, location = (np.asarray(x)[: ties.size][known] for x in _ends_and_locations(data))
+    basis = _cosines(location, ties[known])
+    if _are_sorted(low) or _are_sorted(low > np.median(low)):
+        waves = np.concatenate([basis, _cosines(low, ties[known])[1:]])
+        basis = np.linalg.qr(waves.T)[0].T
+    are_in_order = any(map(_are_sorted, (pits[known], np.abs(pits[known] - 0.5))))
+    are_in_order |= _stand_together(high > low) or (_are_sorted(low) and bool(np.any(high > low)))
 
     def features(pits: np.ndarray) -> np.ndarray:
         first = np.cos(np.float32(np.pi) * pits.T[known])
@@ -193,7 +210,7 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
 
     draw_key = jax.random.fold_in(key, 3)
     draw = functools.partial(on_host.drawn_pits, draw_key, min(data.n, _MOST_ROWS))
-    return pits, draw, features, basis[None]
+    return pits, draw, features, basis[None], are_in_order
 
 
 def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
@@ -210,12 +227,33 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
 
     draw = functools.partial(on_host.drawn_labels, key, every)
     basis = np.stack([_cosines(row, ties) for row in expected])
-    return np.asarray(data.targets)[:n], draw, features, basis
+    labels = np.asarray(data.targets)[:n]
+    of_class = probabilities[np.arange(n), labels]
+    are_in_order = any(map(_stand_together, (labels, of_class == probabilities.max(axis=1))))
+    return labels, draw, features, basis, are_in_order or _are_sorted(of_class)
+
+
+def _are_sorted(values: np.ndarray) -> bool:
+    """Whether nearly all steps from row to row go the same way."""
+    steps = np.sign(np.subtract(values[1:], values[:-1], dtype=float))
+    against = min(np.sum(steps > 0), np.sum(steps < 0))
+    return bool(np.any(steps) and against <= _LEAST_AGAINST * np.count_nonzero(steps))
+
+
+def _stand_together(classes: np.ndarray) -> bool:
+    """Whether rows of one class are next to each other."""
+    counts, n = np.unique(classes, return_counts=True)[1], classes.size
+    changes, in_random_order = np.count_nonzero(np.diff(classes)), n - np.sum(counts**2) / n
+    most = min(_FEW_RUNS * counts.size - 1, _SHARE_OF_RUNS * in_random_order)
+    return bool(0 < changes <= most)
 
 
 @functools.partial(quick_jit, light=True)
-def _locations(data: Data) -> jax.Array:
-    return clean(data).predictions.location()
+def _ends_and_locations(data: Data) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Between which ends a target is, the same ones if it is known, and where it was predicted."""
+    predictions, targets = clean(data).samples
+    ends = (targets.low, targets.high) if isinstance(targets, Between) else (targets, targets)
+    return *ends, predictions.location()
 
 
 def _judged_labels(probabilities: np.ndarray) -> np.ndarray:
