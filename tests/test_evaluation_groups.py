@@ -5,6 +5,7 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
@@ -16,6 +17,7 @@ from calibjax import plot
 from calibjax.cli import app
 from calibjax.evaluation._groups import segments_in_words, worst_segment
 from calibjax.frames import Table
+from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 
 N = 120
 STATION, LEAD = np.repeat(list("ABC"), N // 3), np.tile([1, 2], N // 2)
@@ -153,3 +155,50 @@ def test_the_command(tmp_path):
         app, ["evaluate", str(tmp_path / "events.csv"), *options[:-1], "station,place"]
     )
     assert wrong.exit_code == 2
+
+
+def sets_of_groups(n_groups, n_wrong, n_sets, clusters=None):
+    """Which of many groups of 50 normal rows are rejected, ``[n_sets, n_groups]``.
+
+    Targets of the first ones are a deviation too high.  With `clusters`, 40 of them cross the
+    groups, and their rows share 30 % of the variance.
+    """
+
+    @jax.jit
+    def results(key, loc, targets, units):
+        def of_group(group):
+            number, loc, targets, units = group
+            options = {} if clusters is None else {"clusters": units}
+            of_key = jax.random.fold_in(key, number)
+            return cj.calibration_test(of_key, cj.Normal(loc, jnp.ones(50)), targets, **options)
+
+        return jax.lax.map(of_group, (jnp.arange(n_groups), loc, targets, units))
+
+    found = []
+    for seed in range(n_sets):
+        rng = np.random.default_rng(seed)
+        loc, noise = rng.normal(size=(2, n_groups, 50))
+        units = rng.integers(0, 40, noise.shape)
+        if clusters is not None:
+            noise = np.sqrt(0.7) * noise + np.sqrt(0.3) * rng.normal(size=40)[units]
+        noise[:n_wrong] += 1
+        arrays = [jnp.asarray(x, jnp.float32) for x in (loc, loc + noise)]
+        tests = results(jax.random.key(seed), *arrays, jnp.asarray(units))
+        of_groups = [jax.tree.map(lambda x, g=g: x[g], tests) for g in range(n_groups)]
+        found.append(np.array(adjusted_pvalues(of_groups)) <= 0.05)
+    return np.array(found)
+
+
+@pytest.mark.slow
+def test_many_groups_of_which_some_are_wrong():
+    rejected = sets_of_groups(64, 9, 100)
+    assert np.mean(rejected[:, :9].sum(axis=1) >= 8) > 0.94
+    # The error of a share of 0.05 of 100 sets is 0.022.
+    assert np.mean(rejected[:, 9:].any(axis=1)) < 0.05 + 3 * 0.022
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clusters", [None, 40])
+def test_many_calibrated_groups_raise_few_false_alarms(clusters):
+    share = np.mean(sets_of_groups(60, 0, 100, clusters).any(axis=1))
+    assert 0.005 < share < 0.05 + 3 * 0.022

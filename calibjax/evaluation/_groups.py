@@ -77,9 +77,8 @@ class GroupVerdicts:
     Example:
         >>> import calibjax as cj
         >>> evaluation = cj.evaluate([[0.9, 0.1], [0.2, 0.8]] * 30, [1, 0] * 30)
-        >>> print(str(evaluation.by({"half": ["first"] * 30 + ["second"] * 30}))[:93])
-        group   rows  predicted  observed   ECE  p      adjusted
-        first     30       0.45       0.5  0
+        >>> print(str(evaluation.by({"half": ["first"] * 30 + ["second"] * 30})).splitlines()[0])
+        group   rows  predicted  observed   ECE  p        adjusted
     """
 
     groups: tuple[GroupVerdict, ...]
