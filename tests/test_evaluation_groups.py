@@ -110,7 +110,7 @@ def test_by_groups(evaluation):
     header, line, *_ = repr(table).splitlines()
     assert header.split() == "group rows predicted observed top-label ECE p adjusted".split()
     assert line.split()[:2] == ["C", "40"] and line.split()[5:9] == ["≤", "0.001", "≤", "0.001"]
-    assert repr(table).splitlines()[-1] == "≤ 0.001: the smallest p-value of 999 draws"
+    assert repr(table).splitlines()[-1] == "≤ 0.001: the smallest p-value that 999 draws can give"
     probs = np.asarray(evaluation.predictions.probs)[STATION == "C"]
     hits = probs.argmax(axis=1) == np.asarray(evaluation.targets)[STATION == "C"]
     of_group = table.groups[0].measures
@@ -128,7 +128,7 @@ def test_small_groups_are_left_out(evaluation):
     names = np.where(np.arange(N) < 5, "few", "many")
     table = evaluation.by({"size": names})
     assert [x.name for x in table.groups] == ["many"] and table.too_small == ("few",)
-    said = "Not tested (fewer than 8 rows): 1 of 2 groups, few"
+    said = "1 of 2 groups are not tested (fewer than 8 rows): few"
     assert said == repr(table).splitlines()[-1] and table.to_dict()["too_small"] == ["few"]
     html = evaluation.to_html(by=table)
     assert f"<p>{said}.</p>" in html and '<th scope="row">many</th><td>115</td><td>' in html

@@ -114,11 +114,12 @@ class GroupVerdicts:
         """What the least p-value means, and which groups are not tested."""
         found, n_small, least = [], len(self.too_small), 1 / (self.n_draws + 1)
         if any(x.pvalue <= least for x in self.groups):
-            found.append(f"≤ {number(least)}: the smallest p-value of {self.n_draws} draws")
+            words = f"the smallest p-value that {self.n_draws} draws can give"
+            found.append(f"≤ {number(least)}: {words}")
         if n_small:
             found.append(
-                f"Not tested (fewer than {_LEAST_ROWS} rows): {n_small} of "
-                f"{n_small + len(self.groups)} groups, {first_of(self.too_small, _SHOWN, '; ')}"
+                f"{n_small} of {n_small + len(self.groups)} groups are not tested (fewer than "
+                f"{_LEAST_ROWS} rows): {first_of(self.too_small, _SHOWN, '; ')}"
             )
         return found
 
