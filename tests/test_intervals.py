@@ -8,13 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from instances import KERNELS, TESTS, sample
-from scipy import special, stats
+from scipy import optimize, special, stats
 from test_null_distributions import random_matrix, with_matrix
 from test_sharding import place
 
 import calibjax as cj
 from calibjax.discrepancy import normal_form
-from calibjax.intervals.skce_interval import DrawnErrors, largest_variance, variance_under_model
+from calibjax.intervals.skce_interval import (
+    DrawnErrors,
+    NormInterval,
+    largest_variance,
+    variance_under_model,
+)
 from calibjax.nulls.ranks import aggregate
 
 LEVELS = np.array([0.3, 0.5, 0.8, 0.9, 0.95])
@@ -59,9 +64,12 @@ def test_all_resamples_of_four_rows(key, float64):
     for level in (0.3, 0.6, 0.9):
         low, high = result.confidence_interval(level)
         below, above = np.quantile(errors, [level - 0.02, level + 0.02], method="nearest")
-        radius = np.sqrt(high) - np.sqrt(biased)
-        assert np.sqrt(below) - 1e-9 <= radius <= np.sqrt(above) + 1e-9
-        np.testing.assert_allclose(low, max(0, np.sqrt(biased) - radius) ** 2, atol=1e-12)
+        squared_radius = float(result.interval.errors.quantile(np.asarray(level)))
+        assert below - 1e-9 <= squared_radius <= above + 1e-9
+        # No end is farther than that of the triangle inequality.
+        radius = np.sqrt(squared_radius)
+        assert max(0, np.sqrt(biased) - radius) ** 2 <= low + 1e-12
+        assert high <= (np.sqrt(biased) + radius) ** 2 + 1e-12
 
 
 def test_one_dimension_in_closed_form(key, float64):
@@ -92,10 +100,58 @@ def test_the_score_interval_is_shorter_in_many_directions(key, float64):
     score = 2 * z**2 * c + z * np.sqrt(4 * z**2 * c**2 + np.var(draws))
     # The uniform model expects the variance 1 - 1/n or less, and nothing is missing.
     np.testing.assert_allclose(high, score, rtol=1e-6)
-    of_norm = cj.asymptotic_skce_test(key, kernel, *data, n_resamples=999).confidence_interval(
-        level
-    )
+    test = cj.asymptotic_skce_test(key, kernel, *data, n_resamples=999)
+    of_norm = NormInterval(test.interval.biased, test.interval.errors)(jnp.asarray(level))
     assert low == of_norm.low == 0 and high < of_norm.high / 5
+
+
+def roots_of_the_test(size, s, of_zero, z):
+    """The t with size - t = ± sqrt(4 z^2 s t + of_zero^2), by bisection; 0 for none below size."""
+
+    def difference(t):
+        return abs(size - t) - np.sqrt(4 * z**2 * s * t + of_zero**2)
+
+    below = optimize.brentq(difference, 0, size) if difference(0) > 0 else 0.0
+    return below, optimize.brentq(difference, size, 1e3 * (size + s + of_zero))
+
+
+@pytest.mark.parametrize("error", [0.0, 0.6, 2.0])
+def test_ends_solve_the_inequalities(error, key, float64):
+    # Functions xi of 60 rows in 6 dimensions, whose mean is `error` in the first one.
+    n, levels = 60, np.array([0.5, 0.9, 0.99])
+    xi = np.random.default_rng(4).normal(size=(n, 6)) * np.linspace(1.0, 0.3, 6)
+    xi[:, 0] += error
+    kernel, *data = with_matrix(xi @ xi.T)
+    result = cj.asymptotic_skce_test(key, kernel, *data, n_resamples=499)
+    biased, unbiased = result.interval.biased, float(result.estimate)
+    errors = result.null_distribution - result.statistic + biased + max(unbiased, 0) / (n - 1)
+    v = np.var(errors)
+    # Of this test c is known by its bound alone.
+    largest = min(np.mean(errors), np.sqrt(v / 2))
+    others = xi @ xi.T - np.diag(np.sum(xi**2, axis=1))
+    of_product = np.var(others.sum(1) / (n - 1), ddof=1) / n
+    clear = max(0.0, 1 - 2 * np.sqrt(v) / max(unbiased, 1e-9))
+    s = np.clip((of_product - v / 2) / max(unbiased, 1e-9), of_product / biased, largest)
+    s = clear * s + (1 - clear) * largest
+    for level in levels:
+        low, high = result.confidence_interval(level)
+        z, radius = stats.norm.ppf((1 + level) / 2), np.sqrt(errors_at(errors, level))
+        ends = (max(np.sqrt(biased) - radius, 0) ** 2, (np.sqrt(biased) + radius) ** 2)
+        q = max(radius**2 - (biased - unbiased), 0)
+        p = min(max(z**2 - 1, 0) * s, q)
+        of_test, _ = roots_of_the_test(max(unbiased - p, 0), s, np.sqrt(q**2 - p**2), z)
+        _, above = roots_of_the_test(max(unbiased, 0), s, z * np.sqrt(v), z)
+        expected_low = max(ends[0], of_test) if biased > radius**2 else 0.0
+        np.testing.assert_allclose((low, high), (expected_low, min(ends[1], above)), rtol=1e-6)
+    # A clear error has nearly the normal interval.
+    if error == 2:
+        low, high = result.confidence_interval(0.95)
+        deviation = float(result.standard_error)
+        assert clear > 0.8 and 3.6 < (high - low) / deviation < 4.4
+
+
+def errors_at(draws, level):
+    return np.sort(draws)[int(np.ceil(level * (draws.size + 1) - 1e-9)) - 1]
 
 
 @pytest.mark.slow

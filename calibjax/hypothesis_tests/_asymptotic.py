@@ -247,8 +247,8 @@ def asymptotic_skce_test(
     Returns:
         CalibrationTestResult.  Its confidence_interval, which "gamma" and "pearson" do not have,
         holds whether the model is calibrated or not, and its lower end is above 0 only if p <= 1 -
-        confidence_level.  The interval of `skce_confidence_interval` has the same lower end as the
-        one of "bootstrap", and an upper end that is often much lower; it knows of rare events, too.
+        confidence_level.  `skce_confidence_interval` computes more for the interval of "bootstrap":
+        its upper end may be lower, and it allows for rare events.
         The standard_error, from row sums of H (Hájek projection), holds for models that are *not*
         calibrated; under H0 it is too large.  With "features" the estimate and the interval are of
         the SKCE of the random kernel, and standard_error is None, because the row sums do not show
@@ -313,13 +313,14 @@ def _dependent_skce_test(
     n = h.count()
     draws = n * sums.null
     statistic = jnp.where(jnp.isnan(sums.estimate), jnp.nan, n * sums.biased)
+    interval = dependent_interval(sums)
     return CalibrationTestResult(
         statistic=statistic,
         pvalue=counted_pvalue(statistic, draws),
         estimate=sums.estimate,
-        standard_error=2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear))),
+        standard_error=interval.standard_error,
         null_distribution=draws,
-        interval=dependent_interval(sums),
+        interval=interval,
     )
 
 
@@ -346,12 +347,15 @@ def _asymptotic_skce_test(
     described += f", {n_features} features" if method == "features" else ""
     n, estimate = operator.count(), operator.unbiased(found.row_sums)
     biased = (n - 1) / n * estimate + operator.trace() / jnp.square(n)
+    error, interval = operator.standard_error(found.row_sums), None
+    if found.errors is not None:
+        interval = NormInterval(biased, found.errors, None, estimate, error)
     return CalibrationTestResult(
         statistic=found.statistic,
         pvalue=found.pvalue,
         estimate=estimate,
-        standard_error=operator.standard_error(found.row_sums),
+        standard_error=error,
         null_distribution=found.draws,
-        interval=None if found.errors is None else NormInterval(biased, found.errors),
+        interval=interval,
         method=described,
     )

@@ -33,35 +33,48 @@ Hoeffding's inequality says P(|SKCE_u - SKCE| >= 2 K sqrt(2 log(2/a) / M)) <= a.
 
 Null distributions and distributions of errors are pytrees with a method ``quantile(level)``.
 
-**The interval for the SKCE.**  Its lower end, and an upper end, are those of `NormInterval`, where
-the draws of the bootstrap stand for the distribution of |delta|^2.  With T* and S of
-`nulls.bootstrap`, |delta*|^2 = T* - S + SKCE_b + max(0, SKCE_u) / (n-1) has a mean of at least
-SKCE_b - SKCE_u, which is unbiased for E |delta|^2.  SKCE_b exceeds a quantile of |delta*|^2 only if
-S exceeds the quantile of T*, so that the lower end is above 0 only if `asymptotic_skce_test`
-rejects.
+**The interval for the SKCE** is what two intervals have in common.  The first one is that of the
+triangle inequality, where the draws of the bootstrap stand for the distribution of |delta|^2.
+With T* and S of `nulls.bootstrap`, |delta*|^2 = T* - S + SKCE_b + max(0, SKCE_u) / (n-1) has a mean
+of at least SKCE_b - SKCE_u, which is unbiased for E |delta|^2.  SKCE_b exceeds a quantile of
+|delta*|^2 only if S exceeds the quantile of T*, so that the lower end is above 0 only if
+`asymptotic_skce_test` rejects.
 
-**The score interval's upper end.**  With the covariance C of xi, whose largest eigenvalue is c,
+The second one inverts a test of the size of the SKCE.  With A = <u, delta> and its variance s,
 
-    Var SKCE_u = 4 <w, C w> / n + v <= 4 c SKCE / n + v,    v = 2 tr C^2 / n^2,
+    SKCE_u - SKCE = 2 |w| A + (A^2 - s) + R,    Var SKCE_u = 4 s SKCE + v,    v = 2 tr C^2 / n^2,
 
-in the limit.  SKCE_u is a quadratic form of a normal variable then, and its lower tail is lighter
-than the normal tail of this variance, as the one of chi-squared is.  So with a probability of at
-least 1 - a/2
+in the limit, where C is the covariance of xi, R comes from the other directions, and v is the
+variance of SKCE_u at calibration.  Let P(|Z| <= z) = 1 - a and D = max(0, SKCE_u).
 
-    SKCE - z sqrt(4 c SKCE / n + v) <= SKCE_u <= D = max(0, SKCE_u),    P(|Z| <= z) = 1 - a.
+Above: SKCE_u is a quadratic form of a normal variable, and its lower tail is lighter than the
+normal tail of this variance, as the one of chi-squared is.  So with a probability of at least
+1 - a/2 SKCE - z sqrt(4 s SKCE + v) <= D.  The largest SKCE that satisfies this is, as in the
+interval of Wilson (Probable inference, the law of succession, and statistical inference, 1927),
 
-The largest SKCE that satisfies this is, as in the interval of Wilson (Probable inference, the law
-of succession, and statistical inference, 1927),
+    D + 2 z^2 s + z sqrt(4 s D + 4 z^2 s^2 + v).
 
-    D + 2 z^2 c / n + z sqrt(4 c D / n + 4 z^2 c^2 / n^2 + v).
+Below: let q = r^2 - (SKCE_b - SKCE_u), the quantile of SKCE_u at calibration.  Where A increases
+SKCE_u, A^2 - s does too, and adds p = (z^2 - 1) s, or q if that is less, to the quantile of
+2 |w| A.  R is not correlated with A, and its quantile is sqrt(q^2 - p^2).  The smallest SKCE with
+SKCE_u - p - SKCE <= sqrt(4 z^2 s SKCE + q^2 - p^2) is, with D = max(0, SKCE_u - p),
 
-Each of both upper ends is too small in at most a/2 of all cases, when the data show less than the
-SKCE, and mostly in the same cases: the smaller one is taken, and `benchmarks/INTERVALS.md` counts
-how often it contains the SKCE.  With many eigenvalues of similar size it is the score interval's,
-by far: |delta|^2 is nearly constant then, and the triangle inequality far from sharp.
+    D + 2 z^2 s - sqrt(4 z^2 s D + 4 z^4 s^2 + q^2 - p^2).
+
+Far from calibration this is the normal interval.  With one eigenvalue both intervals are nearly
+equal.  With many of similar size |delta|^2 is nearly constant, and the triangle inequality far from
+sharp.
+
+**The variance s** is <w, C w> / (n |w|^2), and its direction is that of w.  Var <w_n, delta> is
+<w, C w> / n + v / 2 on average, and e^2 / 4 with the Hájek standard error e.  So the estimate is
+(e^2 / 4 - v / 2) / SKCE_u, but at least that of the direction w_n, e^2 / (4 SKCE_b), and at most
+c / n, where c is the largest eigenvalue of C.  Near calibration w_n does not show the direction,
+and s = c / n.  In between, s is a mean in which the estimate has the weight
+max(0, 1 - 2 sqrt(v) / SKCE_u).  `benchmarks/INTERVALS.md` counts how often intervals contain the
+SKCE.
 
 An SKCE of landmarks has the same ends, with |delta|^2 of targets drawn from the model in place of
-the bootstrap's: v is the variance of these, and c that of the observed rows.
+the bootstrap's.
 
 **Rare events.**  Where they are missing, the data hardly vary, and the bootstrap believes in a tiny
 error.  But the model knows how much data vary if it is right.  If the observed variance tr C is
@@ -70,13 +83,14 @@ variable with the missing variance in one direction is taken into account: all o
 variance under the model is at most sqrt(10) s, as with ten rare events or less, else less of it.
 
 **Rows with weights, or that depend on each other** have the estimates and the draws of
-`dependent_sums`: |delta*|^2 instead of the errors of resamples, and their variance instead
-of v.  The largest variance c / n of a projection of delta is the largest eigenvalue of its
-covariance C, which is at most the root of tr C^2 = v / 2, and at most tr C = E |delta|^2.  The
-lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated model, too, whose draws
-know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
+`dependent_sums`: |delta*|^2 instead of the errors of resamples, their variance instead of v, and
+the variance of <w_n, delta*> instead of e^2 / 4.  The largest variance c / n of a projection of
+delta is the largest eigenvalue of its covariance, which is at most sqrt(v / 2), and at most
+E |delta|^2.  The lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated model,
+too, whose draws know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack
@@ -134,51 +148,78 @@ class HasQuantiles(Protocol):
         ...
 
 
+# The number of standard deviations that a calibrated model's estimate has, up to which an error may
+# have any direction.
+_CLEAR = 2.0
+
+
 @struct
 class NormInterval:
-    """The interval of the triangle inequality around the biased estimate |w_n|^2.
+    """The interval around the biased estimate |w_n|^2, or around the unbiased one if it is known.
 
     Args:
         biased: |w_n|^2.
         errors: the distribution of |delta|^2.
         null: that of |w_n|^2 if w is 0, beyond which alone the interval is above 0; or None.
+        unbiased: the unbiased estimate; None leaves the triangle inequality alone.
+        standard_error: of the unbiased estimate far from calibration, 2 sqrt(Var <w_n, delta>);
+            None if it is not known.
+        largest: the largest variance c / n of a projection of delta; None takes a bound.
+        missing: a variance of delta in one direction that the data do not show.
     """
 
     biased: jax.Array
     errors: HasQuantiles
     null: HasQuantiles | None = None
+    unbiased: jax.Array | None = None
+    standard_error: jax.Array | None = None
+    largest: jax.Array | None = None
+    missing: ArrayLike = 0.0
 
-    def __call__(self, level: jax.Array, least: ArrayLike = 0.0) -> ConfidenceInterval:
-        """[max(0, |w_n| - r)^2, (|w_n| + r)^2], where r^2 is at least `least`."""
+    def __call__(self, level: jax.Array) -> ConfidenceInterval:
+        """The ends at a level of confidence, in the shape of the level."""
+        z_squared = jnp.square(normal_quantile(level))
         biased = jnp.asarray(self.biased)
-        squared_radius = jnp.maximum(self.errors.quantile(level), least)
+        squared_radius = jnp.maximum(self.errors.quantile(level), z_squared * self.missing)
         norm, radius = (jnp.sqrt(jnp.maximum(x, 0.0)) for x in (biased, squared_radius))
+        low, high = jnp.square(norm - radius), jnp.square(norm + radius)
         # A number that is larger by rounding alone is not above 0.
-        low = x_where(biased > squared_radius, jnp.square(norm - radius), 0.0)
-        low = x_where(jnp.isnan(norm + radius), jnp.nan, low)
+        is_above = biased > squared_radius
         if self.null is not None:
-            low = x_where(biased <= self.null.quantile(level), 0.0, low)
-        return ConfidenceInterval(low, jnp.square(norm + radius))
+            is_above &= biased > self.null.quantile(level)
+        if self.unbiased is not None:
+            estimate = jnp.maximum(self.unbiased, 0.0)
+            along = self._variance_along(estimate)
+            variance = self.errors.moments()[1] + 2 * jnp.square(self.missing)
+            shift = 2 * z_squared * along
+            q = jnp.maximum(squared_radius - (biased - self.unbiased), 0.0)
+            p = jnp.minimum(jnp.maximum(z_squared - 1, 0.0) * along, q)
+            rest, q_rest = jnp.maximum(estimate - p, 0.0), (q - p) * (q + p)
+            # rest + shift - root, without the difference of nearly equal numbers.
+            total = rest + shift + jnp.sqrt(shift * (2 * rest + shift) + q_rest)
+            low = jnp.maximum(low, (jnp.square(rest) - q_rest) / x_where(total > 0, total, 1.0))
+            root = jnp.sqrt(shift * (2 * estimate + shift) + z_squared * variance)
+            high = jnp.minimum(high, estimate + shift + root)
+        low = x_where(is_above, low, 0.0)
+        # At small levels the upper end may be the smaller one.
+        low = x_where(jnp.isnan(high), jnp.nan, jnp.minimum(low, high))
+        return ConfidenceInterval(low, high)
 
-
-def with_score_end(
-    interval: ConfidenceInterval,
-    unbiased: jax.Array,
-    largest: jax.Array,
-    variance: jax.Array,
-    z: jax.Array,
-) -> ConfidenceInterval:
-    """The interval with the upper end of the score interval, if that is smaller.
-
-    `largest` is the largest variance c / n of a projection of delta, `variance` that of the
-    unbiased estimate if w is 0, and P(|Z| <= z) is the level.
-    """
-    low, high = interval
-    estimate, shift = jnp.maximum(unbiased, 0.0), 2 * jnp.square(z) * largest
-    root = jnp.sqrt(4 * largest * estimate + 2 * largest * shift + variance)
-    high = jnp.minimum(high, estimate + shift + z * root)
-    # At small levels the second bound may be the smaller one of all three.
-    return ConfidenceInterval(jnp.minimum(low, high), high)
+    def _variance_along(self, estimate: jax.Array) -> jax.Array:
+        """The variance of <w, delta> / |w|, or what it is at most where w is not clear."""
+        mean, variance = self.errors.moments()
+        largest = self.largest
+        if largest is None:
+            largest = jnp.minimum(mean, jnp.sqrt(variance / 2))
+        if self.standard_error is None:
+            return largest + self.missing
+        is_positive = estimate > 0
+        size = x_where(is_positive, estimate, 1.0)
+        clear = x_where(is_positive, jnp.maximum(1 - _CLEAR * jnp.sqrt(variance) / size, 0.0), 0.0)
+        of_product = jnp.square(self.standard_error / 2)
+        least = of_product / x_where(self.biased > 0, self.biased, 1.0)
+        along = jnp.clip((of_product - variance / 2) / size, least, jnp.maximum(largest, least))
+        return clear * along + (1 - clear) * largest + self.missing
 
 
 def interval_of_mean(
@@ -351,13 +392,15 @@ def skce_confidence_interval(
     """An interval (low, high) that contains the SKCE with the given probability, how large it is.
 
     .. math::
-        low = \\max(0, \\sqrt{\\mathrm{SKCE}_b} - r)^2, \\qquad
-        high \\le (\\sqrt{\\mathrm{SKCE}_b} + r)^2
+        |\\mathrm{SKCE}_u - \\mathrm{SKCE}| \\le z \\sqrt{4 s\\,\\mathrm{SKCE} + v}
 
-    where r^2 is the quantile of the squared error of the mean that SKCE_b is the squared norm of.
-    The interval holds if the model is calibrated, if it is nearly so, and if it is not: a normal
-    interval around the unbiased estimate does so only far from calibration, and in between it
-    contains the SKCE in 80 to 90 % of all cases where it should in 95 %.  Rows must be independent,
+    solved for the SKCE, where v is the variance of SKCE_u at calibration, and s the variance of its
+    error in the direction of the error.  For the lower end the quantile of a bootstrap at
+    calibration replaces z sqrt(v).  The interval holds if the model is calibrated, if it is nearly
+    so, and if it is not: a normal interval around the unbiased estimate does so only far from
+    calibration, and in between it contains the SKCE in 80 to 90 % of all cases where it should in
+    95 %.  Near calibration the upper end is far, 3 to 10 standard deviations of the estimate above
+    it; at a clear error the interval is about as wide as a normal one.  Rows must be independent,
     or `clusters` or `times` say which ones are not.
 
     **The upper end is a certificate**: "the SKCE is at most high, with 95 % confidence".  A large
@@ -435,7 +478,6 @@ def skce_and_interval(
     if not data.is_plain:
         h, data, sums = h_and_dependent_sums(axis, (key, kernel), data, n_resamples)
         unbiased, interval = sums.estimate, dependent_interval(sums)
-        largest = _bound_on_largest(interval.errors)
         squares = all_sum(jnp.sum(jnp.square(data.weights)), axis)
         n, observed = jnp.square(h.count()) / squares, h.trace() / squares - unbiased
     else:
@@ -445,19 +487,17 @@ def skce_and_interval(
         n, unbiased = h.count(), h.unbiased(row_sums)
         _, n_rows = global_offset(n_kept, axis)
         largest = largest_variance(h.kernel, data, n_kept, n_rows, axis) / n
+        interval = dataclasses.replace(interval, largest=largest)
         observed = n * (interval.biased - unbiased)
 
-    missing: ArrayLike = 0.0
     # Targets from the model would have to be censored, in a way that is not known.
     if not isinstance(data.targets, Between):
         model_key = jax.random.fold_in(key, _MODEL)
         numbers = row_numbers(data.weights, axis)
         expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
         missing = missing_variance(expected, chance, observed) / n
-    z = normal_quantile(level)
-    variance = interval.errors.moments()[1] + 2 * jnp.square(missing)
-    ends = interval(level, jnp.square(z) * missing)
-    return unbiased, with_score_end(ends, unbiased, largest + missing, variance, z)
+        interval = dataclasses.replace(interval, missing=missing)
+    return unbiased, interval(level)
 
 
 @on_devices
@@ -469,21 +509,13 @@ def landmark_interval(
     `shared` is the kernel, the unbiased SKCE, its `NormInterval` and the level.
     """
     kernel, unbiased, interval, level = shared
+    largest = None
     if data.is_plain:
         data, n_kept = clean_kept_first(data, axis)
         _, n_rows = global_offset(n_kept, axis)
         largest = largest_variance(kernel, data, n_kept, n_rows, axis)
         largest /= n_rows.astype(largest.dtype)
-    else:
-        largest = _bound_on_largest(interval.errors)
-    _, variance = interval.errors.moments()
-    return with_score_end(interval(level), unbiased, largest, variance, normal_quantile(level))
-
-
-def _bound_on_largest(errors: HasQuantiles) -> jax.Array:
-    """What c / n is at most, if only |delta|^2 is known."""
-    mean, variance = errors.moments()
-    return jnp.minimum(mean, jnp.sqrt(variance / 2))
+    return dataclasses.replace(interval, unbiased=unbiased, largest=largest)(level)
 
 
 def resampled_interval(
@@ -498,12 +530,15 @@ def resampled_interval(
     biased = (n - 1) / n * unbiased + h.trace() / jnp.square(n)
     statistic = n / (n - 1) * unbiased - biased
     errors = DrawnErrors(draws - statistic + biased + jnp.maximum(unbiased, 0.0) / (n - 1))
-    return NormInterval(biased, errors), statistic, draws, row_sums
+    interval = NormInterval(biased, errors, None, unbiased, h.standard_error(row_sums))
+    return interval, statistic, draws, row_sums
 
 
 def dependent_interval(sums: DependentSums) -> NormInterval:
     """The interval from draws of rows that depend on each other."""
-    return NormInterval(sums.biased, DrawnErrors(sums.errors), DrawnErrors(sums.null))
+    standard_error = 2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear)))
+    errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
+    return NormInterval(sums.biased, errors, null, sums.estimate, standard_error)
 
 
 def h_and_dependent_sums(
