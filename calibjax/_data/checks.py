@@ -167,8 +167,10 @@ def check_values_of_rows(
         if are_traced[3]:
             return
         if weights is not None:
-            valid = is_nonnegative(rows[3]) | masked
-            check_values("weights", weights, "nonnegative and finite", valid)
+            words = "nonnegative and finite"
+            if np.ndim(weights) == 2:
+                words = "positive and finite for all labels, or 0 for all"
+            check_values("weights", weights, words, np.asarray(_are_weights(rows[3])) | masked)
         if any(map(is_rounded, jax.tree.leaves(given[:2]))) and not are_traced[1]:
             kept = kept_rows(len(predictions), *rows[2:])
             check_digits(predictions, targets, kept, of_batch, targets_name)
@@ -182,11 +184,19 @@ def valid_rows(predictions: Distribution, targets: Any = None, weights: Any = No
     elif targets is not None:
         conditions.append(predictions.supports(targets))
     if weights is not None:
-        conditions.append(("weights", is_nonnegative(weights)))
+        conditions.append(("weights", _are_weights(weights)))
     valid = conditions[0][-1]
     for *_, other in conditions[1:]:
         valid = valid & other
     return valid
+
+
+def _are_weights(weights: Any) -> jax.Array:
+    """Whether a row has a valid weight, or one for each label: each may be sampled, or none."""
+    valid = is_nonnegative(weights)
+    if weights.ndim == 1:
+        return valid
+    return valid.all(axis=1) & ((weights > 0).all(axis=1) | (weights == 0).all(axis=1))
 
 
 @on_devices

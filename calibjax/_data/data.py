@@ -49,8 +49,9 @@ from calibjax._data.checks import (
 )
 from calibjax._data.covariates import Covariates, CovariatesLike, coded_covariates
 from calibjax._data.dependence import coded_dependence, kept_rows
-from calibjax._data.distribution import Distribution
+from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.outcome_weights import weights_of_labels
 from calibjax._data.typed_column import named_columns
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import fractions_of, x_where
@@ -63,7 +64,7 @@ DEPENDENCE = "clusters", "times"
 NOT_PLAIN = ("weights", *DEPENDENCE)
 _FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
 #: The fields that `Rows.valid` looks at.
-_WITH_VALUES = {"predictions", "targets", "where", "weights", "times", "covariates"}
+_WITH_VALUES = {*"predictions targets where weights times covariates outcome_weights".split()}
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
@@ -86,6 +87,8 @@ class Rows:
     Args:
         predictions, targets, where, weights, clusters, times, covariates: as in `Data`; targets are
             None for predictions alone.
+        outcome_weights: the weight of each row with each of its m labels, ``[n, m]``, if weights
+            depend on the targets; of clean rows in units of the weight of the observed label.
         is_checked: whether kept rows were looked at outside of jit.  Transformations of jax forget
             it: a user may change a pytree.
         is_valid: whether all rows, masked ones too, are known to be valid, so that programs need
@@ -99,6 +102,7 @@ class Rows:
     clusters: PerRow = None
     times: PerRow = None
     covariates: Covariates | None = None
+    outcome_weights: PerRow = None
     is_checked: bool = outside(default=False)
     is_valid: bool = static(default=False)
 
@@ -178,7 +182,8 @@ class Rows:
         """Which rows are masked or have valid numbers, ``[n]``; None if all are known to have."""
         if self.is_valid:
             return None
-        valid = valid_rows(self.predictions, self.targets, self.weights)
+        weights = self.weights if self.outcome_weights is None else self.outcome_weights
+        valid = valid_rows(self.predictions, self.targets, weights)
         if self.times is not None:
             valid = valid & jnp.isfinite(self.times)
         if self.covariates is not None:
@@ -203,8 +208,10 @@ class Data(Rows):
         where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
             neither results nor gradients.
         weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
-            targets; None for equal weights.  Weights are no counts: a row of weight 2 varies as one
-            observation does.
+            targets; None for equal weights.  Weights are not counts: a row of weight 2 varies as
+            one observation does.  If they depend on the target, such as 1 for an event and 20 for
+            a row without one, of which 5 % were kept: for m labels the weight that each row would
+            have had with each of them, ``[n, m]``.
         clusters: integers ``[n]``: rows of one cluster may depend on each other in any way, such as
             the rows of one patient.
         times: numbers ``[n]``: rows of one time may depend on each other in any way.
@@ -213,6 +220,11 @@ class Data(Rows):
         covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
             mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
             categories.
+
+    With `weights` w ``[n, m]`` a row that was sampled has the label c with a probability that is
+    proportional to p_c / w_c.  Tests draw from these probabilities, each draw with the weight of
+    its label, and remain exact.  The `weights` of the `Data` are those of the observed labels
+    ``[n]``, and `outcome_weights` are all of them.
 
     A `Data` is a pytree, and can be an argument of jit.  Its `times` are in units of the horizon,
     and its `clusters` are numbered.  What is for people is no part of the pytree: `horizon` as it
@@ -252,19 +264,26 @@ class Data(Rows):
     ) -> None:
         sizes = check_shapes_of_predictions(predictions, where, at_least=0)
         targets = check_shapes_of_targets(predictions, targets, sizes)
+        outcome_weights = None
         if weights is not None:
             check_array("weights", weights, "real")
-            check_shapes({"weights": (weights, "n")}, sizes)
+            n_labels = None if isinstance(targets, Between) else predictions.n_labels
+            shape = "n" if n_labels is None or jnp.ndim(weights) != 2 else "n m"
+            check_shapes({"weights": (weights, shape)}, sizes | {"m": n_labels or 0})
+            outcome_weights = weights if shape == "n m" else None
         predictions = predictions.with_full_precision()
         predictions, targets = compared_in_one_precision(predictions, targets)
         check_values_of_rows(predictions, targets, where, weights)
+        if outcome_weights is not None:
+            weights = weights_of_labels(outcome_weights, targets)
         n, columns, is_of_times = sizes["n"], None, times is not None
         if clusters is not None or times is not None or horizon is not None:
             kept = kept_rows(n, where, weights)
             clusters, times = coded_dependence(clusters, times, horizon, n, where, kept)
         if covariates is not None:
             columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
-        Rows.__init__(self, predictions, targets, where, weights, clusters, times, columns)
+        rows = weights, clusters, times, columns, outcome_weights
+        Rows.__init__(self, predictions, targets, where, *rows)
         vars(self).update(dict.fromkeys(_FOR_PEOPLE), is_checked=not is_traced(self))
         if is_of_times:
             vars(self)["horizon"] = float(horizon or 0)
@@ -407,7 +426,8 @@ def clean(data: Rows, axis: Axis = None) -> Rows:
 
     Masked rows hold valid numbers and have weight 0.  Weights are divided by the largest one: a
     common factor cancels in every estimate, and squares of weights must not overflow.  If a kept
-    row is invalid, all weights are NaN.
+    row is invalid, all weights are NaN.  `outcome_weights` are in units of the weight of the
+    observed label.
     """
     dtype = widest_dtype(*jax.tree.leaves((data.targets, data.predictions)))
 
@@ -418,7 +438,8 @@ def clean(data: Rows, axis: Axis = None) -> Rows:
     # Open ends of counts are infinite.
     whole = dtype if predictions.target_kind == "real" else jnp.int32
     targets = jax.tree.map(functools.partial(cast, whole=whole), data.targets)
-    others, valid = (data.clusters, data.times, data.covariates), data.valid()
+    others: tuple[Any, ...] = data.clusters, data.times, data.covariates, data.outcome_weights
+    valid = data.valid()
     if data.where is not None and valid is not None:
         rows = predictions, targets, others
         predictions, targets, others = fill_masked(rows, data.where, axis)
@@ -429,9 +450,26 @@ def clean(data: Rows, axis: Axis = None) -> Rows:
         weights = weights if data.where is None else x_where(data.where, weights, 0.0)
         largest = all_max(jnp.max(weights), axis)
         weights = fractions_of(x_where(largest > 0, largest, 1.0), weights)
+    if (of_labels := others[-1]) is not None:
+        own = weights_of_labels(of_labels, targets)[:, None]
+        ratio = x_where(own > 0, of_labels / x_where(own > 0, own, 1.0), 1.0)
+        others = *others[:-1], ratio.astype(dtype)
     if valid is not None:
         weights = weights * x_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
     return Rows(predictions, targets, data.where, weights, *others)
+
+
+def with_known_weights(rows: Rows) -> Rows:
+    """Clean rows with weights that do not depend on the targets: their means in sampled rows.
+
+    `outcome_weights` are then in units of these.
+    """
+    weights = rows.outcome_weights
+    if weights is None:
+        return rows
+    probabilities = as_labels(rows.predictions).label_probabilities()
+    unit = jnp.sum(probabilities / weights, axis=1)
+    return rows.replace(weights=rows.weights / unit, outcome_weights=weights * unit[:, None])
 
 
 def clean_kept_first(data: Rows, axis: Axis) -> tuple[Rows, jax.Array | int]:

@@ -87,5 +87,6 @@ def kept_rows(n: int, where: ArrayLike | None, weights: ArrayLike | None) -> np.
         return None
     kept = np.ones(n, bool) if where is None else np.array(on_host(where)[:n])
     if weights is not None:
-        kept &= on_host(weights)[:n] > 0
+        # A row has one weight, or one for each label.
+        kept &= (on_host(weights)[:n] > 0).reshape(n, -1).all(axis=1)
     return kept

@@ -85,8 +85,8 @@ def with_options(*columns: str, **help: str) -> Callable[[Command], Callable[...
 
                     of_files = {name: given.pop(name) for name in _OF_FILES}
                     of_columns = {name: given.pop(name) for name in (*_OF_COLUMNS, *columns)}
-                    if "groups" in columns:
-                        of_columns["groups"] = names_of_list(of_columns["groups"]) or None
+                    for name in {"groups", "weights"} & {*columns}:
+                        of_columns[name] = names_of_list(of_columns[name]) or None
                     given["columns"] = Columns(**of_columns)
                     vars(given["columns"]).update(of_files)
                 is_found = command(**given)

@@ -195,7 +195,9 @@ def pit_curve(
     dominate the Kolmogorov statistics, Zeitschrift für Wahrscheinlichkeitstheorie 1979, for T.
     """
     check_key(key)
-    data = numbers_as_data(predictions, targets, intervals=True, **rows)
+    data = numbers_as_data(
+        predictions, targets, intervals=True, without=("outcome_weights",), **rows
+    )
     n_bins = UniformBinning(n_bins).n_bins
     return _pit_curve(key, *resamples_of(data, confidence_level, n_resamples), n_bins=n_bins)
 

@@ -326,8 +326,9 @@ def corp_curve(
     check_choice("score", score, _SCORES)
     if is_traced((predictions, targets, where, weights)):
         raise TypeError("corp_curve must be called outside of jit, got traced arguments.")
+    unused = *DEPENDENCE, "outcome_weights"
     data = on_one_device(
-        binary_as_data(predictions, targets, where=where, weights=weights, without=DEPENDENCE)
+        binary_as_data(predictions, targets, where=where, weights=weights, without=unused)
     )
     kept, of_rows = data.counted()
     probs = np.asarray(as_binary(data.predictions).binary_probability(), float)[kept]

@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import is_traced, on_host, static, struct
-from calibjax._data.data import Data, Rows, clean
+from calibjax._data.data import Data, Rows, clean, with_known_weights
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
@@ -81,7 +81,8 @@ def resamples_of(data: Data, confidence_level: float, n_resamples: int) -> tuple
 
 def _without_equal_weights(data: Data) -> Data:
     """The same rows without weights, if all weights that are known here are equal or 0."""
-    if data.weights is None or is_traced((data.weights, data.where)):
+    is_known = data.weights is not None and not is_traced((data.weights, data.where))
+    if not is_known or data.outcome_weights is not None:
         return data
     kept, weights = data.counted_rows(), on_host(data.weights)
     if not kept.any() or np.ptp(weights[kept]) != 0:
@@ -152,7 +153,8 @@ class _SumsInBins(Statistic):
         """Sums ``[b, 5]`` of w, 1, w^2, and w^2 times squares and variances."""
         (_, variance), w = chunk.others, chunk.weights
         squares = jnp.square(self.residuals_of(chunk.rows.predictions, chunk.rows.targets[:, None]))
-        columns = [w, (w != 0).astype(w.dtype), w * w, w * w * squares[:, 0], w * w * variance]
+        columns = [w * w, w * w * squares[:, 0], w * w * variance]
+        columns = [chunk.observed_weights, (w != 0).astype(w.dtype), *columns]
         return self._in_bins(chunk, jnp.stack(columns, axis=1))
 
     def missing(self, moments: jax.Array) -> list[jax.Array]:
@@ -161,7 +163,7 @@ class _SumsInBins(Statistic):
 
     def sums(self, chunk: Chunk) -> SetSums:
         residuals = self.residuals_of(chunk.rows.predictions, chunk.targets())
-        residuals = chunk.weights[:, None, None] * residuals[..., None]
+        residuals = chunk.weights[:, None, None] * chunk.weighed(residuals[..., None])
         every = chunk.with_multiplied(residuals, residuals[:, :1])
         return chunk.summed(self._in_bins(chunk, every[..., 0])[..., None])
 
@@ -189,6 +191,7 @@ def sums_in_bins(
     variance under the model is ``[n]``.
     """
     draw_key, _ = jax.random.split(key)
+    data = with_known_weights(data)
     statistic = _SumsInBins((bins, variance), n_bins, residuals_of)
     found = run(statistic, draw_key, data, resamples.number, resamples.sampler or NullSampler())
     size, count, of_ones, _, known = found.moments.T

@@ -4,14 +4,16 @@ from typing import Any, Unpack, overload
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_shapes
 from calibjax._base.compile import first_rows
 from calibjax._base.struct import is_array, saturated, widened, with_fields
 from calibjax._data.checks import check_dtype_of_targets, parameters, valid_rows
-from calibjax._data.data import Data, RowOptions, Rows, as_data
+from calibjax._data.data import Data, PerRow, RowOptions, Rows, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels
+from calibjax._data.outcome_weights import weights_of_labels
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.derivatives import safe_sqrt
@@ -118,7 +120,7 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
         check_integer("label", label, 0, n_labels - 1, "m - 1 = ")
     is_data = isinstance(predictions, Data)
     rows = data if is_data else padded(data)
-    found = with_fields(rows, **_hits_of_labels(*rows.samples, label))
+    found = with_fields(rows, **_hits_of_labels(*rows.samples, label, rows.outcome_weights))
     return found if is_data else first_rows(found.samples, data.n)
 
 
@@ -164,9 +166,12 @@ def binary_as_data(
 
 @jax.jit
 def _hits_of_labels(
-    predictions: Labels, targets: jax.Array, label: int | None
-) -> dict[str, Distribution | jax.Array]:
-    """The probability of one label for each row, and whether the target is that label."""
+    predictions: Labels, targets: jax.Array, label: int | None, weights: PerRow = None
+) -> dict[str, Any]:
+    """The probability of one label for each row, and whether the target is that label.
+
+    Rows with the weights ``[n, m]`` of their labels get those of a miss and of a hit.
+    """
     probs = widened(predictions).label_probabilities()
     if label is None:
         labels = jnp.argmax(predictions.label_probabilities(), axis=-1)
@@ -179,7 +184,16 @@ def _hits_of_labels(
     chosen = x_where(chosen > 1, 1.0, chosen)
     is_hit = (targets.astype(jnp.int32) == labels.astype(jnp.int32)).astype(jnp.int32)
     confidences = Bernoulli(x_where(valid, chosen, -1.0))
-    return {"predictions": confidences, "targets": x_where(supported, is_hit, -1)}
+    found = {"predictions": confidences, "targets": x_where(supported, is_hit, -1)}
+    if weights is None:
+        return found
+    # A miss has the mean weight of the other labels in rows that are sampled.
+    of_hit = weights_of_labels(weights, labels)
+    is_miss = jnp.arange(probs.shape[1])[None] != labels[:, None]
+    others = lax.stop_gradient(x_where(is_miss, probs, 0.0))
+    of_miss = jnp.sum(others, axis=1) / jnp.sum(others / weights, axis=1)
+    table = jnp.stack([x_where(jnp.isnan(of_miss), of_hit, of_miss), of_hit], axis=1)
+    return found | {"outcome_weights": table, "weights": weights_of_labels(table, is_hit)}
 
 
 def mmce(

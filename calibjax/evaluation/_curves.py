@@ -129,7 +129,8 @@ class _Maps(Section[dict[str, Any]]):
 
     def compute(self, case: Case) -> dict[str, Any]:
         key, data, options = case.random_keys.curves, case.padded, _options(case, case.n_draws)
-        others = dict.fromkeys(("weights", "clusters", "times", "covariates"))
+        names = "weights", "outcome_weights", "clusters", "times", "covariates"
+        others = dict.fromkeys(names)
         data = with_fields(data, where=data.counted_rows(), **others)
         if isinstance(data.predictions, Labels):
             strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
@@ -176,9 +177,11 @@ class _Curves(Section[dict[str, Any]]):
             binary = judged(data)
             of_bins = options | {"n_bins": 15, "strategy": strategy_of(binary)}
             found["reliability"] = curves.reliability_curve(keys[0], binary, **of_bins)
-            of_corp = binary.replace(clusters=None, times=None)
-            found["corp"] = curves.corp_curve(of_corp, key=keys[1], **options)
-            if data.predictions.is_ordered:
+            of_corp = binary.replace(clusters=None, times=None, outcome_weights=None)
+            # Its band is that of weights that are known before the targets.
+            is_known = data.outcome_weights is None
+            found["corp"] = curves.corp_curve(of_corp, key=keys[1] if is_known else None, **options)
+            if data.predictions.is_ordered and is_known:
                 found["pit"] = curves.pit_curve(keys[2], data, n_bins=20, **options)
         elif data.predictions.target_shape == "n":
             found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)

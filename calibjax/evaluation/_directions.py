@@ -111,6 +111,9 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
         return ()
     sampling = Sampling.of_data(data)
     counts = sampling.shares() > 0
+    if data.outcome_weights is not None:
+        # The model's variance is that of residuals of known weights: take that of the rows.
+        sampling = dataclasses.replace(sampling, clusters=np.arange(n))
 
     def counted(*columns: ArrayLike) -> list[np.ndarray]:
         return [np.asarray(x, np.float64)[:n][counts] for x in columns]

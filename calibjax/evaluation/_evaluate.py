@@ -83,8 +83,9 @@ def evaluate(
         columns: of a frame or a file, what `read_data` documents.  Beside arrays they hold values:
             `classes`, the names of the classes in the order of the columns of predictions, of an
             event the name of its absence and its own, None for the names of the columns of a frame;
-            `normalize`, whether to divide each row of probabilities by its sum; `weights` ``[n]``,
-            `clusters` ``[n]``, `times` ``[n]`` and `horizon`; and `groups`, a dict or a frame.
+            `normalize`, whether to divide each row of probabilities by its sum; `weights` ``[n]``
+            or ``[n, m]``, `clusters` ``[n]``, `times` ``[n]`` and `horizon`; and `groups`, a dict
+            or a frame.
             `segment_test` tests the segments of one or two columns of groups, in the time of some
             tests more; for a table by group, call `Evaluation.by`.
 

@@ -36,6 +36,7 @@ from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
+from calibjax._data.outcome_weights import sampled
 from calibjax._data.typed_column import different
 from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
 from calibjax.nulls import on_host
@@ -215,7 +216,7 @@ def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
 
 def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     n = ties.size
-    every = np.asarray(on_host.label_probabilities(data))[:_MOST_ROWS]
+    every = np.asarray(sampled(*on_host.label_probabilities(data)))[:_MOST_ROWS]
     probabilities = every[:n]
     judged = _judged_labels(probabilities)
     expected = probabilities[np.arange(n), judged]

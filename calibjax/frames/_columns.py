@@ -25,7 +25,7 @@ _NUMBER = r"\d+\.?\d*|\.\d+"
 # The options that name columns of predictions.
 _KINDS = "probs", "prob", "mean", "quantiles", "draws", "survival"
 # The options that name columns of what is known of rows.
-_OF_ROWS = "censored", "weights", "clusters", "times"
+_OF_ROWS = "censored", "clusters", "times"
 # What can be used only together with another option.
 _TOGETHER = {"sd": "mean", "levels": "quantiles", "sort_quantiles": "quantiles"}
 
@@ -59,6 +59,17 @@ def given_columns(columns: ColumnOptions) -> dict[str, Any]:
     return {x: y for x, y in columns.items() if not (y is None or y is False)}
 
 
+def _names(option: str, given: object) -> Sequence[str]:
+    """The names of columns, of which one may stand alone."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(x, str) for x in names):
+        raise TypeError(
+            f"{option} must be a list of names of columns of data, such as ['region'], got "
+            f"{type(given).__name__}."
+        )
+    return names
+
+
 class Columns:
     """Which columns of a table hold what, by the options of `ColumnOptions`.
 
@@ -73,14 +84,8 @@ class Columns:
                 raise TypeError(f"{name} must be the name of a column of data, got {kind}.")
         for flag in FLAGS:
             check_flag(flag, given.get(flag, False))
-        groups = given.get("groups", [])
-        groups = [groups] if isinstance(groups, str) else groups
-        if not isinstance(groups, Sequence) or not all(isinstance(x, str) for x in groups):
-            raise TypeError(
-                "groups must be a list of names of columns of data, such as ['region'], got "
-                f"{type(groups).__name__}."
-            )
-        self.groups, self.given = groups, given
+        self.groups, self.weights = (_names(x, given.get(x, [])) for x in ("groups", "weights"))
+        self.given = given
         # What says which columns hold the predictions, by the kind of these.
         self._kinds = {kind: x for kind, x in given.items() if kind in _KINDS}
         self.target: str | None = given.get("target")
@@ -107,6 +112,7 @@ class Columns:
         events = event if columns.kind == "survival" else None
         if self.drop_missing:
             used = [*columns.names, target, *map(self.given.get, _OF_ROWS), *others, events]
+            used += self.weights
             names = dict.fromkeys(name for name in used if name is not None)
             absent = columns.absent_by_column(table)
             table = table.without_missing(names, columns.classes or [], absent)
@@ -137,7 +143,8 @@ class Columns:
                 option, mean = table.option("censored"), table.option("mean")
                 raise ValueError(f"{option} can be used only together with {mean}.")
             targets = Between(targets, np.where(table.truths(censored), np.inf, targets))
-        of_rows = {name: self.given.get(name) for name in (*_OF_ROWS[1:], "horizon")}
+        of_rows: dict[str, Any] = {x: self.given.get(x) for x in (*_OF_ROWS[1:], "horizon")}
+        of_rows["weights"] = self.weights
         groups = groups_of(table, self.groups) or None
         return Data(model.predictions, targets, **row_options(table, **of_rows)).replace(
             groups=groups, classes=model.classes, row_names=table.row_names

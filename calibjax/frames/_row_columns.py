@@ -19,7 +19,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 def row_options(
     table: Table,
-    weights: str | None = None,
+    weights: Sequence[str] = (),
     clusters: str | None = None,
     times: str | None = None,
     horizon: Horizon = None,
@@ -29,10 +29,12 @@ def row_options(
     Names of clusters become integers, dates become days, and the horizon has their units.
     """
     option, found = table.option, RowOptions()
-    if weights is not None:
-        numbers = table.numbers(weights)
-        table.check(weights, numbers >= 0, "a weight, which is not negative")
-        found["weights"] = numbers
+    for name in weights:
+        least = table.array(name).reshape(len(table), -1).min(axis=1)
+        table.check(name, least >= 0, "a weight, which is not negative")
+    if weights:
+        numbers = np.column_stack([table.array(name) for name in weights])
+        found["weights"] = numbers[:, 0] if numbers.shape[1] == 1 else numbers
     if clusters is not None and times is not None:
         raise ValueError(f"{option('clusters')} and {option('times')} cannot be used together.")
     if horizon is not None and times is None:
@@ -51,7 +53,9 @@ def read_rows(horizon: Horizon = None, **arrays: Any) -> RowOptions:
     given = {name: x for name, x in arrays.items() if x is not None}
     if not given:
         return RowOptions(horizon=in_units(horizon, True))
-    return row_options(table_of_arrays(**given), **{name: name for name in given}, horizon=horizon)
+    names: dict[str, Any] = {name: name for name in given}
+    names |= {"weights": ["weights"]} if "weights" in given else {}
+    return row_options(table_of_arrays(**given), **names, horizon=horizon)
 
 
 def groups_of(table: Table, names: Sequence[str], read: bool = True) -> dict[str, np.ndarray]:

@@ -116,7 +116,7 @@ def consistency_test(
     check_key(key)
     if not callable(estimator):
         raise TypeError(f"estimator must be a callable, got {type(estimator).__name__}.")
-    data = as_data(predictions, targets, **rows)
+    data = as_data(predictions, targets, without=("outcome_weights",), **rows)
     check_choice("null", null, _NULLS)
     for name in ("weights", "clusters", "times"):
         if null == "consistency" and getattr(data, name) is not None:

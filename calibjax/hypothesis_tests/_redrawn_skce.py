@@ -31,9 +31,10 @@ from jax import lax
 from calibjax._base.sharding import Axis, axis_size, global_offset, rows_at
 from calibjax._base.struct import indexed, is_traced, rows_of, static, struct
 from calibjax._data.capabilities import KnownLevels, has_atoms, pit_partition
-from calibjax._data.data import Data, Rows, in_dtype, kept_first
+from calibjax._data.data import Data, Rows, in_dtype, kept_first, with_known_weights
 from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
+from calibjax._data.outcome_weights import sampled
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations.defaults import prediction_coordinates
@@ -224,7 +225,7 @@ def redrawn_skce(
     """
     draw_key, feature_key = jax.random.split(key)
     terms = in_dtype(terms, data.weights.dtype)
-    data, n_kept = kept_first(data, data.where)
+    data, n_kept = kept_first(with_known_weights(data), data.where)
     statistic = _statistic(feature_key, terms, data, n_kept, n_cells, axis)
     found = run(statistic, draw_key, data, n_resamples, sampler, axis)
     return jnp.concatenate([found.observed[None], found.draws]).T, found.shared
@@ -346,10 +347,12 @@ class KernelSums(Statistic):
         for residual, feature in enumerate(self.features):
             pairs = [pair for pair in self.terms.pairs if pair[1] == residual]
             of_pairs = [w[weighting] for weighting, _ in pairs]
-            if chunk.xi is None:
+            if chunk.xi is None and chunk.rows.outcome_weights is None:
                 found = residual_sums(feature, of_pairs, *arguments)
             else:
-                residuals = feature.values(*arguments)
+                residuals = chunk.weighed(feature.values(*arguments))
+                found = [sums_of_residuals(x, residuals) for x in of_pairs]
+            if chunk.xi is not None:
                 observed = residuals[:, :1]
                 sets = chunk.xi[..., None] * observed
                 sets += chunk.missing[residual] * residuals[:, 1:]
@@ -445,7 +448,10 @@ def _events_of(
     """The sums over cells ``[n]``, and where the numbers of the features begin."""
     labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))
     tables = [x.values(data.predictions, labels, labels) for x in features]
+    if data.outcome_weights is not None:
+        tables = [data.outcome_weights[..., None] * table for table in tables]
     probabilities = as_labels(data.predictions).label_probabilities()
+    probabilities = sampled(probabilities, data.outcome_weights)
     # With the mean 0, residuals of a label are multiples of y - q.
     q = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
     columns = jnp.concatenate([table[:, 1] - table[:, 0] for table in tables], axis=1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from calibjax._base.compile import bucket, filled_up
 from calibjax._data.data import Data
+from calibjax._data.outcome_weights import sampled
 from calibjax.distributions import Bernoulli
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
 from calibjax.measures.measure import (
@@ -64,7 +65,8 @@ def label_measures(
 
     Draw r of a row depends only on (key, row, r).
     """
-    n, every = data.n_kept(), np.asarray(label_probabilities(data))
+    n, (probabilities, weights) = data.n_kept(), label_probabilities(data)
+    every = np.asarray(probabilities)
     observed, held = np.asarray(data.targets)[:n], every[:n]
     event = np.ones(n, int) if held.shape[1] == 2 else held.argmax(axis=1)
     confidences = np.minimum(held[np.arange(n), event], 1)
@@ -73,8 +75,15 @@ def label_measures(
     measures = {OBSERVED: LabelMeasure([hits], np.ones((n, 1)), {"is_share": True})}
     measures |= _scores(held.astype(np.float64), data.predictions.is_ordered)
     measures[f"{of_event}ECE"] = _ece(hits - confidences[:, None], confidences)
-    draw, sums = functools.partial(drawn_labels, key, every), _sums([*measures.values()], groups)
-    means = under_model_on_host(sums, draw, observed, n_resamples)
+    draw = functools.partial(drawn_labels, key, np.asarray(sampled(probabilities, weights)))
+    summed = [*measures.values()]
+    if weights is not None:
+        of_labels = np.asarray(weights, np.float64)[:n]
+        summed = [x._replace(tables=[of_labels * table for table in x.tables]) for x in summed]
+        summed.append(LabelMeasure([of_labels], np.ones((n, 1)), {}))
+    means = under_model_on_host(_sums(summed, groups), draw, observed, n_resamples)
+    if weights is not None:
+        means = means[..., :-1] / means[..., -1:]
     found: dict[str, NumberOfRows] = {PREDICTED: Measure(confidences)}
     for name, x in measures.items():
         columns = x.columns(observed)

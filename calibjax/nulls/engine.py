@@ -40,6 +40,7 @@ from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import PyTree, indexed
 from calibjax._data.data import Rows
 from calibjax._data.distribution import Distribution
+from calibjax._data.outcome_weights import weights_of_labels
 from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets, row_numbers
@@ -146,9 +147,26 @@ class Chunk:
 
     def arguments(self) -> Arguments:
         """Predictions, `targets`, and draws that are independent of these, ``[n, D', …]``."""
-        (predictions, *_, numbers, _), batch = self.rows, jnp.int32(_EXPECTATION_BATCH)
-        others = draw_targets(self.sets.key, predictions, numbers, batch)
+        predictions, batch = self.rows.predictions, jnp.int32(_EXPECTATION_BATCH)
+        others = draw_targets(self.sets.key, predictions, self.rows.numbers, batch)
         return predictions, self.targets(), others
+
+    def weighed(self, residuals: jax.Array) -> jax.Array:
+        """Residuals ``[n, 1 + D, K]`` times `outcome_weights` of their labels, if there are any."""
+        weights = self.rows.outcome_weights
+        if weights is None:
+            return residuals
+        drawn = self.rows.drawn(self.sets.key, self.batches)
+        labels = jnp.concatenate([self.rows.targets[:, None], drawn], axis=1)
+        return residuals * jnp.take_along_axis(weights, labels, axis=1)[..., None]
+
+    @property
+    def observed_weights(self) -> jax.Array:
+        """The weights of the observed targets, ``[n]``."""
+        weights = self.rows.outcome_weights
+        if weights is None:
+            return self.weights
+        return self.weights * weights_of_labels(weights, self.rows.targets)
 
     def with_multiplied(self, residuals: jax.Array, observed: jax.Array) -> jax.Array:
         """Residuals ``[n, 1 + D, K]``, and behind them observed ones with multipliers."""
@@ -214,7 +232,8 @@ class Statistic(abc.ABC):
 
     def total_sums(self, rows: "AllRows", batches: jax.Array, missing: list[jax.Array]) -> PyTree:
         """The `sums` over all rows."""
-        per_row = functools.partial(self.numbers_of_row, redraws=not missing)
+        redraws = not missing and rows.sets.rows.outcome_weights is None
+        per_row = functools.partial(self.numbers_of_row, redraws=redraws)
         return rows.summed(self.sums, batches, per_row, missing)
 
 
@@ -294,7 +313,7 @@ class Found(NamedTuple):
         draws: of R data sets, ``[R, …]``.
         shared: what all data sets share.
         moments: the moments of the statistic.
-        redraws: whether targets are redrawn.
+        redraws: whether targets are redrawn, and weigh the same.
     """
 
     observed: Any
@@ -304,7 +323,7 @@ class Found(NamedTuple):
     redraws: bool
 
     def variance(self, known: jax.Array, observed: jax.Array, draws: jax.Array) -> jax.Array:
-        """What standardises sums: the variance that is known where targets are redrawn.
+        """What standardises sums: the variance that is known where `redraws`.
 
         Else the mean square of all data sets, the observed one included.
         """
@@ -332,6 +351,9 @@ def run(
     total = all_sum(jnp.sum(data.weights), axis)
     moments = statistic.total_moments(rows)
     missing = [] if sampler.redraws else statistic.missing(moments)
+    if data.outcome_weights is not None:
+        # Moments are those of equal weights.
+        missing = [0.0 * x for x in missing]
 
     def of_batches(batches: jax.Array) -> tuple[PyTree, PyTree]:
         sums = statistic.total_sums(rows, batches, missing)
@@ -340,7 +362,8 @@ def run(
 
     most = statistic.most_batches(rows, missing)
     draws, (observed, shared) = in_passes(of_batches, n_resamples, most)
-    return Found(observed, draws, shared, moments, sampler.redraws)
+    redraws = sampler.redraws and data.outcome_weights is None
+    return Found(observed, draws, shared, moments, redraws)
 
 
 def in_passes(

@@ -118,7 +118,7 @@ class EventSums:
 
         def of_step(rows: _Rows) -> list[_Product]:
             sampled, columns = indexed(sets.rows, rows.index), rows.columns
-            drawn = draw_batches(sets.key, sampled.predictions, sampled.numbers, batches)
+            drawn = sampled.drawn(sets.key, batches)
             products = [(columns, drawn.astype(columns.dtype) - rows.centres[:, None])]
             xi = sets.factors(sampled, shared)
             if xi is not None:

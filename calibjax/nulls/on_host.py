@@ -44,9 +44,10 @@ def under_model_on_host(
 
 
 @functools.partial(quick_jit, light=True)
-def label_probabilities(data: Data) -> jax.Array:
-    """The probabilities of all labels ``[n, m]``."""
-    return as_labels(clean(data).predictions).label_probabilities()
+def label_probabilities(data: Data) -> tuple[jax.Array, jax.Array | None]:
+    """The probabilities of all labels ``[n, m]``, and the `outcome_weights` of clean rows."""
+    rows = clean(data)
+    return as_labels(rows.predictions).label_probabilities(), rows.outcome_weights
 
 
 def drawn_labels(

@@ -17,9 +17,11 @@ from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.capabilities import KnownLevels, exchangeable_pool, has_atoms
 from calibjax._data.data import AnyRows, Data, Rows
-from calibjax._data.distribution import Distribution, Labels
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Between, unit_interval
+from calibjax._data.outcome_weights import sampled
 from calibjax._numbers.unit_interval import UnitInterval
+from calibjax.distributions import Categorical
 from calibjax.nulls.draws import draw_batches, draw_pits, row_numbers
 from calibjax.nulls.multipliers import Multipliers, TimeMultipliers, multipliers
 from calibjax.residuals.pit import DrawnPIT, Hidden
@@ -97,10 +99,11 @@ class NullSampler(NamedTuple):
         if isinstance(data.targets, Between):
             hidden = data.targets.hiding(data.weights != 0, axis)
         if not self.redraws:
-            units = data if data.is_dependent else data.replace(clusters=numbers)
+            dependent = data if data.is_dependent else data.replace(clusters=numbers)
             multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
-            xi = multipliers(multiplier_key, units, self.kind == "normal", self.n_times, axis)
-        rows = SampledRows(*data.samples, hidden, numbers, numbers if xi is None else xi.rows)
+            xi = multipliers(multiplier_key, dependent, self.kind == "normal", self.n_times, axis)
+        units = numbers if xi is None else xi.rows
+        rows = SampledRows(*data.samples, hidden, numbers, units, data.outcome_weights)
         return DataSets(key, rows, xi, by_pit, in_pit_cells)
 
 
@@ -112,6 +115,7 @@ class SampledRows(NamedTuple):
         hidden: between which ends a draw of each row is hidden; None if draws are known.
         numbers: the numbers of the rows in all data, ``[n]``.
         units: what multipliers take of each row.
+        outcome_weights: those of clean `Rows`, or None.
     """
 
     predictions: Distribution
@@ -119,6 +123,15 @@ class SampledRows(NamedTuple):
     hidden: Between | None
     numbers: jax.Array
     units: jax.Array
+    outcome_weights: jax.Array | None = None
+
+    def drawn(self, key: jax.Array, batches: jax.Array) -> jax.Array:
+        """Targets of some batches of draws, ``[n, D, …]``."""
+        law = self.predictions
+        if self.outcome_weights is not None:
+            p = as_labels(law).label_probabilities()
+            law = Categorical(sampled(p, self.outcome_weights))
+        return draw_batches(key, law, self.numbers, batches)
 
 
 @struct
@@ -158,7 +171,7 @@ class DataSets:
         With `by_pit` these are their PITs, as `UnitInterval` or `DrawnPIT`.  Where the PIT is
         continuous it is uniform, and neither targets nor their cdf are needed.
         """
-        predictions, observed, hidden, numbers, _ = rows
+        predictions, observed, hidden, numbers, *_ = rows
         if self.by_pit and (self.in_pit_cells or not has_atoms(predictions)):
             pit = unit_interval(predictions, observed)
             u, above = draw_pits(self.key, numbers, batches, pit.low.dtype)
@@ -166,7 +179,7 @@ class DataSets:
                 return DrawnPIT(pit, (u, above))
             interval = unit_interval(predictions, hidden)
             return DrawnPIT(pit, (u, above), Hidden(interval, _contains(interval, u, above)))
-        drawn = draw_batches(self.key, predictions, numbers, batches)
+        drawn = rows.drawn(self.key, batches)
         intervals_of = jax.vmap(lambda y: unit_interval(predictions, y), 1, 1)
         if hidden is None:
             every = jnp.concatenate([observed[:, None], drawn], axis=1)

@@ -12,7 +12,7 @@ from calibjax._base.struct import is_traced
 from calibjax._data.data import DEPENDENCE, Data
 from calibjax._data.distribution import Distribution
 from calibjax.estimators.labels import binary_as_data
-from calibjax.measures.sampling import Estimate, Sampling, wilson_interval
+from calibjax.measures.sampling import Estimate, Sampling, mean_interval, wilson_interval
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._fit_recalibrator import rows_of_labels
 from calibjax.recalibration._label_curves import fit_spline
@@ -91,6 +91,10 @@ def logistic_calibration(
     of `fit_recalibrator`, fitted to these rows, so that the ICI is above 0 for calibrated models
     too.
 
+    With `weights` ``[n, 2]``, such as 20 without and 1 with an event, rows were sampled by their
+    label.  The likelihood is then that of sampled rows, with the offset log(w_0 / w_1) and without
+    weights (Prentice and Pyke, Biometrika 1979), and the interval of O / E is that of its log.
+
     Slope 1 and intercept 0 are necessary for calibration, and not sufficient: `calibration_test`
     sees all errors.
 
@@ -136,7 +140,7 @@ def logistic_calibration(
     level = float(one_level(confidence_level, np.float64))
     data = binary_as_data(predictions, targets, where=where, weights=weights, without=DEPENDENCE)
     data = on_one_device(data)
-    rows, _ = rows_of_labels(data)
+    rows, kept = rows_of_labels(data)
     n_certain = int(np.sum((rows.probs == 0).any(axis=1)))
     if n_certain:
         raise ValueError(
@@ -146,6 +150,10 @@ def logistic_calibration(
     happened, counts = rows.targets == 1, rows.weights * (rows.size() / rows.weights.sum())
     logits = np.log(rows.probs[:, 1]) - np.log(rows.probs[:, 0])
     likelihood = _Likelihood(logits, happened, counts)
+    if data.outcome_weights is not None:
+        of_none, of_event = np.asarray(data.outcome_weights, np.float64)[kept].T
+        offset = np.log(of_none / of_event)
+        likelihood = _Likelihood(logits, happened, np.ones_like(offset), offset)
     quantile = float(ndtri((1 + level) / 2) ** 2)
     least, slope, words = likelihood.best_slope()
     intercept = likelihood.intercept(1.0)
@@ -161,6 +169,10 @@ def logistic_calibration(
     expected = float(sampling.shares() @ rows.probs[:, 1])
     share = float(sampling.shares() @ happened)
     low, high = wilson_interval(happened, level, sampling)
+    if data.outcome_weights is not None and 0 < share < 1:
+        # The expected share depends on the targets, too: the interval is that of log O / E.
+        parts = happened / share - rows.probs[:, 1] / expected
+        low, high = share * np.exp(np.array(mean_interval(parts, level, sampling=sampling)))
     distance = np.abs(run(fit_spline(rows).steps, rows.probs) - rows.probs)[:, 1]
     return LogisticCalibration(
         observed_over_expected=Estimate(share / expected, low / expected, high / expected),
@@ -176,18 +188,23 @@ def logistic_calibration(
 
 
 class _Likelihood(NamedTuple):
-    """The likelihood of events whose logits are a + b l, for logits l of the model."""
+    """The likelihood of events whose logits are a + b l, for logits l of the model.
+
+    Those of rows that were sampled by their label have the logits a + b l + `offset`.
+    """
 
     logits: np.ndarray
     happened: np.ndarray
     counts: np.ndarray
+    offset: np.ndarray | float = 0.0
 
     def deviance(self, a: float, b: float) -> float:
         """-2 log likelihood; 0 in the limit of infinite a, where it agrees with all events."""
         if np.isinf(a):
             return 0.0
         sign = np.where(self.happened, -1.0, 1.0)
-        return float(2 * self.counts @ np.logaddexp(0.0, sign * (a + b * self.logits)))
+        logits = a + b * self.logits + self.offset
+        return float(2 * self.counts @ np.logaddexp(0.0, sign * logits))
 
     def intercept(self, b: float) -> float:
         """The a of maximum likelihood: the expected number of events is the observed one."""
@@ -198,7 +215,7 @@ class _Likelihood(NamedTuple):
         if self.happened.all() or not self.happened.any():
             return np.inf if self.happened.all() else -np.inf
         share = events / self.counts.sum()
-        middle, moved = np.log(share) - np.log1p(-share), b * self.logits
+        middle, moved = np.log(share) - np.log1p(-share), b * self.logits + self.offset
 
         def excess(a: float) -> float:
             return float(self.counts @ expit(a + moved) - events)
@@ -222,6 +239,11 @@ class _Likelihood(NamedTuple):
             if high.min() >= low.max():
                 words = "one probability parts events from the other rows: the slope is infinite"
                 return self._deviance_of_ties(float(low.max())), sign * np.inf, words
+        if np.ndim(self.offset):
+            from scipy.optimize import minimize_scalar
+
+            found = minimize_scalar(self.profile_deviance)
+            return float(found.fun), float(found.x), ""
         centre, spread = np.mean(self.logits), np.std(self.logits)
         features = np.stack([np.ones_like(self.logits), (self.logits - centre) / spread], axis=1)
         slope = float(logistic_regression(features, self.happened, self.counts).numbers[1] / spread)

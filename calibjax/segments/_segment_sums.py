@@ -34,7 +34,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import static, struct
-from calibjax._data.data import Rows, clean
+from calibjax._data.data import Rows, clean, with_known_weights
 from calibjax._data.interval_censored import Between
 from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, factor_of_drawn, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
@@ -91,7 +91,7 @@ def segment_sums(
     """
     key, table, least = shared
     data, codes = rows
-    data = clean(data, axis)
+    data = with_known_weights(clean(data, axis))
     is_exact = not isinstance(data.targets, Between)
     statistics = statistics_of(data.predictions, is_exact)
     statistics = statistics.fitted(data.predictions, data.weights, axis)
@@ -174,9 +174,10 @@ class _Sums(Statistic):
         knows = self.statistics.knows_moments
         targets = chunk.rows.targets[:, None] if knows else chunk.targets()
         observed = self.statistics.values(chunk.rows.predictions, targets)
-        found, w = self.statistics.moments(chunk.rows.predictions, observed), chunk.weights[:, None]
+        found = self.statistics.moments(chunk.rows.predictions, observed)
+        w, of_observed = chunk.weights[:, None], chunk.observed_weights[:, None]
         columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
-        columns += [w * found.second, w * found.predicted, w, w**2]
+        columns += [w * found.second, of_observed * found.predicted, of_observed, of_observed**2]
         sums = self.table.sums(chunk.others, jnp.concatenate(columns, axis=1))
         ends = np.cumsum([x.shape[1] for x in columns])[:-1]
         return jnp.split(sums, ends.tolist(), axis=1)
@@ -190,6 +191,7 @@ class _Sums(Statistic):
     def sums(self, chunk: Chunk) -> SetSums:
         w = chunk.weights[:, None, None]
         residuals = self.statistics.values(chunk.rows.predictions, chunk.targets())
+        residuals = chunk.weighed(residuals)
         observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
         every = chunk.with_multiplied(w * residuals, observed)
         sums = self.table.sums(chunk.others, every.reshape(w.size, -1))
