@@ -63,7 +63,7 @@ from calibjax.kernels.base import (
     times,
     vmap_pairs,
 )
-from calibjax.kernels.check import check_formula, check_kernel, check_symmetric
+from calibjax.kernels.check import check_formula, check_kernel, check_symmetric, users_functions
 from calibjax.kernels.predictions import VectorFeature
 from calibjax.residuals.base import TargetResidual
 from calibjax.residuals.kernel import JointResidual, KernelResidual, SteinResidual
@@ -138,7 +138,7 @@ class SumOfTerms:
     """
 
     terms: tuple[Term, ...]
-    is_ours: bool = static(default=False)
+    is_ours: bool = static()
 
     def total(self, function: Callable[[Term], jax.Array]) -> jax.Array:
         """The sum of a function of each term."""
@@ -158,12 +158,12 @@ class One:
         return jnp.ones(())
 
 
-def normal_form(kernel: KernelLike, is_ours: bool = False) -> SumOfTerms:
+def normal_form(kernel: KernelLike) -> SumOfTerms:
     """A kernel on pairs, which is checked already, as a sum of terms."""
     terms = []
     for factor, kernels in sum_of_products(kernel):
         terms.append(Term(factor, *separate(functools.reduce(Product, kernels))))
-    return SumOfTerms(tuple(terms), is_ours)
+    return SumOfTerms(tuple(terms), not users_functions(kernel))
 
 
 @functools.singledispatch
@@ -244,14 +244,14 @@ def check_kernel_of(
     `formula` is the function of (kernel, sample, sample) that the caller will evaluate.
     """
     kernel = as_pytree(kernel)
-    users = check_kernel(kernel)
-    terms = normal_form(kernel, not users)
+    check_kernel(kernel)
+    terms = normal_form(kernel)
     if isinstance(data.targets, Between) and not terms.is_of_pit:
         raise TypeError(
             "kernel must be a PITKernel, or sums and multiples of them, for targets that are "
             f"Between, got {type_name(kernel)}."
         )
-    if users:
+    if not terms.is_ours:
         check_formula(kernel, terms, *_one_sample(data), formula)
         if data.where is None:
             # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.

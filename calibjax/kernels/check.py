@@ -7,7 +7,7 @@ of a few pairs.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -52,16 +52,12 @@ _KINDS: dict[str, tuple[str, type | tuple[()]]] = {
 }
 
 
-def check_kernel(
-    kernel: Callable[..., Any], name: str = "kernel", role: str = "pairs"
-) -> list[Part]:
-    """The functions in a kernel that are not the library's; all in it are checked.
+def check_kernel(kernel: Callable[..., Any], name: str = "kernel", role: str = "pairs") -> None:
+    """Types, domains and parameters in a kernel.
 
-    It is a kernel on "pairs", "predictions" or "targets", or has the role "a distance".  Types,
-    domains and parameters are checked.
+    It is a kernel on "pairs", "predictions" or "targets", or has the role "a distance".
     """
-    parts = list(functions_in(kernel, name, role))
-    for part_name, function, part_role in parts:
+    for part_name, function, part_role in functions_in(kernel, name, role):
         plain, actual = unwrapped(function), type(function).__name__
         if isinstance(plain, type) and issubclass(plain, (Kernel, Distance)):
             raise TypeError(
@@ -87,17 +83,12 @@ def check_kernel(
                 raise TypeError(f"{of_owner} must be {words}, got {type(value).__name__}.")
             if not is_traced(value):
                 check_values(of_owner, value, words, constraint.is_valid(on_host(value)))
-    return _of_users(parts)
 
 
 def users_functions(kernel: PyTree, name: str = "kernel", role: str = "pairs") -> list[Part]:
     """The functions in a kernel that are not the library's."""
-    return _of_users(functions_in(kernel, name, role))
-
-
-def _of_users(parts: Iterable[Part]) -> list[Part]:
     found = []
-    for part in parts:
+    for part in functions_in(kernel, name, role):
         function = unwrapped(part[1])
         definition = function if isinstance(function, FunctionType) else type(function)
         is_ours = definition.__module__.partition(".")[0] == __name__.partition(".")[0]
