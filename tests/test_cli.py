@@ -37,8 +37,8 @@ def check_error(result, message):
 class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
-    def __init__(self, data, *, seed, level, columns, table):
-        self.data, self.level = data, level
+    def __init__(self, data, *, seed, level, columns, table, order):
+        self.data, self.level, self.order = data, level, order
         self.rejected = seed == 1
 
     def __str__(self):
@@ -126,7 +126,8 @@ def test_columns_of_rows(calls, tmp_path):
 def test_segments_are_columns(calls, tmp_path):
     path = write(tmp_path / "p.csv", "p,y,region,lead\n0.5,1,north,1\n0.2,0,,2\n0.9,1,south,1\n")
     arguments = "evaluate", path, "--prob", "p", "--target", "y", "--segments", "region, lead"
-    assert run(*arguments).exit_code == 0
+    assert run(*arguments).exit_code == 0 and run(*arguments, "--order", 1).exit_code == 0
+    assert [call.order for call in calls] == [2, 1]
     assert {name: x.tolist() for name, x in calls[0].data.groups.items()} == {
         "region": ["north", None, "south"],
         "lead": [1, 2, 1],

@@ -32,6 +32,9 @@ def evaluate(
     files: Files,
     columns: Columns,
     by: str | None = None,
+    order: Annotated[
+        int, typer.Option(min=1, help="Most columns of --segments that make one segment.")
+    ] = 2,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
     as_json: AsJson = False,
     level: Level = 0.05,
@@ -59,7 +62,9 @@ def evaluate(
     with working(f"Testing {len(model.table)} rows"):
         data = columns.data(model)
         others = columns_of_rows(model, columns.event)
-        found = evaluate_data(data, seed=seed, level=level, columns=others, table=model.table)
+        found = evaluate_data(
+            data, seed=seed, level=level, columns=others, table=model.table, order=order
+        )
         return show(found, names_of_list(by) or None, html, as_json)
 
 

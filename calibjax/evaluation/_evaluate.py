@@ -22,8 +22,6 @@ from calibjax.segments import read_segments
 
 # What holds values beside arrays, and names of columns beside a frame.
 _BESIDE_ARRAYS = {"classes", "normalize", "weights", "clusters", "times", "horizon", "groups"}
-# How many columns make a segment.
-_ORDER = 2
 # The smallest p-value there can be; no model could be rejected at a smaller level.
 _LEAST_LEVEL = 1 / (N_RESAMPLES + 1)
 # A larger level is meant as a confidence, and intervals so narrow need not contain the estimate.
@@ -135,10 +133,11 @@ def evaluate_data(
     level: float,
     columns: Sequence[Column] = (),
     table: Table | None = None,
+    order: int = 2,
 ) -> Evaluation:
     """`evaluate` of a data set, and of other columns that may say which rows depend on each other.
 
-    Masked rows are left out.
+    Masked rows are left out, and up to `order` columns of groups make a segment.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
     if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
@@ -153,7 +152,7 @@ def evaluate_data(
         data = data.take(np.flatnonzero(data.where)).replace(where=None)
     in_dtype_of_jax = data.map(lambda x: jax.device_put(x) if isinstance(x, np.ndarray) else x)
     data = in_dtype_of_jax.replace(**known)
-    groups = None if data.groups is None else read_segments(data, data.groups, _ORDER)
+    groups = None if data.groups is None else read_segments(data, data.groups, order)
     with working(f"Testing {data.n} rows"):
         test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)
         is_known = not np.isnan(test.pvalue)  # jax computes until someone asks.
