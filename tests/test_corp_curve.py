@@ -9,7 +9,7 @@ from sklearn.isotonic import IsotonicRegression
 
 import calibjax as cj
 from calibjax._numbers.arithmetic import isotonic_frequencies as recalibrated
-from calibjax.curves._reliability_curve import bands, redrawn_curves
+from calibjax.curves._corp_curve import bands, redrawn_curves
 
 # How many of 52 members of the ensemble of ECMWF predicted rain at Niamey from July 1 to September
 # 30, 2016, and whether it rained: Vogel et al., Statistical forecasts for the occurrence of
