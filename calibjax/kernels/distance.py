@@ -82,6 +82,8 @@ DistanceLike = Distance | Callable[[Any, Any], jax.Array]
 
 #: Numbers or arrays that belong to one prediction, or to each in a batch.
 Coordinates = Sequence[jax.Array]
+#: Those of two predictions, or of two batches.
+Sides = tuple[Coordinates, Coordinates]
 
 
 @struct
@@ -115,8 +117,8 @@ class NormDistance(Distance):
         both = self.coordinates_of_both(p, q)
         if both is None:
             return safe_sqrt(self.squared(p, q))
-        unit = power_of_two(largest_difference(*both))
-        return unit * safe_sqrt(self.squared_norm(*in_units(unit, both)))
+        unit, both = in_units(largest_difference(*both), both)
+        return unit * safe_sqrt(self.squared_norm(*both))
 
     def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """d(p, q) for all pairs of two batches, ``[S, T]``."""
@@ -125,8 +127,8 @@ class NormDistance(Distance):
             return safe_sqrt(self.pairwise_squared(ps, qs))
         first = [x[:1] for x in both[0]]
         largest = jnp.maximum(*(largest_difference(batch, first) for batch in both))
-        unit = power_of_two(largest)
-        return unit * safe_sqrt(self.tile(*in_units(unit, both)))
+        unit, both = in_units(largest, both)
+        return unit * safe_sqrt(self.tile(*both))
 
     def coordinates(self, p: Distribution) -> Coordinates | None:
         """Arrays for one prediction, of whose differences this is the Euclidean norm, or None."""
@@ -134,7 +136,7 @@ class NormDistance(Distance):
 
     def coordinates_of_both(
         self, p: Distribution, q: Distribution, are_batches: bool = False
-    ) -> tuple[Coordinates, Coordinates] | None:
+    ) -> Sides | None:
         """The coordinates of two predictions, or batches of them; None if there are none."""
         coordinates = jax.vmap(self._coordinates) if are_batches else self._coordinates
         xs, ys = coordinates(p), coordinates(q)
@@ -184,11 +186,10 @@ def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
     return functools.reduce(jnp.maximum, largest)
 
 
-def in_units(
-    unit: jax.Array, both: tuple[Coordinates, Coordinates]
-) -> tuple[Coordinates, Coordinates]:
-    """The coordinates of both sides, divided by a unit."""
-    return jax.tree.map(lambda x: x / unit, both)
+def in_units(scale: jax.Array, both: Sides) -> tuple[jax.Array, Sides]:
+    """A power of 2 near a scale, and the coordinates of both sides divided by it."""
+    unit = power_of_two(scale.astype(both[0][0].dtype))
+    return unit, jax.tree.map(lambda x: x / unit, both)
 
 
 def squares_keep_digits(scale: jax.Array) -> jax.Array:

@@ -11,12 +11,11 @@ from calibjax._base.compile import on_cpu
 from calibjax._base.struct import PyTree, is_traced, static, struct, widest_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._loops.coordinate_sums import sum_of_squares_near_1, sum_over_coordinates
-from calibjax._numbers.arithmetic import dot, power_of_two, x_where
+from calibjax._numbers.arithmetic import dot, x_where
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
 from calibjax.kernels.base import Kernel, KernelLike, Sample, kernel_value, pairwise, upper_bound
 from calibjax.kernels.distance import (
-    Coordinates,
     Distance,
     DistanceLike,
     NormDistance,
@@ -67,8 +66,8 @@ class DistanceKernel(Kernel):
         both = norm.coordinates_of_both(p, q)
         if both is None:
             return self._from_square(norm.squared(p, q), scale)
-        unit = _unit(scale, both)
-        return self._from_square(norm.squared_norm(*in_units(unit, both)), scale, unit)
+        unit, both = in_units(scale, both)
+        return self._from_square(norm.squared_norm(*both), scale, unit)
 
     def pairwise(self, ps: Distribution, qs: Distribution) -> jax.Array:
         """The kernel for all pairs of two batches, ``[S, T]``."""
@@ -79,11 +78,11 @@ class DistanceKernel(Kernel):
         both = norm.coordinates_of_both(ps, qs, are_batches=True)
         if both is None:
             return self._from_square(norm.pairwise_squared(ps, qs), scale)
-        unit = _unit(scale, both)
+        unit, both = in_units(scale, both)
         # An exponential of the square does not need the digits of small distances; a root does.
         has_products = self.exponent == 2 and on_cpu()
         sums = sum_of_squares_near_1 if has_products else sum_over_coordinates
-        return self._from_square(norm.tile(*in_units(unit, both), sums), scale, unit)
+        return self._from_square(norm.tile(*both, sums), scale, unit)
 
     def upper_bound(self) -> float:
         """1."""
@@ -126,11 +125,6 @@ class DistanceKernel(Kernel):
         at_zero = ratio == 0
         power = jnp.where(at_zero, jnp.finfo(ratio.dtype).tiny, ratio) ** self.exponent
         return _exp_of_minus(jnp.where(at_zero, 0.0, power))
-
-
-def _unit(scale: jax.Array, both: tuple[Coordinates, Coordinates]) -> jax.Array:
-    """What coordinates are divided by before they are squared: a power of 2 near l."""
-    return power_of_two(scale.astype(both[0][0].dtype))
 
 
 def embedded_rows(kernel: KernelLike, predictions: Distribution) -> PyTree:
