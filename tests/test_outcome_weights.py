@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import kstest
+from typer.testing import CliRunner
 
 import calibjax as cj
 from calibjax._data.data import clean
+from calibjax.cli import app
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.nulls.on_host import label_probabilities
@@ -202,3 +204,49 @@ def test_levels_of_sampled_classes(n):
         pvalues.append(float(cj.calibration_test(jax.random.key(number), data).pvalue))
     assert kstest(pvalues, "uniform").pvalue > 0.01
     assert abs(np.mean(np.array(pvalues) <= 0.05) - 0.05) < 3 * (0.05 * 0.95 / 200) ** 0.5
+
+
+def test_weights_that_follow_the_label_are_found(key):
+    predictions, targets = case_control(4, n=400)
+    followed = cj.Data(predictions, targets, weights=np.where(targets, 1.0, 20.0))
+    assert followed.weights_depend_on_labels()
+    # Weights of strata, of rows, and of too few rows say nothing of labels.
+    strata, rng = np.arange(400) % 3 + 1.0, np.random.default_rng(0)
+    for weights, n in ((strata, 400), (rng.random(400), 400), (np.where(targets, 1.0, 20.0), 12)):
+        data = cj.Data(cj.Bernoulli(predictions.probs[:n]), targets[:n], weights=weights[:n])
+        assert not data.weights_depend_on_labels()
+
+
+def test_weights_that_follow_the_label_are_not_called_exact(key):
+    predictions, targets = case_control(4, n=400)
+    followed = cj.Data(predictions, targets, weights=np.where(targets, 1.0, 20.0))
+    result = cj.calibration_test(key, followed, n_resamples=99)
+    assert not result.is_exact and "of rows, as the other labels' weights are" in result.method
+    printed = str(cj.evaluate(followed))
+    assert "Weights follow the outcome" in printed and "exact aggregated" not in printed
+    assert "its p needs the weight of every label" in printed and "clearest where" not in printed
+
+
+def columns_of_events():
+    predictions, targets = case_control(5, n=40)
+    columns = {"p": np.asarray(predictions.probs), "y": targets, "none": 20 * np.ones(40)}
+    return columns | {"event": np.ones(40)}
+
+
+def test_two_columns_hold_the_weights_of_an_event():
+    columns = columns_of_events()
+    data = cj.read_data(columns, prob="p", target="y", weights=["none", "event"])
+    np.testing.assert_array_equal(data.outcome_weights, of_events(columns["y"]))
+    np.testing.assert_array_equal(data.weights, np.where(columns["y"], 1, 20))
+    one = cj.read_data(columns, prob="p", target="y", weights=["none"])
+    assert one.outcome_weights is None and set(np.asarray(one.weights)) == {20}
+    with pytest.raises(ValueError, match="weights must have shape"):
+        cj.read_data(columns, prob="p", target="y", weights=["none", "event", "p"])
+
+
+def test_the_command_takes_two_columns_of_weights(tmp_path):
+    columns, path = columns_of_events(), tmp_path / "rows.csv"
+    lines = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join([",".join(columns), *lines]))
+    options = ["--prob", "p", "--target", "y", "--weight", "none,event"]
+    assert "exact" in CliRunner().invoke(app, ["evaluate", str(path), *options]).stdout

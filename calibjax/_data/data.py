@@ -51,7 +51,7 @@ from calibjax._data.covariates import Covariates, CovariatesLike, coded_covariat
 from calibjax._data.dependence import coded_dependence, kept_rows
 from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Between, Targets
-from calibjax._data.outcome_weights import weights_of_labels
+from calibjax._data.outcome_weights import follow_labels, weights_of_labels
 from calibjax._data.typed_column import named_columns
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import fractions_of, x_where
@@ -132,6 +132,18 @@ class Rows:
     def is_plain(self) -> bool:
         """Whether all rows weigh the same and none depends on others."""
         return self.weights is None and not self.is_dependent
+
+    def weights_depend_on_labels(self) -> bool:
+        """Whether there are `outcome_weights`, or no weight occurs with two labels."""
+        if self.outcome_weights is not None:
+            return True
+        given = self.weights, self.targets, self.where
+        is_known = not is_traced(given) and devices_of(given) is None
+        has_labels = self.predictions.n_labels is not None and not isinstance(self.targets, Between)
+        if self.weights is None or not (is_known and has_labels):
+            return False
+        kept = self.counted_rows()
+        return follow_labels(*(np.asarray(x)[kept] for x in (self.weights, self.targets)))
 
     def n_kept(self) -> int:
         """The number of kept rows, or n if the mask is traced."""

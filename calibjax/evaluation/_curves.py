@@ -129,8 +129,9 @@ class _Maps(Section[dict[str, Any]]):
 
     def compute(self, case: Case) -> dict[str, Any]:
         key, data, options = case.random_keys.curves, case.padded, _options(case, case.n_draws)
-        names = "weights", "outcome_weights", "clusters", "times", "covariates"
-        others = dict.fromkeys(names)
+        others = dict.fromkeys(("weights", "clusters", "times", "covariates"))
+        if data.weights_depend_on_labels():
+            return {}
         data = with_fields(data, where=data.counted_rows(), **others)
         if isinstance(data.predictions, Labels):
             strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
@@ -179,7 +180,7 @@ class _Curves(Section[dict[str, Any]]):
             found["reliability"] = curves.reliability_curve(keys[0], binary, **of_bins)
             of_corp = binary.replace(clusters=None, times=None, outcome_weights=None)
             # Its band is that of weights that are known before the targets.
-            is_known = data.outcome_weights is None
+            is_known = not data.weights_depend_on_labels()
             found["corp"] = curves.corp_curve(of_corp, key=keys[1] if is_known else None, **options)
             if data.predictions.is_ordered and is_known:
                 found["pit"] = curves.pit_curve(keys[2], data, n_bins=20, **options)

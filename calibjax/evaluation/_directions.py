@@ -111,7 +111,7 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
         return ()
     sampling = Sampling.of_data(data)
     counts = sampling.shares() > 0
-    if data.outcome_weights is not None:
+    if data.weights_depend_on_labels():
         # The model's variance is that of residuals of known weights: take that of the rows.
         sampling = dataclasses.replace(sampling, clusters=np.arange(n))
 

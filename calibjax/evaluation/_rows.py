@@ -57,10 +57,18 @@ def notes_on_rows(data: Data) -> list[str]:
             "narrow."
         )
     if data.weights is not None:
+        maps = ", and where it is worst, count every row once; temperatures,"
+        if data.weights_depend_on_labels():
+            maps = ", where it is worst, temperatures,"
         found.append(
-            "Weights: the p-value, the numbers and the curves know them. Maps, and where it is "
-            "worst, count every row once; temperatures, recalibrations and rows that contribute "
-            "most are left out."
+            f"Weights: the p-value, the numbers and the curves use them. Maps{maps} "
+            "recalibrations and rows that contribute most are left out."
+        )
+    if data.weights_depend_on_labels() and data.outcome_weights is None:
+        found.append(
+            "Weights follow the outcome: no weight occurs with two labels. The p-value is then "
+            "approximate. For an exact one, pass the weight that each row would have had with "
+            "every label: weights with one column for each label, such as w_none,w_event."
         )
     if units is not None:
         found.append(

@@ -163,7 +163,7 @@ def _form_of(estimator: Callable[..., jax.Array], data: Data) -> Form:
         name = getattr(estimator, "__name__", type(estimator).__name__)
         raise ValueError(
             "estimator must be ece, mce or smooth_ece of labels, or a jax.tree_util.Partial of one "
-            "with options by name, for clusters or times, which multiply residuals; got "
+            "with options by name, for clusters, times and weights that follow the labels, got "
             f"{name}.  calibration_test takes all predictions."
         )
     return form

@@ -84,11 +84,12 @@ def label_measures(
     means = under_model_on_host(_sums(summed, groups), draw, observed, n_resamples)
     if weights is not None:
         means = means[..., :-1] / means[..., -1:]
+    is_known = weights is not None or not data.weights_depend_on_labels()
     found: dict[str, NumberOfRows] = {PREDICTED: Measure(confidences)}
     for name, x in measures.items():
         columns = x.columns(observed)
         drawn, means = np.split(means, [columns.shape[1]], axis=2)
-        found[name] = Measure(columns, drawn=drawn, **x.options)
+        found[name] = Measure(columns, drawn=drawn if is_known else None, **x.options)
 
     # All groups share a program.
     size = bucket(max(rows.index.size for rows in groups))

@@ -132,7 +132,8 @@ class Measure:
         if not self.is_error:
             return MeasureResult(value, self._interval(x, means, rows), ends)
         if drawn is None or sampling.is_dependent:
-            return MeasureResult(value, note="its p would assume independent rows")
+            needed = "independent rows" if sampling.is_dependent else "the weight of every label"
+            return MeasureResult(value, note=f"its p needs {needed}")
         return MeasureResult(value, None, ends, host_pvalue(drawn, _ROUNDING), len(drawn) - 1)
 
     def of_means(self, means: np.ndarray) -> np.ndarray:

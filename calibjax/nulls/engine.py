@@ -351,7 +351,7 @@ def run(
     total = all_sum(jnp.sum(data.weights), axis)
     moments = statistic.total_moments(rows)
     missing = [] if sampler.redraws else statistic.missing(moments)
-    if data.outcome_weights is not None:
+    if sampler.is_by_label:
         # Moments are those of equal weights.
         missing = [0.0 * x for x in missing]
 
@@ -362,7 +362,7 @@ def run(
 
     most = statistic.most_batches(rows, missing)
     draws, (observed, shared) = in_passes(of_batches, n_resamples, most)
-    redraws = sampler.redraws and data.outcome_weights is None
+    redraws = sampler.redraws and not sampler.is_by_label
     return Found(observed, draws, shared, moments, redraws)
 
 
@@ -451,6 +451,8 @@ def under_multipliers(
     of_model = jnp.sum(squares * variances, axis=0)
     of_observed = jnp.sum(squares * jnp.square(observed), axis=0)
     missing = factor_of_drawn(of_observed, of_model, of_model)
+    if sampler.is_by_label:
+        missing = 0.0 * missing
 
     def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
         xi = sets.factors(sets.rows, sets.shared(batches))

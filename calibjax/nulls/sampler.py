@@ -56,22 +56,26 @@ class NullSampler(NamedTuple):
     Args:
         kind: "redrawn" targets, or residuals with multipliers, "webb" or "normal".
         n_times: at least as many as there are different times, or None if that is not known.
+        is_by_label: whether weights depend on labels, so that moments of the model are not known.
     """
 
     kind: str = "redrawn"
     n_times: int | None = None
+    is_by_label: bool = False
 
     @classmethod
     def of(cls, data: Data) -> Self:
         """The null sampler that is right for these rows."""
         is_coarse = isinstance(data.targets, Between) and data.targets.censored_at is None
+        is_by_label = data.weights_depend_on_labels()
         if not data.is_dependent:
-            if not is_coarse:
-                return cls()
-            return cls("webb" if data.n_kept() <= _FEW_ROWS else "normal")
+            if not (is_coarse or (is_by_label and data.outcome_weights is None)):
+                return cls(is_by_label=is_by_label)
+            kind = "webb" if data.n_kept() <= _FEW_ROWS else "normal"
+            return cls(kind, is_by_label=is_by_label)
         kind = "normal" if isinstance(data.predictions, Labels) else "webb"
         n_times = None if data.times is None else data.n_units()
-        return cls(kind, None if n_times is None else bucket(n_times))
+        return cls(kind, None if n_times is None else bucket(n_times), is_by_label)
 
     @property
     def redraws(self) -> bool:
@@ -83,7 +87,8 @@ class NullSampler(NamedTuple):
         if self.redraws:
             return "draws from the model"
         if not data.is_dependent:
-            return "multipliers of rows, as the law of the censoring is not known"
+            unknown = "the other labels' weights are" if self.is_by_label else "the censoring is"
+            return f"multipliers of rows, as {unknown} not known"
         return f"multipliers of {data.describe_units()}"
 
     def data_sets(
