@@ -18,8 +18,9 @@ from calibjax._base.struct import on_host
 from calibjax._base.text import first_of, plain, text_table
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
-from calibjax.evaluation._directions import Direction, clear_directions_of
+from calibjax.evaluation._directions import clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
+from calibjax.evaluation._judged_directions import Direction
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, pvalue_text
