@@ -40,6 +40,7 @@ class Found:
     def __init__(self, data, *, seed, level, columns, table, order):
         self.data, self.level, self.order = data, level, order
         self.rejected = seed == 1
+        self.why_not_tested = None
 
     def __str__(self):
         return "the verdict"
@@ -251,7 +252,7 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
 
     assert "depend" not in run(*command, "--time", "day").stdout
     few = run(*command, "--time", "day", "--horizon", 2)
-    assert "Few horizons" in few.stdout
+    assert "Few stretches: 5.0 of the horizon 2" in few.stdout
     np.testing.assert_array_equal(given[2].clusters, days)
     np.testing.assert_array_equal(given[3].times, days / 2)
     assert [data.horizon for data in given[2:]] == [0, 2]

@@ -14,8 +14,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.nulls.draws import draw_pits, draw_targets
-from calibjax.nulls.multipliers import multipliers
-from calibjax.nulls.sampler import MULTIPLIERS
+from calibjax.nulls.turns import turns
 
 N = 24
 KEY = jax.random.key(0)
@@ -36,7 +35,7 @@ DEPENDENT = {
 def parts(key, data, n_times):
     """The multipliers of 100 data sets, and their labels or, of numbers, their PITs."""
     data, group, are_labels = clean(data), jnp.int32(0), data.predictions.n_labels is not None
-    eta = multipliers(jax.random.fold_in(key, MULTIPLIERS), data, are_labels, n_times, None)
+    eta = turns(data, n_times, None)
     numbers = jnp.cumsum(data.weights != 0, dtype=jnp.int32) - 1
     if are_labels:
         drawn = draw_targets(key, data.predictions, numbers, group)
@@ -61,8 +60,6 @@ def test_data_sets_are_multiplied_residuals(case):
     squares = np.sum(weights[:, None] ** 2 * observed**2, axis=0)
     expected = np.sum(weights[:, None] ** 2 * PROBS * (1 - PROBS), axis=0)
     missing = np.sqrt(np.maximum(1 - squares / expected, 0))
-    if "times" in given:
-        xi = xi - xi.mean(axis=0)
     cells = np.unique(np.clip(np.ceil(2 * PROBS), 1, 2), axis=0, return_inverse=True)[1]
 
     def ece(residuals):

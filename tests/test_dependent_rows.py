@@ -17,15 +17,15 @@ from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.nulls.draws import draw_pits, draw_targets
 from calibjax.nulls.engine import MOMENT_BATCHES
-from calibjax.nulls.multipliers import multipliers
-from calibjax.nulls.sampler import MULTIPLIERS, NullSampler
+from calibjax.nulls.sampler import NullSampler
+from calibjax.nulls.turns import turns
 
 N = 12
 RNG = np.random.default_rng
 WIDE = cj.DistanceKernel(cj.Wasserstein(), 1.0)
 KERNEL = cj.PITKernel(WIDE, weights=np.array([1.0, 0.5]))
 CONSTANT = cj.PITKernel(lambda p, q: 1.0, weights=np.array([1.0, 0.5]))
-CLUSTERS = np.array([5, 5, 2, 2, 2, 9, 9, 9, 9, 0, 0, 7])
+CLUSTERS = np.array([5, 5, 2, 2, 2, 9, 9, 9, 4, 0, 0, 7])
 TIMES = np.array([0.0, 1.0, 1.0, 2.0, 3.0, 4.0, 6.0, 6.5, 7.0, 9.0, 20.0, 21.0])
 
 
@@ -49,18 +49,16 @@ def forms(kernel, residuals):
     return np.einsum("ij,idm,jdm->d", kernel, residuals, residuals)
 
 
-@functools.partial(jax.jit, static_argnames=("n_resamples", "law"))
-def found_sums(key, terms, data, n_resamples, law):
-    return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, NullSampler(law))
+@functools.partial(jax.jit, static_argnames="n_resamples")
+def found_sums(key, terms, data, n_resamples):
+    return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, NullSampler(False))
 
 
-@functools.partial(jax.jit, static_argnames=("n_batches", "law"))
-def multipliers_of(key, data, n_batches, law):
-    data = clean(data)
-    draw_key, _ = jax.random.split(key)
-    made = multipliers(jax.random.fold_in(draw_key, MULTIPLIERS), data, law == "normal", None, None)
-    batches = jnp.arange(n_batches, dtype=jnp.int32)
-    return made.values(made.rows, made.shared(batches))
+@functools.partial(jax.jit, static_argnames="n_batches")
+def turns_of(data, n_batches):
+    """The multipliers of rows, ``[n, draws]``."""
+    made = turns(clean(data), None, None)
+    return made.values(made.rows, made.shared(jnp.arange(n_batches, dtype=jnp.int32)))
 
 
 @functools.partial(jax.jit, static_argnames=("dtype",))
@@ -69,22 +67,20 @@ def places(key, batches, dtype):
 
 
 DEPENDENT = {
-    "webb": (dict(clusters=CLUSTERS), "webb"),
-    "normal": (dict(clusters=CLUSTERS), "normal"),
-    "times": (dict(times=TIMES, horizon=2.0), "webb"),
+    "clusters": dict(clusters=CLUSTERS),
+    "times": dict(times=TIMES, horizon=2.0),
 }
 
 
 @pytest.mark.parametrize("name", DEPENDENT)
 def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
-    dependence, law = DEPENDENT[name]
     mean, sd, y = normal_data(RNG(0))
     # Weights over a decade, and residuals that are too small on average: lambda is above 0.
     y, weights = mean + 0.3 * (y - mean), RNG(1).uniform(0.1, 1.0, N)
     data = as_data(cj.Normal(mean, sd), jnp.asarray(y), weights=weights / weights.max())
-    data = depending(data, **dependence)
-    found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130, law)
-    xi = np.asarray(multipliers_of(key, data, 2, law))[:, :130]
+    data = depending(data, **DEPENDENT[name])
+    found, diagonal = found_sums(key, terms_of([normal_form(KERNEL)]), data, 130)
+    xi = np.asarray(turns_of(data, 2))[:, :130]
     drawn = places(key, jnp.arange(2, dtype=jnp.int32), jnp.float64)[:, :130]
     expecting = places(key, jnp.asarray(MOMENT_BATCHES[:1]), jnp.float64)
 
@@ -92,56 +88,55 @@ def test_every_data_set_is_a_plain_sum_over_pairs(name, key, float64):
     expected_squares = np.sum(w**2 * np.mean(cosines(np.asarray(expecting)) ** 2, 1), 0)
     missing = np.sqrt(np.maximum(0, 1 - np.sum(w**2 * r**2, 0) / expected_squares))
     assert missing.max() > 0.3
-    multiplied = r[:, None] * xi[..., None]
-    if name == "times":
-        shares = (w * xi).sum(0) / w.sum()
-        multiplied = multiplied - r[:, None] * shares[None, :, None]
-    data_sets = multiplied + missing * cosines(np.asarray(drawn))
+    data_sets = r[:, None] * xi[..., None] + missing * cosines(np.asarray(drawn))
     kernel = wasserstein_kernel(mean, sd) * w * w.T
     np.testing.assert_allclose(found[0, 0], forms(kernel, r[:, None])[0], rtol=1e-10)
     np.testing.assert_allclose(found[0, 1:], forms(kernel, data_sets), rtol=1e-9)
     np.testing.assert_allclose(diagonal[0], np.sum(w[:, 0] ** 2 * np.sum(r**2, 1)), rtol=1e-10)
 
 
-def test_multipliers_of_clusters(key):
-    """Webb's six values, one a cluster; normal ones with the law of Student for few clusters."""
-    data = depending(data_of_times(), clusters=CLUSTERS)
-    webb = np.asarray(multipliers_of(key, data, 40, "webb"))
+def test_clusters_have_signs():
+    xi = np.asarray(turns_of(depending(data_of_times(), clusters=CLUSTERS), 40))
     first = np.unique(CLUSTERS, return_index=True)[1]
     for cluster in np.unique(CLUSTERS):
-        assert np.ptp(webb[cluster == CLUSTERS], axis=0).max() == 0
-    values, counts = np.unique(np.round(webb[first], 6), return_counts=True)
-    expected = np.sqrt([0.5, 1, 1.5])
-    np.testing.assert_allclose(values, [*-expected[::-1], *expected], atol=1e-6)
+        assert np.ptp(xi[cluster == CLUSTERS], axis=0).max() == 0
+    patterns, counts = np.unique(xi[first], axis=1, return_counts=True)
+    assert patterns.shape == (6, 2**6) and set(xi.ravel()) == {-1.0, 1.0}
     assert stats.chisquare(counts).pvalue > 0.01
-    correlation = np.corrcoef(webb[first])[~np.eye(5, dtype=bool)]
-    assert np.abs(correlation).max() < 4 / np.sqrt(webb.shape[1])
-    normal = np.asarray(multipliers_of(key, data, 40, "normal"))[first]
-    assert stats.kstest(normal[0], stats.t(4).cdf).pvalue > 0.01
+
+
+def test_too_few_units_have_no_data_sets():
+    """Five clusters, and 3.9 stretches."""
+    merged = np.where(CLUSTERS == 7, 5, CLUSTERS)
+    assert np.isnan(turns_of(depending(data_of_times(), clusters=merged), 1)).all()
+    for horizon, is_enough in ((3.0, True), (3.9, False)):
+        found = turns_of(depending(data_of_times(), times=TIMES, horizon=horizon), 1)
+        stretches = np.minimum(np.diff(np.unique(TIMES)), horizon).sum() / horizon * 11 / 10
+        assert (stretches >= 4) == is_enough == np.isfinite(found).all()
 
 
 def data_of_times():
     return as_data(cj.Normal(np.zeros(N, np.float32), np.ones(N, np.float32)), jnp.zeros(N))
 
 
-def test_multipliers_of_times(key):
-    """The covariance max(0, 1 - |s - t| / (3 horizons)), times that of the sizes of draws."""
-    data = depending(data_of_times(), times=TIMES, horizon=2.0)
-    xi = np.asarray(multipliers_of(key, data, 100, "webb"), np.float64)
-    n_draws = xi.shape[1]
-    # Ten gaps of at most a window of 6, and one of 11 that counts as a window; 11 times.
-    covered = (10 + 6) * 11 / 10 / 6
-    freedom = max(covered - 1, 1)
-    # The mean of 1 / chi^2 exists only above two degrees of freedom: take medians of ratios.
-    signs = np.mean(np.sign(xi)[:, None] * np.sign(xi)[None], axis=2)
-    expected = np.maximum(0, 1 - np.abs(TIMES[:, None] - TIMES) / 6)
-    # E sign sign = 2 / pi arcsin(correlation) for normal variables, whatever their sizes.
-    error = np.abs(signs - 2 / np.pi * np.arcsin(expected))
-    assert error.max() < 4.5 / np.sqrt(n_draws)
+def test_times_are_rotated(float64):
+    """xi = B v, for B by the covariance of all pairs of times, and v of length 1."""
+    xi = np.asarray(turns_of(depending(data_of_times(), times=TIMES, horizon=2.0), 100))
     assert np.abs(xi[1] - xi[2]).max() == 0
-    b = 1 / (freedom + 1)
-    scale = 1 / np.sqrt(1 - b + b**2 / 3)
-    assert stats.kstest(xi[0] / scale, stats.t(freedom).cdf).pvalue > 0.01
+    at, rows = np.unique(TIMES / 2, return_inverse=True)
+    # Nine gaps of less than a horizon of 2, and one that counts as one.
+    n_stretches = np.minimum(np.diff(at), 1).sum() * 11 / 10
+    k, x = np.arange(int(n_stretches) + 1), (np.arange(11) + 0.5) / 11
+    assert k.size == 7
+    cosines = np.cos(np.pi * k * x[:, None])
+    a = cosines.T @ np.maximum(0, 1 - np.abs(at[:, None] - at)) @ cosines
+    factors = np.sqrt(a[0, 0]) * cosines @ np.linalg.inv(np.linalg.cholesky(a)).T
+    v, residual, *_ = np.linalg.lstsq(factors[rows], xi, rcond=None)
+    np.testing.assert_allclose(residual, 0, atol=1e-8)
+    np.testing.assert_allclose(np.linalg.norm(v, axis=0), 1, rtol=1e-4)
+    # Directions are even: a coordinate of 7, squared, is a beta variable.
+    assert stats.kstest(v[0] ** 2, stats.beta(0.5, 3).cdf).pvalue > 0.01
+    assert np.abs(np.corrcoef(v)[~np.eye(7, dtype=bool)]).max() < 0.04
 
 
 def test_equal_weights_change_nothing(key):
@@ -289,11 +284,11 @@ def test_the_method_says_what_carried_the_test(key):
     redrawn = test(weights=np.ones(N, np.float32))
     assert "9 draws from the model" in redrawn.method and redrawn.is_exact
     multiplied = test(clusters=CLUSTERS)
-    assert "9 multipliers of 5 clusters" in multiplied.method and not multiplied.is_exact
+    assert "9 signs of 6 clusters" in multiplied.method and not multiplied.is_exact
     # A cluster of masked rows does not count.
-    assert "of 4 clusters" in test(clusters=CLUSTERS, where=CLUSTERS != 7).method
-    assert "9 multipliers of 11 times" in test(times=TIMES, horizon=2).method
-    assert "9 multipliers of 11 times" in test(times=TIMES).method
+    assert "of 5 clusters" in test(clusters=CLUSTERS, where=CLUSTERS != 7).method
+    assert "9 rotations of 11 times" in test(times=TIMES, horizon=2).method
+    assert "9 signs of 11 times" in test(times=TIMES).method
 
 
 def clustered(key, ids):

@@ -338,6 +338,7 @@ def said(
             pvalue=pvalue,
             level=0.05,
             rejected=pvalue <= 0.05,
+            why_not_tested=None,
             n=n,
             data=Data(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
             effect=Effect(MeasureResult(0.1), equivalent),

@@ -229,10 +229,10 @@ def test_few_units_are_said():
         return "".join(notes_on_few_units(cj.Data(cj.Normal(np.zeros(40), 1.0), rows, **known)))
 
     rows = np.arange(40)
-    assert "fewer than 8, tests find only large errors" in said(rows % 7)
-    assert "Few" not in said(rows % 8) and "Few" not in said(None, rows)
-    assert "fewer than 10, tests find only large errors" in said(None, rows, 4)
-    assert "Few" not in said(None, rows, 3.9)
+    assert "fewer than 10, tests find only large errors" in said(rows % 9)
+    assert "Few" not in said(rows % 10) and "Few" not in said(None, rows)
+    assert "7.8 of the horizon 5.1. With fewer than 8, tests find" in said(None, rows, 5.1)
+    assert "Few" not in said(None, rows, 5)
 
 
 def test_words_for_hidden_targets():

@@ -53,7 +53,9 @@ HINTS = {
 def without_tests(monkeypatch):
     """The tests behind the reading of files take long to compile."""
     name = "calibjax.evaluation.evaluate_data"
-    monkeypatch.setattr(name, lambda *_, **__: types.SimpleNamespace(rejected=False))
+    monkeypatch.setattr(
+        name, lambda *_, **__: types.SimpleNamespace(rejected=False, why_not_tested=None)
+    )
 
 
 def evaluate(path, options):

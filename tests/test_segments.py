@@ -15,8 +15,8 @@ import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.nulls.draws import draw_pits, draw_targets
-from calibjax.nulls.multipliers import multipliers
 from calibjax.nulls.ranks import normal_scores
+from calibjax.nulls.turns import turns
 from calibjax.residuals.readable import Coverage, LocationAndSpread, NumberStatistics
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._effects import effects_of, in_units_of_forecast
@@ -168,8 +168,9 @@ def test_residuals_of_dependent_rows_are_multiplied(unit):
     options = {"clusters": numbers} if unit == "clusters" else {"times": numbers, "horizon": 2}
     data = depending(as_data(cj.Bernoulli(PROBS), EVENTS), **options)
     result = events(**options)
-    assert result.method == f"segment_test, 99 multipliers of 20 {unit}"
-    of_units = multipliers(jax.random.fold_in(KEY, 2**31 - 1), clean(data), True, None, None)
+    words = "signs" if unit == "clusters" else "rotations"
+    assert result.method == f"segment_test, 99 {words} of 20 {unit}"
+    of_units = turns(clean(data), None, None)
     xi = np.asarray(of_units.values(of_units.rows, of_units.shared(DRAWS[1])), float).T
     p, drawn, w = PROBS.astype(float), drawn_events(), np.ones(N)
     maxima = np.zeros(R)
@@ -179,10 +180,7 @@ def test_residuals_of_dependent_rows_are_multiplied(unit):
         redrawn = np.einsum("dn,nj->dj", drawn - p, row[:, None] * of_both)
         variance = np.sum(row[:, None] * v[:, None] * of_both**2, axis=0)
         missing = np.sqrt(np.maximum(1 - np.sum(observed**2, axis=0) / variance, 0))
-        sums = xi @ observed
-        if unit == "times":
-            sums -= (xi @ row / row.sum())[:, None] * observed.sum(axis=0)
-        sums = np.concatenate([observed.sum(axis=0)[None], (sums + missing * redrawn)[:R]])
+        sums = np.concatenate([observed.sum(axis=0)[None], (xi @ observed + missing * redrawn)[:R]])
         # Random signs make sums symmetric: no skewness.  All data sets say how much sums vary.
         z = np.abs(sums) / np.sqrt(np.mean(sums**2, axis=0))
         z = np.where(result.sums.is_tested[s], z, 0.0)

@@ -136,6 +136,83 @@ def stations(n_stations: int, n_days: int, horizon: int, share: float) -> Case:
     return Case(draw, {"times": days, "horizon": horizon}, kept)
 
 
+def hub(stretches: int, n_places: int, memory: str, error: Error | None = None) -> Case:
+    """Forecasts of places for each week, four weeks ahead, whose errors have a part in common.
+
+    Args:
+        stretches: how many horizons the weeks cover.
+        n_places: how many places there are.
+        memory: of the errors, "moving average" of the four weeks, or "autoregression" with a
+            correlation of 0.1 at the horizon.
+        error: what is wrong, if anything is.
+    """
+    n_weeks, horizon, share = 4 * stretches, 4, 0.6
+    weeks = np.repeat(np.arange(n_weeks), n_places)
+
+    def series(noise: jax.Array) -> jax.Array:
+        if memory == "moving average":
+            total = jnp.cumsum(noise, axis=0)
+            return (total[horizon:] - total[:-horizon]) / np.sqrt(horizon)
+        rho = 0.1 ** (1 / horizon)
+        steps = np.sqrt(1 - rho**2) * noise[horizon:]
+        return jax.lax.scan(lambda x, e: (rho * x + e,) * 2, noise[0], steps)[1]
+
+    def draw(key: jax.Array) -> tuple[Any, jax.Array]:
+        of_x, of_all, of_place = jax.random.split(key, 3)
+        common = series(jax.random.normal(of_all, (n_weeks + horizon, 1)))
+        own = series(jax.random.normal(of_place, (n_weeks + horizon, n_places)))
+        z = (np.sqrt(share) * common + np.sqrt(1 - share) * own).ravel()
+        return _normal(jax.random.normal(of_x, weeks.shape), z, error)
+
+    return Case(draw, {"times": weeks, "horizon": horizon}, np.arange(0, weeks.size, 4 * n_places))
+
+
+#: Members of an ensemble, and levels of quantiles, which predict the same as a normal variable.
+_MEMBERS, _LEVELS = 9, np.array([0.025, 0.25, 0.5, 0.75, 0.975])
+
+
+def hospitals(
+    kind: str, sizes: np.ndarray, between: float, ratio: float = 1.0, slope: float = 1.0
+) -> Case:
+    """Clusters of unequal sizes, whose errors have a part in common.
+
+    Args:
+        kind: "numbers", "quantiles", "ensembles", or "events of 2 %" or another share.
+        sizes: how many rows each cluster has.
+        between: the deviation of what they have in common, of logits or in deviations.
+        ratio: of observed to expected events, or the bias of numbers plus 1.
+        slope: of true logits.
+    """
+    ids = np.repeat(np.arange(sizes.size), sizes)
+
+    def draw(key: jax.Array) -> tuple[Any, jax.Array]:
+        of_x, of_u, of_y, of_m = jax.random.split(key, 4)
+        x, common = jax.random.normal(of_x, ids.shape), jax.random.normal(of_u, sizes.shape)[ids]
+        if kind.startswith("events"):
+            middle = float(np.log(float(kind.split()[2]) / 100))
+            logits = middle + x
+            p = jax.nn.sigmoid(logits)
+            # The mean over clusters is p, nearly.
+            true = jax.nn.sigmoid(middle + slope * x + between * common)
+            scale = 1.0
+            if between:
+                nodes, w = np.polynomial.hermite_e.hermegauss(21)
+                means = jax.nn.sigmoid(middle + x[:, None] + between * nodes) @ (w / w.sum())
+                scale = p / means
+            happened = jax.random.uniform(of_y, ids.shape) < ratio * scale * true
+            return cj.Bernoulli(p), happened.astype(jnp.int32)
+        own = jax.random.normal(of_y, ids.shape)
+        z = (between * common + own) / np.sqrt(1 + between**2) + ratio - 1
+        if kind == "numbers":
+            return _normal(x, z, None)
+        if kind == "quantiles":
+            return cj.Quantiles(x[:, None] + ndtri(_LEVELS), tuple(_LEVELS)), x + z
+        members = jax.random.normal(of_m, (ids.size, _MEMBERS))
+        return cj.Empirical(x[:, None] + members), x + z
+
+    return Case(draw, {"clusters": ids}, np.arange(sizes.size))
+
+
 def _correlated(key: jax.Array, ids: np.ndarray, share: float) -> jax.Array:
     """Standard normal variables that have the correlation `share` within a cluster."""
     common, own = jax.random.normal(key, (2, ids.size))
@@ -180,6 +257,11 @@ def _combined(places: jax.Array, is_truncated: bool) -> jax.Array:
     return 0.5 - jnp.arctan(jnp.mean(terms)) / np.pi
 
 
+def of_units(case: Case, n_data_sets: int, n_resamples: int) -> np.ndarray:
+    """The p-values of the test with the units."""
+    return measured(case, n_data_sets, 0, n_resamples)["told"]
+
+
 def measured(
     case: Case, n_data_sets: int, n_beside: int, n_resamples: int
 ) -> dict[str, np.ndarray]:
@@ -191,7 +273,7 @@ def measured(
     data = jax.jit(jax.vmap(case.draw))(jax.random.split(of_data, n_data_sets))
     keys = jax.random.split(of_tests, n_data_sets)
     few = jax.tree.map(lambda x: x[:n_beside], (keys, data))
-    found = _beside(*few, case.kept, n_resamples=n_resamples)
+    found = _beside(*few, case.kept, n_resamples=n_resamples) if n_beside else {}
     if case.units:
         units = {name: x for name, x in case.units.items() if name != "horizon"}
         horizon = case.units.get("horizon")

@@ -177,6 +177,14 @@ class Rows:
             return None
         return int(np.unique(np.asarray(values)[kept]).size)
 
+    def n_stretches(self) -> float | None:
+        """How many horizons the times cover, a gap counting as one; None without, or if traced."""
+        kept = kept_rows(self.n, self.where, self.weights)
+        if self.times is None or kept is None or is_traced(self.times):
+            return None
+        gaps = np.diff(np.unique(np.asarray(self.times)[kept]))
+        return float(np.minimum(gaps, 1).sum() * (gaps.size + 1) / max(gaps.size, 1))
+
     def check_unrelated(self) -> None:
         """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""
         kept = kept_rows(self.n, self.where, self.weights)

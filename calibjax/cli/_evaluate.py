@@ -42,7 +42,8 @@ def evaluate(
 ) -> bool:
     """Is a model calibrated, how far off is it, and where?
 
-    The exit status is 1 if the p-value of the test is at most the level.
+    The exit status is 1 if the p-value of the test is at most the level, and 2 if nothing can be
+    tested.
 
     \b
     Examples:
@@ -79,4 +80,6 @@ def show(
         echo(as_text(found.to_dict() | ({} if table is None else {"by": table.to_dict()})))
     else:
         echo(found if table is None else f"{found}\n\n{table}")
+    if found.why_not_tested is not None:
+        raise ValueError(f"Calibration {found.why_not_tested}.")
     return found.rejected

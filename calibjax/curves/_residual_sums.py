@@ -49,7 +49,7 @@ from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
-from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, factor_of_drawn, run
+from calibjax.nulls.engine import Chunk, Found, Statistic, factor_of_drawn, run, sums_of_sets
 from calibjax.nulls.ranks import check_resamples, critical_value
 from calibjax.nulls.sampler import NullSampler
 from calibjax.scores.pit_intervals import PITInterval, drawn_pit_interval, mass_below, pit
@@ -161,16 +161,16 @@ class _SumsInBins(Statistic):
         of_observed, variance = moments.T[3:, :, None, None]
         return [factor_of_drawn(of_observed, variance, variance)]
 
-    def sums(self, chunk: Chunk) -> SetSums:
+    def sums(self, chunk: Chunk) -> jax.Array:
         residuals = self.residuals_of(chunk.rows.predictions, chunk.targets())
         residuals = chunk.weights[:, None, None] * chunk.weighed(residuals[..., None])
         every = chunk.with_multiplied(residuals, residuals[:, :1])
-        return chunk.summed(self._in_bins(chunk, every[..., 0])[..., None])
+        return self._in_bins(chunk, every[..., 0])[..., None]
 
     def values(
-        self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
+        self, sums: jax.Array, moments: Any, missing: list[jax.Array]
     ) -> tuple[jax.Array, tuple[()]]:
-        return sums.of_sets(missing, total)[..., 0].T, ()
+        return sums_of_sets(sums, missing)[..., 0].T, ()
 
     def _in_bins(self, chunk: Chunk, values: jax.Array) -> jax.Array:
         return jax.ops.segment_sum(values, chunk.others[0], self.n_bins)
@@ -272,7 +272,7 @@ class _SumsInParts(Statistic):
         width = (hidden.high - hidden.low)[:, None]
         of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
         variance = of_draws
-        if chunk.sets.multipliers is not None:
+        if chunk.sets.turns is not None:
             variance = variation(hidden, self.grid, self.parts, of_draws)
         terms = jnp.stack([jnp.square(e), of_draws, variance, jnp.ones_like(e)])
         return jnp.sum(jnp.square(chunk.weights)[None, :, None] * terms, axis=1)
@@ -281,22 +281,22 @@ class _SumsInParts(Statistic):
         squares, of_draws, variance, _ = moments[:, None, None]
         return [factor_of_drawn(squares, variance, of_draws)]
 
-    def sums(self, chunk: Chunk) -> SetSums:
+    def sums(self, chunk: Chunk) -> jax.Array:
         """Of what is below each point of the grid, ``[1, D, g]``."""
         weights, xi = chunk.weights[:, None], chunk.xi
         e = mass_below(chunk.others, self.grid) - self.grid[None]
         found = [dot(weights.T, e), _redrawn(chunk, self.grid)]
         if xi is not None:
             found.append(dot((xi * weights).T, e))
-        return chunk.summed(jnp.concatenate(found)[None])
+        return jnp.concatenate(found)[None]
 
-    def numbers_of_row(self, sums: SetSums, redraws: bool) -> int:
-        return 8 * (sums.sums.shape[1] + self.grid.size)
+    def numbers_of_row(self, sums: jax.Array, redraws: bool) -> int:
+        return 8 * (sums.shape[1] + self.grid.size)
 
     def values(
-        self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
+        self, sums: jax.Array, moments: Any, missing: list[jax.Array]
     ) -> tuple[jax.Array, tuple[()]]:
-        return SetSums(self.parts.of(sums.sums), sums.factors).of_sets(missing, total)[0], ()
+        return sums_of_sets(self.parts.of(sums), missing)[0], ()
 
 
 def _where_hidden(chunk: Chunk) -> PITInterval:

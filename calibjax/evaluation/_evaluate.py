@@ -18,6 +18,7 @@ from calibjax.evaluation._section import N_RESAMPLES, keys_of
 from calibjax.evaluation._serial_dependence import Column, columns_of_rows
 from calibjax.frames import Table, given_columns, read_arrays, read_model
 from calibjax.hypothesis_tests import calibration_test
+from calibjax.nulls.sampler import why_not_tested
 from calibjax.segments import read_segments
 
 # What holds values beside arrays, and names of columns beside a frame.
@@ -156,7 +157,7 @@ def evaluate_data(
     with working(f"Testing {data.n} rows"):
         test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)
         is_known = not np.isnan(test.pvalue)  # jax computes until someone asks.
-    if not is_known:
+    if not is_known and why_not_tested(data) is None:
         raise ValueError(f"predictions cannot be tested{_first_nan(data)}.")
     is_x64 = jax.config.read("jax_enable_x64")
     return Evaluation(data, test, float(level), seed, columns, groups, table, is_x64)

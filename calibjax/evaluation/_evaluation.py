@@ -26,6 +26,7 @@ from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, table_of_numbers
 from calibjax.kernels.base import describe
 from calibjax.measures.measure import MeasureResult
+from calibjax.nulls.sampler import NullSampler
 from calibjax.segments import Groups
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ class Evaluation(Case):
 
     def rows(self) -> list[tuple[str, MeasureResult]]:
         """The names and numbers of the table that is printed, in its order."""
-        first = MeasureResult(self.pvalue, note=self.units or "assumes independent rows")
+        is_tested = self.why_not_tested is None
+        note = self.units or "assumes independent rows" if is_tested else "cannot be tested"
+        first = MeasureResult(self.pvalue, note=note)
         rows = (row for section in _SECTIONS.values() for row in section.rows(self))
         return [("p-value", first), *rows]
 
@@ -254,6 +257,8 @@ def verdict(case: Case) -> str:
     rows += "" if units is None else f", {units}"
     if isinstance(case.data.targets, Between):
         rows += f", {_rows.CENSORING.of(case)} censored"
+    if case.why_not_tested is not None:
+        return _lines(f"Calibration {case.why_not_tested}", rows)
     found = f"(p = {case.pvalue:.3g}, {rows})"
     if case.rejected:
         sections = DIRECTIONS, SEGMENTS, WORST, _rows.ZERO_PROBABILITY
@@ -284,8 +289,10 @@ def _lines(*sentences: str | None) -> str:
 
 def citation(case: Case) -> str:
     """The size of the error with its interval, and the test, as a paper reports them."""
+    if case.why_not_tested is not None:
+        return f"Calibration {case.why_not_tested}; n = {case.n}."
     effect, confidence = EFFECT.of(case), 100 * (1 - case.level)
-    predictions, units = case.data.predictions, _rows.rows_in_words(case.data)
+    predictions = case.data.predictions
     assert effect.skce.interval is not None
     said = (
         "The squared kernel calibration error (SKCE) with the default kernel was "
@@ -303,10 +310,12 @@ def citation(case: Case) -> str:
         shown = list(map(number, numbers))
         said += f", as large as if {what} {shown[0]} {than} ({shown[1]} to {shown[2]})"
     test = "aggregated kernel test"
-    test = f"exact {test}, {N_RESAMPLES} redraws" if case.test.is_exact else f"{test}, multipliers"
-    units = "" if units is None else f" in {units}"
+    if case.test.is_exact:
+        test = f"exact {test}, {N_RESAMPLES} redraws"
+    else:
+        test = f"{test}, {NullSampler.of(case.data).describe(case.data)}"
     rejected = "was rejected" if case.rejected else "was not rejected"
-    return f"{said}; calibration {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n}{units})."
+    return f"{said}; calibration {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n})."
 
 
 def skce_in_words(value: float, interval: tuple[float, float], confidence: float) -> str:

@@ -208,10 +208,11 @@ def worst_segment(result: SegmentTestResult, level: float) -> Segment | None:
     """The clearest segment whose error is not that of all rows; None if none is beyond chance.
 
     A model that is wrong on the whole is wrong in many segments, too.  One of these stands out if
-    its simultaneous interval does not hold what is observed of all rows.
+    its simultaneous interval does not hold what is observed of all rows, or if that is chance.
     """
-    of_all = {x.statistic: x.value for x in result.segments if not x.conditions}
-    for segment in result.rejected(level):
+    rejected = result.rejected(level)
+    of_all = {x.statistic: x.value for x in rejected if not x.conditions}
+    for segment in rejected:
         low, high = segment.interval
         of_whole = of_all.get(segment.statistic, 0.0)
         if segment.conditions and not low <= of_whole <= high:
@@ -228,10 +229,12 @@ def segments_in_words(result: SegmentTestResult | None, level: float) -> str | N
 
 
 class _Segments(Section[SegmentTestResult | None]):
-    """The result of `segment_test` of the groups; None without groups."""
+    """The result of `segment_test` of the groups; None without groups or a test."""
 
     def compute(self, case: Case) -> SegmentTestResult | None:
-        return None if case.groups is None else self.of_data(case, case.data)
+        if case.groups is None or case.why_not_tested is not None:
+            return None
+        return self.of_data(case, case.data)
 
     def of_data(self, case: Case, data: Data) -> SegmentTestResult:
         """The result for other predictions of the same rows."""

@@ -29,9 +29,8 @@ from calibjax.measures.sampling import Sampling
 from calibjax.nulls.ranks import as_multiple
 from calibjax.scores import pit_interval
 
-# Minimum numbers of clusters and of horizons: with fewer, tests at the level 0.05 reject almost no
-# calibrated model, and so have no power.
-_FEW_CLUSTERS, _FEW_HORIZONS = 8, 10
+# With fewer clusters or stretches of a horizon, tests find only large errors.
+_FEW_CLUSTERS, _FEW_STRETCHES = 10, 8
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
 _FEW_ROWS = 50
 # The p-value may be too small if a larger share of rows is censored between two times of a curve
@@ -97,16 +96,16 @@ def notes_on_rows(data: Data) -> list[str]:
 
 
 def notes_on_few_units(data: Data) -> list[str]:
-    """Whether there are too few clusters or horizons to learn much from."""
-    if data.times is not None:
-        is_few = np.ptp(np.asarray(data.times)) < _FEW_HORIZONS
-        words = f"horizons: where times span fewer than {_FEW_HORIZONS},"
-    elif data.clusters is not None and data.horizon is None:
-        is_few = (data.n_units() or 0) < _FEW_CLUSTERS
-        words = f"clusters: with fewer than {_FEW_CLUSTERS},"
-    else:
+    """Whether there are too few clusters or stretches of a horizon to learn much from."""
+    number, least = data.n_stretches(), _FEW_STRETCHES
+    if number is not None:
+        words = f"stretches: {number:.1f} of the horizon {data.horizon or 1:g}. With fewer than"
+    elif data.is_dependent:
+        number, least = data.n_units(), _FEW_CLUSTERS
+        words = f"{data.describe_units().split()[-1]}: {number}. With fewer than"
+    if number is None or number >= least:
         return []
-    return [f"Few {words} tests find only large errors, and intervals are wide."] if is_few else []
+    return [f"Few {words} {least}, tests find only large errors, and intervals are wide."]
 
 
 def notes_on_independence(
@@ -121,7 +120,7 @@ def notes_on_independence(
         option: how users write the name of an argument.
     """
     if data.is_dependent:
-        return notes_on_few_units(data)
+        return notes_on_few_units(data) + serial.notes_on_horizon(key, data)
     data = padded(data)
     of_rows = serial.neighbour_dependence_test(key, data)
     return serial.notes_on_order(of_rows, serial.neighbours_in_columns(key, data, columns), option)
@@ -167,7 +166,8 @@ class _EffectiveRows(Section[float | None]):
         return () if n is None else (("effective rows", MeasureResult(n, note=words)),)
 
     def notes(self, case: Case) -> list[str]:
-        return notes_on_rows(case.data)
+        key = case.random_keys.neighbours
+        return notes_on_rows(case.data) + serial.notes_on_horizon(key, case.padded)
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         return {

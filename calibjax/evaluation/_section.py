@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.measures.families import few_draws
 from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.ranks import as_multiple
+from calibjax.nulls.sampler import why_not_tested
 from calibjax.segments import ReadSegments
 
 N_RESAMPLES = 999
@@ -63,13 +65,19 @@ class Case:
 
     @functools.cached_property
     def pvalue(self) -> float:
-        """The p-value of `calibration_test`, a multiple of 1/1000."""
-        return as_multiple(self.test.pvalue, N_RESAMPLES)
+        """The p-value of `calibration_test`, a multiple of 1/1000; NaN if nothing is tested."""
+        pvalue = float(self.test.pvalue)
+        return pvalue if math.isnan(pvalue) else as_multiple(pvalue, N_RESAMPLES)
 
     @property
     def rejected(self) -> bool:
         """Whether the p-value is at most the level: the model is not calibrated."""
         return self.pvalue <= self.level
+
+    @functools.cached_property
+    def why_not_tested(self) -> str | None:
+        """Why there is no p-value, such as too few clusters; None if there is one."""
+        return why_not_tested(self.data)
 
     @property
     def n(self) -> int:

@@ -54,6 +54,8 @@ _COSINES, _CLASSES = 8, 7
 _LAGS = (1, 2, 5)
 # The level of the warning: one of a hundred files without dependence has one.
 _LEVEL = 0.01
+# The lengths of blocks of products, and how many a t test needs.
+_HORIZONS_OF_BLOCK, _LEAST_BLOCKS = 3, 8
 # Standardised sums that differ by less are equal.
 _ROUNDING = 1e-4
 # Numbers are sorted if at most this share of the steps goes against their order, as in sorted files
@@ -117,6 +119,18 @@ def notes_on_order(
     ]
 
 
+def notes_on_horizon(key: jax.Array, data: Data) -> list[str]:
+    """A warning that errors last longer than the horizon."""
+    pvalue = dependence_beyond_horizon(key, data)
+    if pvalue is None or pvalue > _LEVEL:
+        return []
+    return [
+        f"Errors may last longer than the horizon {data.horizon or 1:g}: sums over times further "
+        f"apart are correlated (p = {pvalue:.2g}), and the p-value may be too small; a longer "
+        "horizon allows for it."
+    ]
+
+
 def neighbours_in_columns(
     key: jax.Array, data: Data, columns: Sequence[Column]
 ) -> tuple[Column, ...]:
@@ -168,6 +182,40 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
     centred = values - values.mean(axis=0)
     deviations = centred.std(axis=0)
     return host_pvalue((centred / np.where(deviations > 0, deviations, 1)).max(axis=1), _ROUNDING)
+
+
+def dependence_beyond_horizon(key: jax.Array, data: Data) -> float | None:
+    """The p-value of the hypothesis that sums over times a horizon apart are uncorrelated.
+
+    With the sums S_t of features over times, S_t times the sum of those from one to two horizons
+    before it has the mean 0.  Sums of these products over blocks of three horizons hardly depend on
+    each other, and are compared by a one-sided t test.
+
+    Returns:
+        None without times and a horizon, for vectors, or with fewer than eight blocks.
+    """
+    if data.times is None or data.predictions.target_shape != "n":
+        return None
+    from scipy.special import stdtr
+
+    n = min(data.n_kept(), _MOST_ROWS)
+    at, index = np.unique(np.asarray(data.times, np.float64)[:n], return_inverse=True)
+    block = ((at - at[0]) // _HORIZONS_OF_BLOCK).astype(int)
+    n_blocks = block[-1] + 1
+    if n_blocks < _LEAST_BLOCKS:
+        return None
+    ties = np.asarray(_uniform(key, 1, data.n))[:n]
+    parts = (_of_labels if isinstance(data.predictions, Labels) else _of_pits)(key, data, ties)
+    of_rows = parts[2](parts[0][None])[..., 0]
+    if of_rows.shape[1] != n:  # Rows without a cdf have no features.
+        return None
+    sums = np.stack([np.bincount(index, weights=x) for x in of_rows])
+    below = np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums, axis=1)], axis=1)
+    first, end = (np.searchsorted(at, at - x, side="right") for x in (2, 1))
+    products = np.sum(sums * (below[:, end] - below[:, first]), axis=0)
+    of_blocks = np.bincount(block, weights=products, minlength=n_blocks)
+    deviation = of_blocks.std(ddof=1) / math.sqrt(n_blocks)
+    return float(stdtr(n_blocks - 1, -of_blocks.mean() / deviation)) if deviation > 0 else None
 
 
 #: Observed targets ``[n]``, what draws such ``[D, n]``, their features ``[M, n, D]``, and what is

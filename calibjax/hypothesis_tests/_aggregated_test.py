@@ -19,11 +19,18 @@ from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations.defaults import default_kernels_of, target_feature_kernels
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of, with_columns
-from calibjax.hypothesis_tests._result import CalibrationTestResult, KernelResults, named_kernels
+from calibjax.hypothesis_tests._result import (
+    CalibrationTestResult,
+    KernelResults,
+    NamedKernel,
+    named_kernels,
+)
 from calibjax.intervals.skce_interval import NormInterval
 from calibjax.kernels.base import KernelLike, describe
 from calibjax.nulls.ranks import aggregate
+from calibjax.nulls.readable_sums import squares_over_rows
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
+from calibjax.residuals.readable import has_statistics, statistics_of
 
 # The usual number of cells.
 _CELLS = 512
@@ -156,12 +163,15 @@ def aggregated_skce_test(
     small as possible.  With such targets the level is not a theorem.  It was kept in all cases that
     were tried but one: for a coin with quantiles at 0.001 and 0.999, 7 % were rejected at 0.05.
 
-    **Rows that depend on each other**, in clusters or over times, are tested by a wild bootstrap:
-    draws are the observed residuals times random multipliers that depend on each other as the rows
-    may (`nulls/multipliers.py`).  The level is right for many clusters or times, in most
-    cases from ten clusters on.  Rows that are censored by an unknown law have a multiplier each; if
-    `Between` says when each row would have been censored, draws are hidden in the same way, and the
-    level is exact.
+    **Rows that depend on each other** are tested by turns of the observed residuals
+    (`nulls/turns.py`): random signs of the sums over clusters, or rotations of the sums over times,
+    which are exact for normal sums.  Turns have a key of their own, so that p does not depend on
+    `key`.  With fewer than six clusters, or times that cover fewer than four horizons, all
+    p-values are NaN, and `method` says why.  With the default kernels a second family of statistics
+    is tested in the same turns, the sums over all rows of what `segment_test` compares: few units
+    show an error that all rows share better than any other.  Rows that are censored by an unknown
+    distribution have a sign each; if `Between` says when each row would have been censored, draws
+    are hidden in the same way, and the level is exact.
 
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
@@ -251,20 +261,25 @@ def _test_of_kernels(
         data = padded(data)
     forms = list(map(normal_form, tested))
     of_columns = {name: forms[index] for name, index in features.items()}
+    sampler, statistics = NullSampler.of(data), None
     if isinstance(data.targets, Between):
         # The default kernels of ordered classes compare labels too, which are not known here.
         tested = [k for k, form in zip(tested, forms, strict=True) if form.is_of_pit]
         forms = [form for form in forms if form.is_of_pit]
         of_columns = {name: form for name, form in of_columns.items() if form.is_of_pit}
     terms = terms_of(forms)
+    if kernels is None and not sampler.redraws and has_statistics(data.predictions):
+        statistics = statistics_of(data.predictions, not isinstance(data.targets, Between), True)
+        both = zip(statistics.names, statistics.turned, strict=True)
+        tested += [NamedKernel(f"all rows, {name}") for name, column in both if column >= 0]
     if of_columns:
         assert data.covariates is not None
         terms = with_columns(terms, data, list(of_columns.values()))
         tested += named_kernels(data.covariates.names, list(of_columns))
         # The compilation cache keys on shapes, and must not on names.
         data = data.replace(covariates=dataclasses.replace(data.covariates, names=()))
-    sampler = NullSampler.of(data)
-    result = _aggregated_skce_test((key, terms), data, n_resamples, n_cells or _CELLS, sampler)
+    shared = key, terms, statistics
+    result = _aggregated_skce_test(shared, data, n_resamples, n_cells or _CELLS, sampler)
     assert result.kernels is not None
     described = f"{len(tested)} kernels, {n_resamples} {sampler.describe(data)}"
     return dataclasses.replace(
@@ -279,11 +294,22 @@ def _test_of_kernels(
 def _aggregated_skce_test(
     axis: Axis, shared: Any, data: Rows, n_resamples: int, n_cells: int, sampler: NullSampler
 ) -> CalibrationTestResult:
-    key, terms = shared
+    key, terms, statistics = shared
     data = clean(data, axis)
     sums = map(jnp.sum, (data.weights, jnp.square(data.weights), data.weights != 0))
     n, of_squares, n_rows = all_sum(tuple(sums), axis)
     values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_cells, axis, sampler)
+    families, first = terms.families, terms.families.count(0)
+    if statistics is not None:
+        draw_key, _ = jax.random.split(key)
+        squares = squares_over_rows(draw_key, statistics, data, n_resamples, sampler, axis)
+        # They stand between the kernels and those of covariates.
+        first = first or terms.n_kernels
+        values = jnp.insert(values, first, squares, axis=0)
+        diagonals = jnp.insert(diagonals, first, jnp.zeros_like(squares[:, 0]))
+        of_rows = (max(families, default=0) + 1,) * len(squares)
+        families = (0,) * first + of_rows + families[first:]
+        first += len(squares)
     # All weights are NaN if a row is invalid, and so are all numbers.
     values = x_where(n_rows >= 2, values, jnp.nan)
     observed, unit = values[:, 0], 1 / jnp.square(n)
@@ -297,12 +323,12 @@ def _aggregated_skce_test(
         # Under H0 the pairs of rows that depend on each other have a mean that is not 0.  The data
         # sets vary as the observed data do.
         estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
-    found = aggregate(values, terms.families)
+    found = aggregate(values, families)
     of_columns = None
     if terms.families:
         # An error of all rows makes residuals vary more, and so all numbers of columns larger.
-        own, first = values.at[:, 0].divide(excess), terms.families.count(0)
-        ranked = aggregate(own[first:], tuple(kind - 1 for kind in terms.families[first:]))
+        own = values.at[:, 0].divide(excess)[first:]
+        ranked = aggregate(own, tuple(kind - 1 for kind in families[first:]))
         of_columns = ranked.scores, ranked.adjusted_pvalues
     errors = found.errors.scaled(unit, excess)
     # The kernels are added outside of jit, as they are.
@@ -323,8 +349,8 @@ def _aggregated_skce_test(
         null_distribution=found.draws,
         kernels=of_kernels,
         interval=NormInterval(rows_of(biased, best), errors.of(best)),
-        pvalue_without_covariates=found.pvalue_of_first,
-        scores_without_covariates=found.scores_of_first,
+        pvalue_without_covariates=found.pvalue_of_first if terms.families else None,
+        scores_without_covariates=found.scores_of_first if terms.families else None,
     )
 
 

@@ -40,6 +40,7 @@ from calibjax.intervals.skce_interval import (
 from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import wild_draws
 from calibjax.nulls.ranks import counted_pvalue
+from calibjax.nulls.sampler import why_not_tested
 from calibjax.operators.gram_matrix import DiscrepancyMatrix, tiled_h
 from calibjax.operators.low_rank import low_rank_h
 
@@ -299,6 +300,9 @@ def asymptotic_skce_test(
         result = _dependent_skce_test((key, terms), data, n_resamples)
         described = f"asymptotic_skce_test, {n_resamples} multipliers of {data.describe_units()}"
         result = dataclasses.replace(result, method=described)
+        if why := why_not_tested(data):
+            pvalue = jnp.full_like(result.pvalue, jnp.nan)
+            result = dataclasses.replace(result, pvalue=pvalue, method=f"{described}; {why}")
     else:
         given = gathered(data) if method in _HOLDING_MATRIX else data
         result = _asymptotic_skce_test((key, terms), given, n_resamples, method, n_features)

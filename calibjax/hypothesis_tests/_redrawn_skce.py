@@ -50,7 +50,7 @@ from calibjax.features.weighted_sums import (
 )
 from calibjax.kernels.base import KernelLike, describe, times
 from calibjax.kernels.predictions import DistanceKernel, embedded_rows
-from calibjax.nulls.engine import AllRows, Chunk, SetSums, Statistic, factor_of_drawn, run
+from calibjax.nulls.engine import AllRows, Chunk, Statistic, factor_of_drawn, run, sums_of_sets
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.base import FiniteResidual, TargetResidual
@@ -206,7 +206,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 #: G of each pair, and sums of squares, which the diagonals follow from.
-Sums = tuple[dict[Pair, SetSums], dict[Pair, jax.Array]]
+Sums = tuple[dict[Pair, jax.Array], dict[Pair, jax.Array]]
 
 
 def redrawn_skce(
@@ -322,7 +322,7 @@ class KernelSums(Statistic):
 
     def moments(self, chunk: Chunk) -> list[jax.Array]:
         """Sums of squares of each number of each feature, and of the mean squares of draws."""
-        if chunk.sets.multipliers is None:
+        if chunk.sets.turns is None:
             return []
         # One batch says enough of variances.
         arguments = dataclasses.replace(chunk, batches=chunk.batches[:1]).arguments()
@@ -359,26 +359,24 @@ class KernelSums(Statistic):
                 residuals = jnp.concatenate([observed, sets], axis=1)
                 found = [sums_of_residuals(x, residuals) for x in of_pairs]
             for pair, weights, x in zip(pairs, of_pairs, found, strict=True):
-                sums[pair] = chunk.summed(x.sums)
+                sums[pair] = x.sums
                 squares[pair] = moments_of(weights, x.squares)
         return sums, squares
 
     def numbers_of_row(self, sums: Sums, redraws: bool) -> int:
         n_numbers, (of_pair, _) = 0, sums
         for (_, residual), x in of_pair.items():
-            _, n_sets, size = x.sums.shape
+            _, n_sets, size = x.shape
             # Without residuals of many classes.
             is_by_class = isinstance(self.features[residual], Indicators) and size > MANY_CLASSES
             n_numbers += n_sets if redraws and is_by_class else n_sets * size
         return n_numbers
 
     def values(
-        self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
+        self, sums: Any, moments: Any, missing: list[jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        of_pair, squares = sums
         # `sums` has added lambda times drawn residuals.
-        of_sets = {pair: x.of_sets([], total) for pair, x in of_pair.items()}
-        return self._of_kernels(of_sets, squares)
+        return self._of_kernels(*sums)
 
     def _of_kernels(
         self, sums: dict[Pair, jax.Array], squares: dict[Pair, jax.Array]
@@ -427,12 +425,10 @@ class CellSums(KernelSums):
         return self.events.draws_together
 
     def values(
-        self, sums: Any, moments: Any, missing: list[jax.Array], total: jax.Array
+        self, sums: Any, moments: Any, missing: list[jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        (observed, squares, _), of_draws = moments, sums[:2]
-        of_times = [jnp.sum(x[..., 0], axis=0, keepdims=True) for x in sums[2:]]
-        every = jnp.concatenate([observed, *of_draws], axis=1)
-        every = SetSums(every, *of_times).of_sets(missing, total)
+        observed, squares, _ = moments
+        every = sums_of_sets(jnp.concatenate([observed, *sums], axis=1), missing)
         of_squares = self._of_pairs(squares)
         of_rows = {pair: jnp.sum(x, axis=(1, 2)) for pair, x in of_squares.items()}
         return self._of_kernels(self._of_pairs(every), of_rows)

@@ -21,18 +21,19 @@ _MOST_SHOWN = 20
 
 
 @struct
-class CovariateKernel:
-    """A kernel on covariates, or on predictions and covariates, with a feature of targets.
+class NamedKernel:
+    """A kernel of the result of a test that users cannot pass, because the test makes it.
 
-    `calibration_test` with covariates makes it, and lists it among the kernels of its result.
+    It is one of covariates, or of predictions and covariates, with a feature of targets; or it is
+    constant, so that its statistic is the square of a sum over all rows.
 
     Args:
-        words: the columns and the feature, such as "age x sex, location".
-        columns: the columns that it compares; none for a mean over all columns.
+        words: the columns and the feature, such as "age x sex, location"; or "all rows, location".
+        columns: the columns that it compares; none for a mean over all columns, and for all rows.
     """
 
     words: str = static()
-    columns: tuple[str, ...] = static()
+    columns: tuple[str, ...] = static(default=())
 
 
 class CovariateEvidence(NamedTuple):
@@ -53,7 +54,7 @@ class CovariateEvidence(NamedTuple):
     kernel: str
 
 
-def named_kernels(names: Sequence[str], features: Sequence[str]) -> list[CovariateKernel]:
+def named_kernels(names: Sequence[str], features: Sequence[str]) -> list[NamedKernel]:
     """The kernels of columns with these names in the order of `ColumnKernels`, for each feature."""
     kinds: list[tuple[list[tuple[str, tuple[str, ...]]], str]] = [
         ([(f"column {a}", (a,)) for a in names], "all columns"),
@@ -64,7 +65,7 @@ def named_kernels(names: Sequence[str], features: Sequence[str]) -> list[Covaria
     for kernels, together in kinds:
         every += [*kernels, (together, ())] if len(kernels) > 1 else kernels
     return [
-        CovariateKernel(f"{words}, {feature}", columns)
+        NamedKernel(f"{words}, {feature}", columns)
         for feature in features
         for words, columns in every
     ]
@@ -76,7 +77,7 @@ def evidence_of_columns(
     """The columns, those with the largest scores first."""
     found: dict[str, CovariateEvidence] = {}
     for kernel, score, pvalue in zip(kernels, scores.tolist(), pvalues.tolist(), strict=True):
-        assert isinstance(kernel, CovariateKernel)
+        assert isinstance(kernel, NamedKernel)
         for name in kernel.columns:
             if name not in found or score > found[name].score:
                 found[name] = CovariateEvidence(name, score, pvalue, kernel.words)

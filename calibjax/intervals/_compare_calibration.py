@@ -26,6 +26,7 @@ certain and right, and the quantile of that tail is no bound for anything.  An i
 as wide on both sides as the wider tail of T* demands.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
@@ -61,6 +62,7 @@ from calibjax.kernels.stein import SteinKernel
 from calibjax.kernels.targets import GaussianKernel, WhiteKernel
 from calibjax.nulls.bootstrap import resampled_forms
 from calibjax.nulls.ranks import one_level, rounding_of
+from calibjax.nulls.sampler import why_not_tested
 from calibjax.operators.gram_matrix import tiled_h
 
 
@@ -182,7 +184,7 @@ def _resampled_skce(
 def describe_resamples(data: Data, n_resamples: int) -> str:
     """The number of resamples, such as "999 resamples" or "999 multipliers of 60 clusters"."""
     draws = "resamples" if data.is_plain else f"multipliers of {data.describe_units()}"
-    return f"{n_resamples} {draws}"
+    return "; ".join(filter(None, (f"{n_resamples} {draws}", why_not_tested(data))))
 
 
 def compare(
@@ -217,6 +219,8 @@ def compare(
         for key, rows in zip(keys, data, strict=True)
     ]
     result = _comparison(found, several, names, method)
+    if all(map(why_not_tested, data)):
+        result = dataclasses.replace(result, pvalue=jnp.full_like(result.pvalue, jnp.nan))
     remarks = [remark_on_rare_events(result, rows, instead) for rows in data]
     are_few = [remark.method != result.method for remark in remarks]
     return remarks[are_few.index(True)] if speaks(are_few) else result

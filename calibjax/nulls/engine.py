@@ -15,8 +15,8 @@ the residuals
     xi_i r_i + lambda s_i,    lambda^2 = max(0, 1 - sum_i w_i^2 r_i^2 / sum_i w_i^2 E s_i^2).
 
 Where events are rare, the observed residuals may hardly vary, by chance: lambda adds the variance
-that is missing.  Over times the mean of the observed residuals is taken out:
-sum_i xi_i (r_i - sum_j r_j / n) is sum_i xi_i r_i - (sum_i xi_i / n) sum_j r_j.
+that is missing.  With too few clusters or stretches of time all numbers of the observed targets are
+NaN, and so is every p-value.
 
 A statistic that divides by a variance of the data set itself is largest where no rare event occurs,
 because hardly anything varies there, and an excess of events is never detected.  Therefore a
@@ -41,7 +41,6 @@ from calibjax._base.struct import PyTree, indexed
 from calibjax._data.data import Rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.outcome_weights import weights_of_labels
-from calibjax._numbers.arithmetic import dot
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets, row_numbers
 from calibjax.nulls.sampler import DataSets, NullSampler, SampledRows
@@ -72,33 +71,18 @@ _EXPECTATION_BATCH = 2**31 - 1
 MOMENT_BATCHES = 2**31 - 2 - np.arange(4, dtype=np.int32)
 
 
-class SetSums(NamedTuple):
-    """Sums over rows of the residuals of D data sets.
+def sums_of_sets(sums: jax.Array, missing: list[jax.Array]) -> jax.Array:
+    """Sums over rows of the residuals of the observed targets, and behind them of D data sets.
 
     Args:
-        sums: of the observed targets, and behind them of drawn ones, ``[F, 1 + D, K]``.  With
-            multipliers those of observed residuals times these stand behind them,
-            ``[F, 1 + 2 D, K]``, or in place of them, if lambda times drawn ones is added already.
-        factors: of the multipliers over times, ``[F, D]`` or ``[1, D]``, or None.
+        sums: of the observed targets, of drawn ones, and with multipliers of observed residuals
+            times these, ``[F, 1 + 2 D, K]``; else ``[F, 1 + D, K]``.
+        missing: the lambda that drawn ones are multiplied with, if there are multipliers.
     """
-
-    sums: jax.Array
-    factors: jax.Array | None = None
-
-    def of_sets(self, missing: list[jax.Array], total: jax.Array) -> jax.Array:
-        """The sums of the observed targets, and behind them those of the data sets.
-
-        `missing` has the lambda that is to be added, if any, and `total` is the sum of the weights
-        that `factors` have.
-        """
-        observed, found = self.sums[:, :1], self.sums[:, 1:]
-        for share in missing:
-            drawn, multiplied = jnp.split(found, 2, axis=1)
-            found = multiplied + share * drawn
-        if self.factors is not None:
-            means = self.factors / jnp.where(total > 0, total, 1.0)
-            found -= means[..., None] * observed
-        return jnp.concatenate([observed, found], axis=1)
+    for share in missing:
+        drawn, multiplied = jnp.split(sums[:, 1:], 2, axis=1)
+        sums = jnp.concatenate([sums[:, :1], multiplied + share * drawn], axis=1)
+    return sums
 
 
 def factor_of_drawn(observed: jax.Array, expected: jax.Array, drawn: jax.Array) -> jax.Array:
@@ -174,12 +158,6 @@ class Chunk:
             return residuals
         return jnp.concatenate([residuals, self.xi[..., None] * observed], axis=1)
 
-    def summed(self, sums: jax.Array) -> SetSums:
-        """The sums, which over times share the mean of the multipliers."""
-        if self.xi is None or not self.sets.are_centred:
-            return SetSums(sums)
-        return SetSums(sums, jnp.sum(self.weights[:, None] * self.xi, axis=0)[None])
-
 
 class Statistic(abc.ABC):
     """Sums over rows, and the numbers of a data set that follow from them."""
@@ -200,23 +178,22 @@ class Statistic(abc.ABC):
 
     @abc.abstractmethod
     def sums(self, chunk: Chunk) -> PyTree:
-        """Sums over the rows of a chunk, such as `SetSums`."""
+        """Sums over the rows of a chunk, such as arrays ``[F, 1 + D, K]``."""
 
     @abc.abstractmethod
     def values(
-        self, sums: PyTree, moments: PyTree, missing: list[jax.Array], total: jax.Array
+        self, sums: PyTree, moments: PyTree, missing: list[jax.Array]
     ) -> tuple[PyTree, PyTree]:
         """From the sums over all rows: numbers ``[1 + D, …]``, and what all data sets share.
 
         Args:
             sums, moments: what the methods with these names return, summed over all rows.
             missing: the lambda that `missing` returns; none if targets are redrawn.
-            total: the sum of all weights.
         """
 
     def numbers_of_row(self, sums: PyTree, redraws: bool) -> int:
         """About how many numbers of a row are in memory for `sums` of these shapes."""
-        _, n_sets, size = sums.sums.shape
+        _, n_sets, size = sums.shape
         return n_sets * size
 
     def most_batches(self, rows: "AllRows", missing: list[jax.Array]) -> int:
@@ -348,7 +325,6 @@ def run(
     """
     sets = sampler.data_sets(key, data, axis, statistic.by_pit, statistic.in_pit_cells)
     rows = AllRows(sets, statistic.others, data.weights, axis)
-    total = all_sum(jnp.sum(data.weights), axis)
     moments = statistic.total_moments(rows)
     missing = [] if sampler.redraws else statistic.missing(moments)
     if sampler.is_by_label:
@@ -357,7 +333,7 @@ def run(
 
     def of_batches(batches: jax.Array) -> tuple[PyTree, PyTree]:
         sums = statistic.total_sums(rows, batches, missing)
-        values, shared = statistic.values(sums, moments, missing, total)
+        values, shared = statistic.values(sums, moments, missing)
         return indexed(values, slice(1, None)), (indexed(values, 0), shared)
 
     most = statistic.most_batches(rows, missing)
@@ -457,9 +433,6 @@ def under_multipliers(
     def of_batches(batches: jax.Array) -> tuple[jax.Array, tuple[()]]:
         xi = sets.factors(sets.rows, sets.shared(batches))
         assert xi is not None
-        if sets.are_centred:
-            # Sums of xi_i r_i in any cell are then those of residuals less their mean.
-            xi = xi - dot(weights / jnp.sum(weights), xi)[None]
         drawn = draw_batches(key, data.predictions, sets.rows.numbers, batches)
 
         def of_set(data_set: tuple[jax.Array, jax.Array]) -> jax.Array:

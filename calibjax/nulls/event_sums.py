@@ -111,8 +111,7 @@ class EventSums:
     def drawn(self, sets: DataSets, batches: jax.Array, axis: Axis = None) -> list[jax.Array]:
         """The sums of the data sets of some batches, ``[n_cells, D, K]``.
 
-        They are of drawn labels, of observed ones with multipliers, if there are any, and over
-        times of the multipliers alone ``[n_cells, D, 1]``.
+        They are of drawn labels, and of observed ones with multipliers, if there are any.
         """
         shared = sets.shared(batches)
 
@@ -123,7 +122,6 @@ class EventSums:
             xi = sets.factors(sampled, shared)
             if xi is not None:
                 products.append((columns * _observed(sets, rows)[:, None], xi))
-                products += [(rows.weights[:, None], xi)] if sets.are_centred else []
             return products
 
         return self._summed(of_step, axis)

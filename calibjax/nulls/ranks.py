@@ -109,13 +109,15 @@ def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
 
     Of several statistics each is compared with all draws.  The p-value is never 0, and it is valid
     at any R if the draws follow the null distribution.  A NaN draw counts as at least the
-    statistic, so that it cannot lower the p-value.  A NaN statistic has the p-value NaN.
+    statistic, so that it cannot lower the p-value.  With a NaN statistic, or NaN draws alone, the
+    p-value is NaN.
     """
     n = draws.shape[0]
     along = jnp.expand_dims(draws, range(statistic.ndim))
     smaller = jnp.sum(along < statistic[..., None], axis=-1)
     pvalue = (1 + n - smaller).astype(statistic.dtype) / (n + 1)
-    return x_where(statistic == statistic, pvalue, jnp.nan)
+    is_known = (statistic == statistic) & jnp.any(draws == draws)
+    return x_where(is_known, pvalue, jnp.nan)
 
 
 def counted_pvalue_with_ties(values: jax.Array) -> jax.Array:

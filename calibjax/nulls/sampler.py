@@ -3,8 +3,8 @@
 Where rows are independent given the predictions, targets are drawn from these.  If predictions are
 samples, `pooled` has put the target among them, so that a draw exchanges it with one of them.
 Other data sets keep how rows depend on each other: the observed residuals have random multipliers
-(`multipliers.py`), and where they vary too little, residuals of drawn targets are added
-(`engine.py`).  Only targets change from one data set to the next.
+(`turns.py`), and where they vary too little, residuals of drawn targets are added (`engine.py`).
+Only targets change from one data set to the next.
 """
 
 from typing import NamedTuple, Self
@@ -17,20 +17,24 @@ from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.capabilities import KnownLevels, exchangeable_pool, has_atoms
 from calibjax._data.data import AnyRows, Data, Rows
-from calibjax._data.distribution import Distribution, Labels, as_labels
+from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Between, unit_interval
 from calibjax._data.outcome_weights import sampled
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.distributions import Categorical
 from calibjax.nulls.draws import draw_batches, draw_pits, row_numbers
-from calibjax.nulls.multipliers import Multipliers, TimeMultipliers, multipliers
+from calibjax.nulls.turns import (
+    LEAST_CLUSTERS,
+    LEAST_STRETCHES,
+    ROUNDING_OF_STRETCHES,
+    Turns,
+    turns,
+)
 from calibjax.residuals.pit import DrawnPIT, Hidden
 from calibjax.scores.pit_intervals import pit_between_levels
 
-#: Folded into a key: PITs in a jump, multipliers and drawn targets have different ones.
-_PITS, MULTIPLIERS = 2**31 - 3, 2**31 - 1
-# Up to so many rows that are censored by an unknown law have Webb's multipliers, as clusters have.
-_FEW_ROWS = 50
+# Folded into a key: PITs in a jump and drawn targets have different ones.
+_PITS = 2**31 - 3
 
 
 def pooled(data: AnyRows) -> AnyRows:
@@ -54,12 +58,13 @@ class NullSampler(NamedTuple):
     """How data sets under H0 are made.
 
     Args:
-        kind: "redrawn" targets, or residuals with multipliers, "webb" or "normal".
+        redraws: whether data sets have fresh targets, so that the level of a test is exact; else
+            residuals have multipliers.
         n_times: at least as many as there are different times, or None if that is not known.
         is_by_label: whether weights depend on labels, so that moments of the model are not known.
     """
 
-    kind: str = "redrawn"
+    redraws: bool = True
     n_times: int | None = None
     is_by_label: bool = False
 
@@ -68,28 +73,23 @@ class NullSampler(NamedTuple):
         """The null sampler that is right for these rows."""
         is_coarse = isinstance(data.targets, Between) and data.targets.censored_at is None
         is_by_label = data.weights_depend_on_labels()
-        if not data.is_dependent:
-            if not (is_coarse or (is_by_label and data.outcome_weights is None)):
-                return cls(is_by_label=is_by_label)
-            kind = "webb" if data.n_kept() <= _FEW_ROWS else "normal"
-            return cls(kind, is_by_label=is_by_label)
-        kind = "normal" if isinstance(data.predictions, Labels) else "webb"
+        is_unknown = is_coarse or (is_by_label and data.outcome_weights is None)
         n_times = None if data.times is None else data.n_units()
-        return cls(kind, None if n_times is None else bucket(n_times), is_by_label)
-
-    @property
-    def redraws(self) -> bool:
-        """Whether data sets have fresh targets, so that the level of a test is exact."""
-        return self.kind == "redrawn"
+        return cls(
+            redraws=not (data.is_dependent or is_unknown),
+            n_times=None if n_times is None else bucket(n_times),
+            is_by_label=is_by_label,
+        )
 
     def describe(self, data: Data) -> str:
-        """What is drawn, such as "multipliers of 60 clusters", to stand behind a number."""
+        """What is drawn, such as "signs of 60 clusters", to stand behind a number."""
         if self.redraws:
             return "draws from the model"
         if not data.is_dependent:
             unknown = "the other labels' weights are" if self.is_by_label else "the censoring is"
-            return f"multipliers of rows, as {unknown} not known"
-        return f"multipliers of {data.describe_units()}"
+            return f"signs of rows, as {unknown} not known"
+        words = f"{'signs' if data.times is None else 'rotations'} of {data.describe_units()}"
+        return "; ".join(filter(None, (words, why_not_tested(data))))
 
     def data_sets(
         self,
@@ -105,11 +105,26 @@ class NullSampler(NamedTuple):
             hidden = data.targets.hiding(data.weights != 0, axis)
         if not self.redraws:
             dependent = data if data.is_dependent else data.replace(clusters=numbers)
-            multiplier_key = jax.random.fold_in(key, MULTIPLIERS)
-            xi = multipliers(multiplier_key, dependent, self.kind == "normal", self.n_times, axis)
+            xi = turns(dependent, self.n_times, axis)
         units = numbers if xi is None else xi.rows
         rows = SampledRows(*data.samples, hidden, numbers, units, data.outcome_weights)
         return DataSets(key, rows, xi, by_pit, in_pit_cells)
+
+
+def why_not_tested(data: Data) -> str | None:
+    """Why there are no data sets under H0, and so no p-value; None if there are."""
+    stretches, clusters = data.n_stretches(), data.n_units()
+    if stretches is not None:
+        if stretches >= LEAST_STRETCHES - ROUNDING_OF_STRETCHES:
+            return None
+        return (
+            f"cannot be tested: {stretches:.1f} stretches of the horizon {data.horizon or 1:g}, at "
+            f"least {LEAST_STRETCHES} are needed (a shorter horizon, more times, or the monitor)"
+        )
+    if clusters is None or clusters >= LEAST_CLUSTERS:
+        return None
+    units = data.describe_units()
+    return f"cannot be tested: {units}, at least {LEAST_CLUSTERS} are needed"
 
 
 class SampledRows(NamedTuple):
@@ -146,29 +161,24 @@ class DataSets:
     Args:
         key: the key of drawn targets.
         rows: what they are made of.
-        multipliers: of observed residuals; None if targets are redrawn.
+        turns: what multiplies observed residuals; None if targets are redrawn.
         by_pit: whether the PIT of a target is all that counts.
         in_pit_cells: whether all that counts of it is in which cell of the line it is.
     """
 
     key: jax.Array
     rows: SampledRows
-    multipliers: Multipliers | None
+    turns: Turns | None
     by_pit: bool = static()
     in_pit_cells: bool = static(default=False)
 
-    @property
-    def are_centred(self) -> bool:
-        """Whether the mean of residuals is taken out."""
-        return isinstance(self.multipliers, TimeMultipliers)
-
     def shared(self, batches: jax.Array) -> PyTree:
         """What the multipliers of all rows share of some batches of draws."""
-        return None if self.multipliers is None else self.multipliers.shared(batches)
+        return None if self.turns is None else self.turns.shared(batches)
 
     def factors(self, rows: SampledRows, shared: PyTree) -> jax.Array | None:
         """xi of some of the rows, ``[n, D]``; None if targets are redrawn."""
-        return None if self.multipliers is None else self.multipliers.values(rows.units, shared)
+        return None if self.turns is None else self.turns.values(rows.units, shared)
 
     def targets(self, rows: SampledRows, batches: jax.Array) -> PyTree:
         """Targets ``[n, 1 + D, …]`` of some of the rows, the observed ones first.

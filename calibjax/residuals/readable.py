@@ -29,8 +29,16 @@ r"""Residuals of rows that people read, with mean 0 under H0: the statistics of 
 
 For an interval of U, each is the mean over the interval.
 
-Samplers of data sets multiply the residuals of rows that depend on each other, so that no statistic
-knows of clusters or times.
+**Rows that depend on each other** have data sets with turned sums (`nulls/turns.py`), which are as
+likely as the observed sums only if these are symmetric.  z^2 - 1 is skew, and few units of it
+reject right models too often.  The spread is tested by
+
+    s = Phi^-1(|2 U - 1|),
+
+which is exactly normal under H0, and larger the further a target is from the median.  Its mean over
+[a, b] is (G(b) - G(a)) / (b - a) with G(u) = sign(1/2 - u) f(s(u)) / 2 for the normal density f,
+because the derivative of f(s) is -s f(s) s', and that of s in u is 2 sign(u - 1/2) / f(s).
+Coverage is skew, too, and is not tested.
 """
 
 import math
@@ -44,10 +52,10 @@ import numpy as np
 from calibjax._base.sharding import Axis, all_sum
 from calibjax._base.struct import PyTree, batch_of_one, static, struct
 from calibjax._data.capabilities import has_atoms, pit_partition
-from calibjax._data.distribution import Distribution, as_labels
+from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import unit_interval
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS
-from calibjax._numbers.unit_interval import UnitInterval
+from calibjax._numbers.unit_interval import UnitInterval, normal_score
 from calibjax.kernels.base import Sample
 from calibjax.kernels.pit import UnitFeature
 from calibjax.residuals.base import FiniteResidual
@@ -63,9 +71,13 @@ _MOST_DEVIATIONS = 2.0
 _CENTRAL = 0.05, 0.95
 # The distance from an end of the unit line at which a target at this end is counted.
 _LEAST_PIT = 1e-5
+# Over a narrower interval s is that of its middle.
+_NARROW = 1e-3
 # The largest normal score that is multiplied.  Larger ones are too rare under H0 to matter, and a
 # few targets that are nearly impossible would leave nothing else beyond chance.
 _MOST_SCORE = 3.0
+# The largest |s|.
+_MOST_FOLDED = 4.0
 _NORMAL_SCORES = UnitFeature(np.ones(2, np.float32), "normal scores", (1, 2))
 
 
@@ -140,6 +152,11 @@ class Readable(FiniteResidual):
     def around_mean(self, sums: jax.Array, variance: jax.Array, known: jax.Array) -> jax.Array:
         """The statistics ``[S, D, J]`` without what another one adds to them."""
         return sums
+
+    @property
+    def turned(self) -> tuple[int, ...]:
+        """Which residual tests each statistic of rows that depend on each other, or -1 for none."""
+        return tuple(range(len(self.names)))
 
     def of_one(self, a: Sample) -> jax.Array:
         predictions, targets = batch_of_one(a)
@@ -297,6 +314,8 @@ class LineStatistic(ABC):
     names: tuple[str, ...]
     #: The largest values where they have multipliers, by default any of one statistic.
     most_multiplied: tuple[float, ...] = (math.inf,)
+    #: Whether sums of few rows are nearly as likely as the same with the other sign.
+    is_symmetric: bool = True
 
     @abstractmethod
     def uniform_moments(self) -> list[tuple[float, ...]]:
@@ -347,6 +366,7 @@ class Coverage(LineStatistic):
     high: float = static(_CENTRAL[1])
 
     names = ("coverage",)
+    is_symmetric = False
 
     def uniform_moments(self) -> list[tuple[float, ...]]:
         p = self.high - self.low
@@ -366,6 +386,36 @@ class Coverage(LineStatistic):
 
 
 @struct
+class FoldedScores(LineStatistic):
+    """s, cut off far out: a target at the median has -infinity."""
+
+    names = ("folded spread",)
+
+    def uniform_moments(self) -> list[tuple[float, ...]]:
+        return [(1.0,), (0.0,), (1.0,)]
+
+    def of_intervals(self, interval: UnitInterval) -> jax.Array:
+        width, (u, above) = interval.width(), interval.middle()
+        is_narrow = width <= _NARROW
+        low, high = (
+            jnp.where(u < above, 0.5, -0.5) * jnp.exp(-jnp.square(_folded(u, above)) / 2)
+            for u, above in (interval[0::2], interval[1::2])
+        )
+        mean = (high - low) / jnp.where(is_narrow, 1.0, width) / math.sqrt(2 * math.pi)
+        found = jnp.where(is_narrow, _folded(u, above), mean)
+        return jnp.clip(found, -_MOST_FOLDED, _MOST_FOLDED)[..., None]
+
+    def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
+        return jnp.clip(_folded(u, above), -_MOST_FOLDED, _MOST_FOLDED)[..., None]
+
+
+def _folded(u: jax.Array, above: jax.Array) -> jax.Array:
+    tails = 2 * jnp.minimum(u, above)
+    least = jnp.finfo(tails.dtype).tiny
+    return normal_score(jnp.maximum(1 - tails, least), jnp.maximum(tails, least))
+
+
+@struct
 class NumberStatistics(Readable):
     """Location, spread and others of numbers.
 
@@ -373,10 +423,12 @@ class NumberStatistics(Readable):
         knows_moments: whether U of every target is one number, and uniform; else moments are
             those of draws.
         parts: what the statistics are, location and spread first.
+        is_turned: whether there is also what tests the spread of rows that depend on each other.
     """
 
     knows_moments: bool = static()
     parts: list[LineStatistic]
+    is_turned: bool = static(default=False)
 
     #: A number says as much as a fair coin, whether it is above the median.
     unit_of_variance = 0.25
@@ -387,7 +439,18 @@ class NumberStatistics(Readable):
 
     @property
     def most_multiplied(self) -> tuple[float, ...]:
-        return tuple(most for part in self.parts for most in part.most_multiplied)
+        return tuple(most for part in self._parts for most in part.most_multiplied)
+
+    @property
+    def _parts(self) -> list[LineStatistic]:
+        return [*self.parts, *([FoldedScores()] if self.is_turned else [])]
+
+    @property
+    def turned(self) -> tuple[int, ...]:
+        # The last residual stands for the spread.
+        are_symmetric = [part.is_symmetric for part in self.parts for _ in part.names]
+        others = (i if are_symmetric[i] else -1 for i in range(2, len(are_symmetric)))
+        return (0, len(are_symmetric), *others)
 
     def values(
         self, predictions: Distribution, targets: PyTree, others: PyTree = None
@@ -400,14 +463,14 @@ class NumberStatistics(Readable):
         return self._of_intervals(targets)
 
     def _of_intervals(self, interval: UnitInterval) -> jax.Array:
-        return jnp.concatenate([x.of_intervals(interval) for x in self.parts], axis=-1)
+        return jnp.concatenate([x.of_intervals(interval) for x in self._parts], axis=-1)
 
     def _of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
-        return jnp.concatenate([x.of_points(u, above) for x in self.parts], axis=-1)
+        return jnp.concatenate([x.of_points(u, above) for x in self._parts], axis=-1)
 
     def moments(self, predictions: Distribution, residuals: jax.Array) -> RowMoments:
         squares = jnp.square(bounded(residuals[:, 0], self.most_multiplied))
-        known = np.concatenate([x.uniform_moments() for x in self.parts], axis=1)
+        known = np.concatenate([x.uniform_moments() for x in self._parts], axis=1)
         second, third, predicted = (
             jnp.broadcast_to(x, squares.shape) for x in known.astype(squares.dtype)
         )
@@ -425,12 +488,22 @@ class NumberStatistics(Readable):
         return sums.at[..., 1].add(-known[..., 1] * squared_shift / math.sqrt(2))
 
 
-def statistics_of(predictions: Distribution, is_exact: bool = True) -> Readable:
-    """The statistics for a family; `is_exact` says whether all targets are known."""
+def has_statistics(predictions: Distribution) -> bool:
+    """Whether the family has statistics: it is of labels, counts or numbers."""
+    return predictions.is_ordered or isinstance(predictions, Labels)
+
+
+def statistics_of(
+    predictions: Distribution, is_exact: bool = True, is_turned: bool = False
+) -> Readable:
+    """The statistics for a family.
+
+    `is_exact` says whether all targets are known, and `is_turned` whether sums are turned.
+    """
     if predictions.is_ordered:
         coverage = Coverage(*central_interval(pit_partition(predictions)))
         knows_moments = is_exact and not has_atoms(predictions)
-        return NumberStatistics(knows_moments, [LocationAndSpread(), coverage])
+        return NumberStatistics(knows_moments, [LocationAndSpread(), coverage], is_turned)
     n_classes = predictions.n_labels or 0
     if n_classes <= 2:
         return EventStatistics()

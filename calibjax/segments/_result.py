@@ -1,6 +1,7 @@
 """The result of a test of segments: a sentence and a table, and all that is in them."""
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -227,6 +228,8 @@ class SegmentTestResult:
         if n == 0:
             return "No segment has enough rows for a test."
         segments, words = self.segments, "segment" if n == 1 else "segments"
+        if math.isnan(segments[0].pvalue):
+            return "Segments cannot be tested."
         if segments[0].pvalue > level * (1 + 1e-6):
             return f"No segment is beyond chance: p = {segments[0].pvalue:.3g} after {n} {words}."
         return f"{segments[0]} after {n} {words}."

@@ -9,11 +9,10 @@ g = M / V^{3/2}, and a score that is nearly normal (`normal_scores`).  Large g a
 few rare events are no gamma variables, and a strong transformation would hide large sums.
 
 Data sets under H0 are those of `nulls/engine.py`.  In clusters and over times the observed
-residuals are multiplied, and they are cut off where they are so large that they would make the band
-of all segments too wide.  Over times the mean of the segment's residuals is taken out.  These sums
-are symmetric, so that g is 0, and V is their mean square over all data sets, the observed one
-included: the variance that the model says is that of independent rows, and shared shocks would make
-the location of all segments larger than any other score.
+residuals are turned, and they are cut off where they are so large that they would make the band of
+all segments too wide.  These sums are symmetric, so that g is 0, and V is their mean square over
+all data sets, the observed one included: the variance that the model says is that of independent
+rows, and shared shocks would make the location of all segments larger than any other score.
 
 What the segment's own location adds to a sum of spreads is taken out of all of these sums.
 
@@ -25,7 +24,7 @@ data sets ``[n, D J]``: O(n S R J) time, and memory that depends on neither n no
 Reference: Wilson and Hilferty, The distribution of chi-square, PNAS 1931.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,13 +32,14 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
-from calibjax._base.struct import static, struct
+from calibjax._base.struct import struct
 from calibjax._data.data import Rows, clean, with_known_weights
 from calibjax._data.interval_censored import Between
-from calibjax.nulls.engine import Chunk, Found, SetSums, Statistic, factor_of_drawn, run
+from calibjax.nulls.engine import Chunk, Found, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
+from calibjax.nulls.readable_sums import ReadableSums
 from calibjax.nulls.sampler import NullSampler
-from calibjax.residuals.readable import Readable, bounded, statistics_of
+from calibjax.residuals.readable import statistics_of
 from calibjax.segments._segments import SegmentTable
 
 # The number of sums of all data sets that are in memory at a time.
@@ -93,11 +93,11 @@ def segment_sums(
     data, codes = rows
     data = with_known_weights(clean(data, axis))
     is_exact = not isinstance(data.targets, Between)
-    statistics = statistics_of(data.predictions, is_exact)
+    statistics = statistics_of(data.predictions, is_exact, not sampler.redraws)
     statistics = statistics.fitted(data.predictions, data.weights, axis)
 
     def of_segments(table: SegmentTable) -> tuple[dict[str, jax.Array], jax.Array]:
-        statistic = _Sums(codes, table, statistics, data.predictions.is_ordered)
+        statistic = _Sums(codes, statistics, data.predictions.is_ordered, table)
         found = run(statistic, key, data, n_resamples, sampler, axis)
         return _scored(found, statistic, least)
 
@@ -126,25 +126,34 @@ def _scored(
     can_vary = of_model > 0
     measured = jnp.square(information) / jnp.where(can_vary, of_model, 1.0)
     events = measured[:, jnp.array(statistics.measured_by)] * statistics.unit_of_variance
-    is_tested = can_vary & (events >= least.astype(events.dtype)) & table.is_segment[:, None]
+    is_tested = (
+        can_vary[:, : events.shape[1]]
+        & (events >= least.astype(events.dtype))
+        & table.is_segment[:, None]
+    )
 
     variance = found.variance(of_model, found.observed, found.draws)
     every = jnp.concatenate([found.observed[None], found.draws]).swapaxes(0, 1)
     every = statistics.around_mean(every, variance, information).swapaxes(0, 1)
     sums, draws = every[0], every[1:]
     variance = found.variance(of_model, sums, draws)
-    deviation = jnp.sqrt(jnp.where(variance > 0, variance, 1.0))
+    deviation = jnp.sqrt(jnp.where(variance <= 0, 1.0, variance))  # NaN of too few units remains
     # Random signs make sums symmetric, and a skew scale would stretch one of their sides.
     skewness = statistics.cubes(third, second) / deviation**3 if found.redraws else 0.0 * deviation
     g = jnp.clip(skewness, -_MOST_SKEW, _MOST_SKEW)
     scores = normal_scores(every / deviation[None], g[None])
+    n_statistics = len(statistics.names)
+    if not found.redraws:
+        turned = np.array(statistics.turned)
+        scores, is_tested = scores[:, :, turned], is_tested & (turned >= 0)[None]
     scores = jnp.where(is_tested[None], scores, 0.0)
+    of_names = np.s_[:, :n_statistics]
     observed = dict(
-        sums=sums,
-        variance=variance,
-        skewness=skewness,
-        information=information,
-        predicted=predicted / jnp.where(total > 0, total, 1.0),
+        sums=sums[of_names],
+        variance=variance[of_names],
+        skewness=skewness[of_names],
+        information=information[of_names],
+        predicted=predicted[of_names] / jnp.where(total > 0, total, 1.0),
         total=total[:, 0],
         squares=square[:, 0],
         is_tested=is_tested,
@@ -154,62 +163,21 @@ def _scored(
 
 
 @struct
-class _Sums(Statistic):
+class _Sums(ReadableSums):
     """The sums of all statistics in some segments.
 
     Args:
         others: codes of levels ``[n, C]``.
         table: the segments.
-        statistics: those of the family of the predictions.
-        by_pit: whether they are functions of the PIT.
     """
 
-    others: jax.Array
     table: SegmentTable
-    statistics: Readable
-    by_pit: bool = static()
 
-    def moments(self, chunk: Chunk) -> list[jax.Array]:
-        """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
-        knows = self.statistics.knows_moments
-        targets = chunk.rows.targets[:, None] if knows else chunk.targets()
-        observed = self.statistics.values(chunk.rows.predictions, targets)
-        found = self.statistics.moments(chunk.rows.predictions, observed)
-        w, of_observed = chunk.weights[:, None], chunk.observed_weights[:, None]
-        columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
-        columns += [w * found.second, of_observed * found.predicted, of_observed, of_observed**2]
-        sums = self.table.sums(chunk.others, jnp.concatenate(columns, axis=1))
-        ends = np.cumsum([x.shape[1] for x in columns])[:-1]
-        return jnp.split(sums, ends.tolist(), axis=1)
+    def in_groups(self, chunk: Chunk, values: jax.Array) -> jax.Array:
+        return self.table.sums(chunk.others, values)
 
-    def missing(self, moments: Any) -> list[jax.Array]:
-        second, _, squares, *_ = moments
-        observed = self.statistics.squares(squares, second)[:, None]
-        variance = self.statistics.squares(second, second)[:, None]
-        return [factor_of_drawn(observed, variance, variance)]
-
-    def sums(self, chunk: Chunk) -> SetSums:
-        w = chunk.weights[:, None, None]
-        residuals = self.statistics.values(chunk.rows.predictions, chunk.targets())
-        residuals = chunk.weighed(residuals)
-        observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
-        every = chunk.with_multiplied(w * residuals, observed)
-        sums = self.table.sums(chunk.others, every.reshape(w.size, -1))
-        found = chunk.summed(sums.reshape(self.table.size, *every.shape[1:]))
-        if found.factors is None or chunk.xi is None:
-            return found
-        # The mean over times is that of a segment.
-        return found._replace(factors=self.table.sums(chunk.others, w[..., 0] * chunk.xi))
-
-    def numbers_of_row(self, sums: SetSums, redraws: bool) -> int:
+    def numbers_of_row(self, sums: jax.Array, redraws: bool) -> int:
         return super().numbers_of_row(sums, redraws) + self.table.n_together
-
-    def values(
-        self, sums: SetSums, moments: Any, missing: list[jax.Array], total: jax.Array
-    ) -> tuple[jax.Array, tuple[()]]:
-        second, *_, total, _ = moments
-        centred = SetSums(self.statistics.centred(sums.sums, second), sums.factors)
-        return centred.of_sets(missing, total).swapaxes(0, 1), ()
 
 
 def sums_at(score: float, skewness: np.ndarray) -> np.ndarray:

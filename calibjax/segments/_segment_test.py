@@ -62,10 +62,10 @@ def segment_test(
     below 2, are left out, as are those with the rows of a shorter one.  Predictions that are
     samples are tested by exchange, and `Quantiles` are judged between their levels, as in
     `aggregated_skce_test`.  **Rows that depend on each other**, in clusters or over times, are
-    compared with data sets whose residuals have random signs and sizes, and each sum is divided by
-    its root mean square over all data sets; the level is right for many clusters or times.  A
-    number to which its prediction gave the probability 0 counts as one at the level 0.00001 or
-    0.99999.
+    compared with turns of the observed residuals, as in `aggregated_skce_test`, and each sum is
+    divided by its root mean square over all turns.  The spread is then tested by the normal scores
+    of |2 U - 1|, whose sums are symmetric, and coverage is not tested.  A number to which its
+    prediction gave the probability 0 counts as one at the level 0.00001 or 0.99999.
 
     O(n S J n_resamples) time for S segments and J statistics, as products of matrices; memory
     depends on neither n nor n_resamples.  Rows on several devices stay where they are.

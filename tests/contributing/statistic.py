@@ -35,7 +35,7 @@ def test_clusters_are_respected():
     predictions = cj.Normal(LOC, np.ones(N, np.float32))
     _, (clearest, *_) = found(TARGETS, predictions)
     result, (of_clusters, *_) = found(TARGETS, predictions, clusters=CLUSTER)
-    assert "multipliers of 40 clusters" in result.method
+    assert "signs of 40 clusters" in result.method
     # 27 of 40 fair coins, and not 270 of 400.
     one_sided = scipy.stats.binom.sf(26, CLUSTERS, 0.5)
     assert clearest.pvalue < 0.0011 and one_sided < of_clusters.pvalue < 0.5

@@ -1,0 +1,86 @@
+"""Sums of the residuals that people read, over all rows or over groups of rows."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax._base.sharding import Axis
+from calibjax._base.struct import PyTree, static, struct
+from calibjax._data.data import Rows
+from calibjax.nulls.engine import Chunk, Statistic, factor_of_drawn, run, sums_of_sets
+from calibjax.nulls.sampler import NullSampler
+from calibjax.residuals.readable import Readable, bounded
+
+
+@struct
+class ReadableSums(Statistic):
+    """The sums of all J statistics over the rows of S groups, by default over all rows.
+
+    Args:
+        others: what says which groups a row is in.
+        statistics: those of the family of the predictions.
+        by_pit: whether they are functions of the PIT.
+    """
+
+    others: PyTree
+    statistics: Readable
+    by_pit: bool = static()
+
+    def in_groups(self, chunk: Chunk, values: jax.Array) -> jax.Array:
+        """The sums of values ``[n, P]`` of the rows of each group, ``[S, P]``."""
+        return jnp.sum(values, axis=0, keepdims=True)
+
+    def moments(self, chunk: Chunk) -> list[jax.Array]:
+        """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
+        knows = self.statistics.knows_moments
+        targets = chunk.rows.targets[:, None] if knows else chunk.targets()
+        observed = self.statistics.values(chunk.rows.predictions, targets)
+        found = self.statistics.moments(chunk.rows.predictions, observed)
+        w, of_observed = chunk.weights[:, None], chunk.observed_weights[:, None]
+        columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
+        columns += [w * found.second, of_observed * found.predicted, of_observed, of_observed**2]
+        sums = self.in_groups(chunk, jnp.concatenate(columns, axis=1))
+        ends = np.cumsum([x.shape[1] for x in columns])[:-1]
+        return jnp.split(sums, ends.tolist(), axis=1)
+
+    def missing(self, moments: Any) -> list[jax.Array]:
+        second, _, squares, *_ = moments
+        observed = self.statistics.squares(squares, second)[:, None]
+        variance = self.statistics.squares(second, second)[:, None]
+        return [factor_of_drawn(observed, variance, variance)]
+
+    def sums(self, chunk: Chunk) -> jax.Array:
+        w = chunk.weights[:, None, None]
+        residuals = self.statistics.values(chunk.rows.predictions, chunk.targets())
+        residuals = chunk.weighed(residuals)
+        observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
+        every = chunk.with_multiplied(w * residuals, observed)
+        sums = self.in_groups(chunk, every.reshape(w.size, -1))
+        return sums.reshape(-1, *every.shape[1:])
+
+    def values(
+        self, sums: jax.Array, moments: Any, missing: list[jax.Array]
+    ) -> tuple[jax.Array, tuple[()]]:
+        centred = self.statistics.centred(sums, moments[0])
+        return sums_of_sets(centred, missing).swapaxes(0, 1), ()
+
+
+def squares_over_rows(
+    key: jax.Array,
+    statistics: Readable,
+    data: Rows,
+    n_resamples: int,
+    sampler: NullSampler,
+    axis: Axis,
+) -> jax.Array:
+    """The squares of the tested statistics of all rows ``[J', 1 + n_resamples]``.
+
+    Those of the observed targets come first; `data` are clean.
+    """
+    statistics = statistics.fitted(data.predictions, data.weights, axis)
+    of_rows = ReadableSums((), statistics, data.predictions.is_ordered)
+    found = run(of_rows, key, data, n_resamples, sampler, axis)
+    every = jnp.concatenate([found.observed[None], found.draws])[:, 0]
+    return jnp.square(every[:, [column for column in statistics.turned if column >= 0]]).T
