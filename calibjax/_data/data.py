@@ -51,7 +51,7 @@ from calibjax._data.covariates import Covariates, CovariatesLike, coded_covariat
 from calibjax._data.dependence import coded_dependence, kept_rows
 from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Between, Targets
-from calibjax._data.outcome_weights import follow_labels, weights_of_labels
+from calibjax._data.outcome_weights import weights_of_labels
 from calibjax._data.typed_column import named_columns
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import fractions_of, x_where
@@ -65,6 +65,8 @@ NOT_PLAIN = ("weights", *DEPENDENCE)
 _FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
 #: The fields that `Rows.valid` looks at.
 _WITH_VALUES = {*"predictions targets where weights times covariates outcome_weights".split()}
+# Weights that follow labels are shared by at least so many rows, on average.
+_LEAST_REPEATS = 8
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
 PerRow = Any
@@ -143,7 +145,9 @@ class Rows:
         if self.weights is None or not (is_known and has_labels):
             return False
         kept = self.counted_rows()
-        return follow_labels(*(np.asarray(x)[kept] for x in (self.weights, self.targets)))
+        pairs = np.unique(np.asarray(self.weights)[kept] + 1j * np.asarray(self.targets)[kept])
+        is_one, n_weights = np.unique(pairs.imag).size < 2, np.unique(pairs.real).size
+        return not is_one and pairs.size == n_weights <= kept.sum() / _LEAST_REPEATS
 
     def n_kept(self) -> int:
         """The number of kept rows, or n if the mask is traced."""
@@ -376,7 +380,8 @@ def as_data(
         raise TypeError("targets must be an array, got Between, which is not supported here.")
     for name in without:
         if getattr(data, name) is not None:
-            raise ValueError(f"{name} of Data must be None: this function does not use them.")
+            said = "weights [n, m]" if name == "outcome_weights" else name
+            raise ValueError(f"{said} of Data must be None: this function does not use them.")
     if data.where is not None or data.weights is not None:
         n_counted = data.n_counted()
         if n_counted < at_least:

@@ -17,9 +17,6 @@ import numpy as np
 from calibjax._base.sharding import devices_of
 from calibjax._base.struct import is_traced, on_host
 
-# So many rows share a weight, on average, of weights that are looked at.
-_LEAST_REPEATS = 8
-
 
 def weights_of_labels(weights: Any, labels: Any) -> Any:
     """The weights ``[n]`` of observed labels, of all ``[n, m]``; a masked row may hold anything."""
@@ -28,16 +25,6 @@ def weights_of_labels(weights: Any, labels: Any) -> Any:
     weights, labels = map(on_host if is_known else jnp.asarray, (weights, labels))
     labels = numpy.clip(labels.astype(np.int32), 0, weights.shape[1] - 1)
     return numpy.take_along_axis(weights, labels[:, None], axis=1)[:, 0]
-
-
-def follow_labels(weights: np.ndarray, labels: np.ndarray) -> bool:
-    """Whether weights ``[n]`` repeat, and none of them occurs with two of the labels ``[n]``."""
-    (values, rows), (of_labels, columns) = (
-        np.unique(x, return_inverse=True) for x in (weights, labels)
-    )
-    n_pairs = np.unique(rows * of_labels.size + columns).size
-    are_few = values.size * _LEAST_REPEATS <= labels.size
-    return are_few and n_pairs == values.size and of_labels.size > 1
 
 
 def sampled(probabilities: jax.Array, weights: jax.Array | None) -> jax.Array:
