@@ -97,7 +97,9 @@ def calls(monkeypatch):
         given |= {"pvalue_without_covariates": rank_of(*given.values())} if given else {}
         own, column = next(scores), types.SimpleNamespace(name="x", pvalue=0.01)
         given |= {"statistic": own[0], "null_distribution": own[1:], "pvalue": rank_of(own)}
-        return types.SimpleNamespace(**{"estimate": 0.0, "columns": [column]} | given)
+        return types.SimpleNamespace(
+            **{"estimate": 0.0, "columns": [column], "kernels": None} | given
+        )
 
     monkeypatch.setattr(_check_posterior, "calibration_test", calibration_test)
     return found
@@ -113,7 +115,7 @@ def test_each_parameter_is_tested_alone_given_x_and_with_the_others(calls):
     scale = np.median(np.abs(draws), axis=(0, 1))
     np.testing.assert_allclose(calls[2][0].samples, draws / scale, rtol=1e-12)
     np.testing.assert_allclose(calls[2][1], theta / scale, rtol=1e-12)
-    adjusted = plain_step_down(np.stack([scores_of_rank(k) for k in range(1, 6)]))
+    adjusted = plain_step_down(np.stack([scores_of_rank(k)[None] for k in range(1, 6)]))
     assert check.pvalue == pytest.approx(adjusted[0]) and check.joint == pytest.approx(adjusted[4])
     assert 0.002 < check.pvalue < 5 * 0.002
     a, b = check.parameters

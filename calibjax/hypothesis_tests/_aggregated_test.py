@@ -339,6 +339,7 @@ def _aggregated_skce_test(
         pvalues=found.pvalues,
         adjusted_pvalues=found.adjusted_pvalues,
         interval=NormInterval(biased, errors),
+        draws=found.scores_of_draws,
         of_columns=of_columns,
     )
     best = of_kernels.best

@@ -99,6 +99,7 @@ class KernelResults:
         interval: what `confidence_interval` evaluates.
         of_columns: the scores and adjusted p-values of the kernels of covariates alone, without
             what an error of all rows adds to the variance of residuals; None without covariates.
+        draws: the scores of each draw of the null distribution, ``[K, n_resamples]``, or None.
     """
 
     kernels: list[KernelLike]
@@ -108,6 +109,7 @@ class KernelResults:
     adjusted_pvalues: jax.Array
     interval: IntervalOf
     of_columns: tuple[jax.Array, jax.Array] | None = None
+    draws: jax.Array | None = None
 
     def confidence_interval(self, confidence_level: ArrayLike = 0.95) -> ConfidenceInterval:
         """Intervals (low, high) for the SKCE with each kernel, ``[K]``, that hold simultaneously.

@@ -13,9 +13,20 @@ def adjusted_pvalues(tests: Sequence[CalibrationTestResult]) -> list[float]:
 
     Draw b of all tests is one data set.  Tests without a p-value, NaN, do not count.
     """
-    found = np.array([x.pvalue for x in tests], np.float64)
-    values = np.array([[x.statistic, *np.asarray(x.null_distribution)] for x in tests])
+    values, found = np.array(_scores(tests)), np.array([x.pvalue for x in tests], np.float64)
     known = ~np.isnan(found)
-    # Draws that are equal to the data up to rounding count in the p-value of each test.
-    found[known] = np.maximum(step_down(values[known]), found[known])
-    return [as_multiple(p, values.shape[1] - 1) for p in found]
+    if np.sum(known) > 1:
+        # Draws that are equal to the data up to rounding count in the p-value of each test.
+        found[known] = np.maximum(step_down(values[known]), found[known])
+    return [as_multiple(p, values.shape[2] - 1) for p in found]
+
+
+def _scores(tests: Sequence[CalibrationTestResult]) -> list[np.ndarray]:
+    """The scores of the kernels ``[K, 1 + B]`` of each test, the observed ones first.
+
+    Where tests have different numbers of kernels, it is the largest score alone.
+    """
+    results = [x.kernels for x in tests if x.kernels is not None]
+    if len(results) == len(tests) and len({np.size(x.scores) for x in results}) == 1:
+        return [np.column_stack([x.scores, np.asarray(x.draws)]) for x in results]
+    return [np.append(x.statistic, np.asarray(x.null_distribution))[None] for x in tests]

@@ -138,9 +138,10 @@ def host_pvalue(values: np.ndarray, rounding: float = 0.0) -> float:
 def as_multiple(pvalue: jax.Array | float, n_resamples: int) -> float:
     """The multiple of 1 / (R + 1) that a p-value of R data sets is, without rounding of float32.
 
-    So 0.05 is not above the level 0.05.
+    So 0.05 is not above the level 0.05.  A p-value that does not exist, NaN, remains.
     """
-    return round(float(pvalue) * (n_resamples + 1)) / (n_resamples + 1)
+    found = float(pvalue) * (n_resamples + 1)
+    return found if math.isnan(found) else round(found) / (n_resamples + 1)
 
 
 def rounding_of(values: jax.Array) -> jax.Array:
@@ -189,22 +190,41 @@ def holm(pvalues: np.ndarray) -> np.ndarray:
     return found
 
 
+# The share of scores whose mean excess is the unit of a tail.
+_TAIL = 0.01
+
+
 @functools.partial(quick_jit, light=True)
 def step_down(values: jax.Array) -> jax.Array:
-    """P-values of statistics ``[G, 1 + B]``, the observed ones first, adjusted for their number.
+    """P-values of G groups from K statistics of each, ``[G, K, 1 + B]``, adjusted for G and K.
 
-    Column b has the statistics of one data set.  Each statistic is brought to the scale of normal
-    scores, with the moments of its own 1 + B numbers.  The largest observed one is ranked among the
-    maxima of all, the next one among the maxima of all but the first, and so on; no p-value is less
-    than the one before it.  The least is 1 / (B + 1) for every G.
+    Column b has the statistics of one data set, of which the observed one is the first.  Each
+    statistic is brought to the scale of normal scores by the moments of its own 1 + B numbers.
+    Among many groups only errors far out in the tails stand out, where these scores are not normal,
+    above all those of rare targets.  The largest hundredth of the scores of a statistic, in all
+    groups and data sets, exceed the others by some mean: in units of this mean excess, tails of all
+    statistics are nearly exponential, and none hides the others.  A group has the largest of its K.
+
+    The largest observed group is compared with the maxima of all groups, the next one with the
+    maxima of all but the first, and so on; no p-value is less than the one before it.  The least is
+    1 / (B + 1) for every G.  All of this is symmetric in the data sets, so that p is exact where
+    these are exchangeable.
 
     Westfall and Young, Resampling-based multiple testing, 1993.
     """
-    scores = _in_family(_scale_of_families(values, tuple(range(values.shape[0]))), values)
-    order = jnp.argsort(scores[:, 0], descending=True)
-    ordered = rows_of(scores, order)
+    n_groups, n_kernels, n_sets = values.shape
+    rows = values.reshape(-1, n_sets)
+    scores = _in_family(_scale_of_families(rows, tuple(range(len(rows)))), rows)
+    scores = jnp.where(jnp.isneginf(scores), 0.0, scores)
+    # Data that are equal up to rounding have a score not less than the observed one.
+    scores = scores.at[:, 0].add(-rounding_of(scores)).reshape(values.shape)
+    excess = scores - jnp.quantile(scores, 1 - _TAIL, axis=(0, 2), method="lower", keepdims=True)
+    unit = jnp.mean(jnp.maximum(excess, 0.0), axis=(0, 2), keepdims=True) / _TAIL
+    largest = jnp.max(excess / jnp.where(unit > 0, unit, 1.0), axis=1)
+    order = jnp.argsort(largest[:, 0], descending=True)
+    ordered = rows_of(largest, order)
     maxima = lax.cummax(ordered[:, 1:], axis=0, reverse=True)
-    pvalues = jax.vmap(counted_pvalue)(ordered[:, 0] - rounding_of(ordered), maxima)
+    pvalues = jax.vmap(counted_pvalue)(ordered[:, 0], maxima)
     return jnp.zeros_like(pvalues).at[order].set(lax.cummax(pvalues))
 
 
@@ -241,6 +261,7 @@ class Aggregate(NamedTuple):
             ``[1 + B]``.
         draws: the largest z of each draw, ``[B]``.
         scores: z of the observed targets for each kernel, ``[K]``.
+        scores_of_draws: z of each draw, ``[K, B]``.
         pvalues: the p-value that each kernel would have alone, ``[K]``.
         adjusted_pvalues: the rank of each kernel's score among the draws of the maximum, ``[K]``.
         errors: the thresholds t_k of all kernels.
@@ -252,6 +273,7 @@ class Aggregate(NamedTuple):
     scores_of_first: jax.Array | None
     draws: jax.Array
     scores: jax.Array
+    scores_of_draws: jax.Array
     pvalues: jax.Array
     adjusted_pvalues: jax.Array
     errors: "SimultaneousErrors"
@@ -362,6 +384,7 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
         scores_of_first=scores_of_first,
         draws=draws,
         scores=scores[:, 0],
+        scores_of_draws=scores[:, 1:-1],
         pvalues=jax.vmap(counted_pvalue)(values[:, 0] - rounding[:, 0], values[:, 1:]),
         adjusted_pvalues=adjusted,
         errors=SimultaneousErrors(
