@@ -167,9 +167,8 @@ def check_values_of_rows(
         if are_traced[3]:
             return
         if weights is not None:
-            words = "nonnegative and finite"
-            if np.ndim(weights) == 2:
-                words = "positive and finite for all labels, or 0 for all"
+            of_labels = "positive and finite for all labels, or 0 for all"
+            words = of_labels if np.ndim(weights) == 2 else "nonnegative and finite"
             check_values("weights", weights, words, np.asarray(_are_weights(rows[3])) | masked)
         if any(map(is_rounded, jax.tree.leaves(given[:2]))) and not are_traced[1]:
             kept = kept_rows(len(predictions), *rows[2:])

@@ -46,7 +46,7 @@ class ColumnOptions(TypedDict, total=False):
         says which.  In Python also a list of columns.
     censored: a column of truth values, for `mean`: true if the target is only known to be larger.
     weights: a column of how much each row counts, numbers that are known before the targets.  If
-        weights depend on the label, a column for each label in the order of `classes`, such as
+        weights depend on the label, a column for each label in the order of the classes, such as
         w_none,w_event for an event: the weight that the row would have had with this label.  In
         Python a list of names.
     clusters: a column of names, numbers or dates: rows of one cluster, such as a hospital or a
