@@ -136,6 +136,22 @@ def test_small_groups_are_left_out(evaluation):
     assert "Each group alone" not in evaluation.to_html()
 
 
+@pytest.mark.slow
+def test_groups_in_few_clusters_are_not_tested():
+    rng, group = np.random.default_rng(0), np.repeat(["a", "b", "c"], 100)
+    clusters = np.where(group == "a", rng.integers(0, 3, 300), rng.integers(0, 40, 300))
+    loc = rng.normal(size=300)
+    errors = rng.normal(size=300) + (group == "c")
+    evaluation = cj.evaluate(cj.Normal(loc, np.ones(300)), loc + errors, clusters=clusters)
+    table = evaluation.by({"group": group})
+    assert [x.name for x in table.groups] == ["c", "b", "a"] and len(table.rejected()) == 1
+    last = table.groups[-1]
+    assert np.isnan([last.pvalue, last.adjusted]).all() and not last.directions
+    assert last.why_not_tested == "cannot be tested: 3 clusters, at least 6 are needed"
+    assert last.why_not_tested in evaluation.to_html(by=table)
+    assert repr(table).splitlines()[3].endswith(last.why_not_tested)
+
+
 def test_without_groups_nothing_is_said():
     assert segments_in_words(None, 0.05) is None
 

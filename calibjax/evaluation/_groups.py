@@ -30,6 +30,7 @@ from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 from calibjax.measures.families import measures
 from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.ranks import as_multiple
+from calibjax.nulls.sampler import why_not_tested
 from calibjax.recalibration import fit_temperature
 from calibjax.segments import Groups, Segment, SegmentTestResult, read_columns, segments_tested
 
@@ -53,6 +54,7 @@ class GroupVerdict:
         adjusted: the p-value adjusted for all groups.
         directions: which way the model is wrong for the group; none if the adjusted p-value is
             above the level.
+        why_not_tested: why there are no p-values, such as too few clusters; None if there are.
         measures: accuracy, scores and others, by their names, as an `Evaluation` has them.
     """
 
@@ -62,6 +64,7 @@ class GroupVerdict:
     pvalue: float
     adjusted: float
     directions: tuple[Direction, ...]
+    why_not_tested: str | None
     measures: dict[str, MeasureResult]
 
 
@@ -104,7 +107,7 @@ class GroupVerdicts:
         columns = self.columns()
         rows = [["group", "rows", *columns, "p", "adjusted", ""]]
         for x in self.groups:
-            words = "" if not x.directions else str(x.directions[0])
+            words = x.why_not_tested or (str(x.directions[0]) if x.directions else "")
             values = [number(x.measures[y].value) if y in x.measures else "" for y in columns]
             pvalues = [pvalue_text(p, self.n_draws) for p in (x.pvalue, x.adjusted)]
             rows.append([x.name, str(x.n), *values, *pvalues, words])
@@ -130,8 +133,8 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
 
     All groups have the number of rows of the largest one, the others masked, so that they share
     what is compiled.  Draw b of all groups is one data set: draws of independent rows are
-    independent, and rows of one cluster or time have one multiplier, whatever their groups.  So
-    `step_down` adjusts p-values for any number of groups.
+    independent, and turns of rows that depend on each other have one key: rows of one cluster have
+    one sign, whatever their groups.  So `step_down` adjusts p-values for any number of groups.
 
     Args:
         case: what is evaluated.
@@ -148,14 +151,12 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
         # Behind the rows of the group there are copies of the last one, which are masked.
         indices = np.pad(rows, (0, size - rows.size), mode="edge")
         of_group = jax.tree.map(operator.itemgetter(indices), data)
-        chosen[name] = of_group.replace(where=np.arange(size) < rows.size)
-    keys = [case.random_keys.test] * len(chosen)
-    if not case.data.is_dependent:
-        keys = [jax.random.fold_in(key, number) for number, key in enumerate(keys)]
-    tests = {
-        name: calibration_test(key, x, n_resamples=N_RESAMPLES)
-        for key, (name, x) in zip(keys, chosen.items(), strict=True)
-    }
+        where = np.arange(size) < rows.size
+        chosen[name] = of_group.replace(where=where, horizon=case.data.horizon)
+    tests = {}
+    for group, (name, x) in enumerate(chosen.items()):
+        key = jax.random.fold_in(case.random_keys.test, group)
+        tests[name] = calibration_test(key, x, n_resamples=N_RESAMPLES)
     pvalues = [as_multiple(x.pvalue, N_RESAMPLES) for x in tests.values()]
     adjusted = adjusted_pvalues([*tests.values()])
     options = 1 - case.level, case.n_draws, case.row_names, [*tested.values()]
@@ -168,8 +169,8 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
             best = float(fit_temperature(chosen[name])) if is_tempered else None
             clear = clear_directions_of(case, chosen[name], best)
         numbers = tested[name].size, float(test.estimate), p, a
-        found.append(GroupVerdict(name, *numbers, clear, x))
-    found.sort(key=lambda x: (x.adjusted, x.pvalue, -x.n))
+        found.append(GroupVerdict(name, *numbers, clear, why_not_tested(chosen[name]), x))
+    found.sort(key=lambda x: (x.why_not_tested is not None, x.adjusted, x.pvalue, -x.n))
     too_small = tuple(x for x in members if x not in tested)
     return GroupVerdicts(tuple(found), case.level, too_small, N_RESAMPLES)
 

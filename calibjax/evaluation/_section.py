@@ -3,7 +3,6 @@
 import abc
 import dataclasses
 import functools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,8 +65,7 @@ class Case:
     @functools.cached_property
     def pvalue(self) -> float:
         """The p-value of `calibration_test`, a multiple of 1/1000; NaN if nothing is tested."""
-        pvalue = float(self.test.pvalue)
-        return pvalue if math.isnan(pvalue) else as_multiple(pvalue, N_RESAMPLES)
+        return as_multiple(self.test.pvalue, N_RESAMPLES)
 
     @property
     def rejected(self) -> bool:
