@@ -17,6 +17,7 @@ from calibjax.discrepancy import normal_form
 from calibjax.intervals.skce_interval import (
     DrawnErrors,
     NormInterval,
+    error_of_some_rows,
     largest_variance,
     variance_under_model,
 )
@@ -165,6 +166,28 @@ def test_largest_variance(float64):
     centring = np.eye(40) - 1 / 40
     expected = np.linalg.eigvalsh(centring @ matrix @ centring)[-1] / 39
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_error_of_many_rows_is_that_of_some(monkeypatch, float64):
+    matrix = random_matrix(40, rank=6)
+    kernel, *data = with_matrix(matrix)
+    from calibjax._data.data import as_data, clean
+
+    rows = normal_form(kernel), clean(as_data(*data)), 40
+    # Every second row is taken, and all rows are summed over.
+    monkeypatch.setattr("calibjax.intervals.skce_interval._MATRIX_ROWS", 20)
+    found = error_of_some_rows(*rows, jnp.int32(40), None)
+    means = matrix.mean(1)[::2]
+    np.testing.assert_allclose(found, 2 * np.std(means, ddof=1) / np.sqrt(40), rtol=1e-9)
+
+
+def test_moments_of_errors_leave_out_the_observed_statistic(float64):
+    # A statistic that is far off, and draws of it under the model.
+    draws = np.random.default_rng(2).chisquare(5, 199)
+    errors = aggregate(jnp.asarray([[1e3, *draws]])).errors.of(jnp.int32(0))
+    np.testing.assert_allclose(errors.moments(), (draws.mean(), draws.var()), rtol=1e-6)
+    level = np.asarray(0.95)
+    np.testing.assert_allclose(errors.quantile(level), errors_at(draws, level), rtol=1e-6)
 
 
 def test_variance_of_labels_under_the_model(float64):

@@ -29,8 +29,8 @@ from calibjax.measures.sampling import Interval, Sampling, mean_interval
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.scores import log_score
 
-# The interval from all pairs of rows takes a second for this many rows; cells serve for more, and
-# for rows that have weights or depend on each other, with nearly the same interval.
+# The interval from all pairs of rows takes a second for this many rows; cells serve for more, with
+# nearly the same interval of independent rows.
 _MAX_ALL_PAIRS = 2**13
 # With as many cells it is within 1 % of that from all pairs.
 _CELLS = 2**10
@@ -152,10 +152,12 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
     """The SKCE of the default kernel, and what it is as a temperature."""
     kernel = default_kernel(data)
     terms = normal_form(kernel)
-    if Sampling.of_data(data).is_plain and data.n_kept() <= _MAX_ALL_PAIRS:
-        estimate, interval = skce_and_interval((key, terms, confidence_level), data, n_resamples)
+    n_draws = few_draws(confidence_level, n_resamples)
+    if data.n_kept() <= _MAX_ALL_PAIRS:
+        # Multipliers take longer than counts of resamples.
+        n_draws = n_resamples if Sampling.of_data(data).is_plain else n_draws
+        estimate, interval = skce_and_interval((key, terms, confidence_level), data, n_draws)
     else:
-        n_draws = few_draws(confidence_level, n_resamples)
         test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_cells=_CELLS)
         estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
         interval = landmark_interval((terms, estimate, test.interval, level), data)

@@ -204,7 +204,7 @@ class CalibrationTestResult:
           take `skce_confidence_interval` itself.
         - `aggregated_skce_test` and `calibration_test`: the interval for the kernel with the
           largest score.  The intervals of all kernels hold simultaneously, so that it does not
-          matter that the data have chosen this one.
+          matter that the data have chosen this one.  At a clear error they are wide.
         - Tests of a mean over blocks, and `SKCEState`: estimate ± z standard_error, cut off below
           0.  It needs some 30 blocks.
         - `distribution_free_skce_test` with ``null="bound"``: a bound, for every n.

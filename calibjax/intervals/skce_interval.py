@@ -74,7 +74,7 @@ max(0, 1 - 2 sqrt(v) / SKCE_u).  `benchmarks/INTERVALS.md` counts how often inte
 SKCE.
 
 An SKCE of landmarks has the same ends, with |delta|^2 of targets drawn from the model in place of
-the bootstrap's.
+the bootstrap's, and e from the row sums of a few rows.
 
 **Rare events.**  Where they are missing, the data hardly vary, and the bootstrap believes in a tiny
 error.  But the model knows how much data vary if it is right.  If the observed variance tr C is
@@ -274,6 +274,9 @@ class DrawnErrors:
 
 # The number of rows that show the largest eigenvalue.
 _MATRIX_ROWS = 256
+# The number of pairs that show the variance in the direction of the error, and the least number of
+# rows that do.
+_PAIRS, _LEAST_ROWS = 2**25, 32
 # The number of steps of the power iteration.
 _STEPS = 32
 # The number of rows whose targets are drawn at a time, and of their parameters.
@@ -305,6 +308,21 @@ def largest_variance(
     means = dot(matrix, weights) / count
     centred = matrix - means[:, None] - means[None, :] + dot(weights, means) / count
     return _largest_eigenvalue(weights[:, None] * centred * weights[None, :]) / (count - 1)
+
+
+def error_of_some_rows(
+    kernel: SumOfTerms, data: Rows, n_kept: jax.Array | int, n_rows: jax.Array, axis: Axis
+) -> jax.Array:
+    """The Hájek standard error of the SKCE of many rows, from the row sums of a few of them.
+
+    At least 33 rows are there, which are evenly spaced.  The arguments are those of
+    `largest_variance`.
+    """
+    size = min(max(_PAIRS // (data.n * axis_size(axis)), _LEAST_ROWS), _MATRIX_ROWS)
+    index = evenly_spaced(n_rows, size, size)
+    h = tiled_h(kernel, data, axis)
+    means = h.sums_at(index, n_kept) / h.count()
+    return 2 * jnp.std(means, ddof=1) / jnp.sqrt(h.count())
 
 
 def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
@@ -509,13 +527,14 @@ def landmark_interval(
     `shared` is the kernel, the unbiased SKCE, its `NormInterval` and the level.
     """
     kernel, unbiased, interval, level = shared
-    largest = None
+    interval = dataclasses.replace(interval, unbiased=unbiased)
     if data.is_plain:
         data, n_kept = clean_kept_first(data, axis)
         _, n_rows = global_offset(n_kept, axis)
-        largest = largest_variance(kernel, data, n_kept, n_rows, axis)
-        largest /= n_rows.astype(largest.dtype)
-    return dataclasses.replace(interval, unbiased=unbiased, largest=largest)(level)
+        error = error_of_some_rows(kernel, data, n_kept, n_rows, axis)
+        largest = largest_variance(kernel, data, n_kept, n_rows, axis) / n_rows.astype(error.dtype)
+        interval = dataclasses.replace(interval, largest=largest, standard_error=error)
+    return interval(level)
 
 
 def resampled_interval(

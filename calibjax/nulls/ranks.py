@@ -330,8 +330,12 @@ class SimultaneousErrors:
         return self.factor * self.own.number(z) + self.rounding
 
     def moments(self) -> tuple[jax.Array, jax.Array]:
-        """The mean and the variance under the model, times the factor and its square."""
-        return self.factor * self.own.mean, jnp.square(self.factor * self.own.deviation)
+        """The mean and the variance of the draws of one kernel, for which M^b are its scores.
+
+        The observed statistic, which may be far off, takes no part.
+        """
+        numbers = self.factor * self.own.number(self.draws)
+        return jnp.mean(numbers), jnp.var(numbers)
 
     def scaled(self, unit: jax.Array, factor: jax.Array) -> "SimultaneousErrors":
         """The thresholds times unit and factor, where `unit` is the one of the statistics."""

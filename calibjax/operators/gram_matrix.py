@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calibjax._base.sharding import Axis, all_of, all_sum, as_varying
+from calibjax._base.sharding import Axis, all_of, all_sum, as_varying, rows_at
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.data import Rows, in_dtype
 from calibjax._numbers.arithmetic import compensated_add, dot, pairs_weight, x_where
@@ -169,6 +169,22 @@ class TiledH(DiscrepancyMatrix):
         zeros, zero = jnp.zeros(tiles[1].shape, dtype), jnp.zeros(n_vectors, dtype)
         forms, _, sums = ring(visit, (tiles, cut_vectors), zero, [], zeros, self.axis)
         return all_sum(forms, self.axis), sums.reshape(-1)
+
+    def sums_at(self, index: jax.Array, n_kept: jax.Array | int) -> jax.Array:
+        """sum_j w_j h_ij of the rows i with a global `index`, ``[J]``; the first `n_kept` count.
+
+        O(n J) time and O(n + J) memory.
+        """
+        samples = prepared(self.kernel, self.samples, self.axis)
+        chosen = rows_at(samples, n_kept, index, self.axis)
+
+        def step(total: jax.Array, rows: WeightedRows) -> tuple[jax.Array, None]:
+            values = tile_values(h_tile, self.kernel, rows[0], chosen)
+            return total + dot(rows[1], values), None
+
+        zeros = as_varying(jnp.zeros(index.shape, self.weights.dtype), (self.samples, chosen))
+        sums, _ = lax.scan(step, zeros, cut((samples, self.weights), self.tile_rows))
+        return all_sum(sums, self.axis)
 
     def reduced(self) -> jax.Array:
         """The matrix itself, in memory; all rows are on one device."""
