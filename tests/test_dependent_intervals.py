@@ -12,14 +12,15 @@ from test_between import KERNEL, by_hand, rows
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.nulls.bootstrap import dependent_sums
-from calibjax.nulls.multipliers import multipliers, sizes_of_draws
+from calibjax.intervals.skce_interval import dependent_interval
+from calibjax.nulls.bootstrap import DependentSums, dependent_sums
+from calibjax.nulls.turns import sizes_of_draws, turns
 from calibjax.operators.gram_matrix import tiled_h
 
 KEY = jax.random.key(31)
 N, R = 12, 150
 WEIGHTS = np.linspace(0.5, 2.0, N)
-GROUPS = np.arange(N) // 3 % 3
+GROUPS = np.arange(N) // 2
 CASES = {
     "weights": {},
     "clusters": {"clusters": 5 * GROUPS},
@@ -42,14 +43,18 @@ def sums_by_hand(name, h, v, w):
     pairs, related, total = np.outer(w, w), related_rows(name), w.sum()
     estimate = np.sum(pairs * h * ~related) / np.sum(pairs * ~related)
     share = np.sum(pairs * related) / total**2
-    f = 1.0
-    if name != "times":
-        # Of Student's law, with 1 / share clusters.
+    if name == "times":
+        # Four stretches: chi-squared variables with five and with four degrees of freedom.
+        keys = jax.random.split(KEY)
+        squares = 1 / np.asarray(sizes_of_draws(keys[0], jnp.arange(2), jnp.asarray(5.0), 1.0)) ** 2
+        f = np.asarray(sizes_of_draws(keys[1], jnp.arange(2), jnp.asarray(4.0), squares))[:R]
+    else:
+        # Of Student's distribution, with 1 / share clusters.
         nu = jnp.asarray(1 / share - 1)
         f = np.asarray(sizes_of_draws(KEY, jnp.arange(2), nu, nu))[:R] / np.sqrt(1 - share)
     e = f * (v - w[:, None] * v.sum(0) / total)
     errors = np.einsum("ir,ij,jr->r", e, h, e) / total**2
-    null = errors if name == "times" else np.einsum("ir,ij,jr->r", v, h, v) / total**2
+    null = np.einsum("ir,ij,jr->r", v, h, v) / total**2
     return estimate, w @ h @ w / total**2, errors, w @ h @ e / total**2, null
 
 
@@ -57,13 +62,13 @@ def draws_of(name, predictions, targets, weights=WEIGHTS):
     data = as_data(predictions, targets, weights=weights, intervals=True)
     data = clean(depending(data, **CASES[name]))
     terms = normal_form(KERNEL)
-    found = jax.jit(lambda data: dependent_sums(KEY, tiled_h(terms, data), data, R, False))(data)
+    found = jax.jit(lambda data: dependent_sums(KEY, tiled_h(terms, data), data, R))(data)
     if name == "weights":
         data = data.replace(clusters=jnp.arange(N))
 
     @jax.jit
     def factors_of(data):
-        eta = multipliers(KEY, data, False, None, None)
+        eta = turns(data, None, None)
         return eta.values(eta.rows, eta.shared(jnp.arange(2)))[:, :R]
 
     factors = np.asarray(factors_of(data))
@@ -79,18 +84,18 @@ def test_sums_by_hand(name, float64):
 
 
 def test_errors_have_the_mean_of_the_diagonal_blocks(float64):
-    # Of clusters that weigh the same, E |delta*|^2 is |w_n|^2 - SKCE: by all signs of 3 clusters.
-    predictions, targets = rows(9)
-    h, groups = by_hand(predictions, targets), np.arange(9) // 3
-    signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, -1)[groups]
-    e = (signs - signs.mean(0)) * np.sqrt(3 / 2)
-    mean = np.mean(np.einsum("ir,ij,jr->r", e, h, e)) / 81
+    # Of clusters that weigh the same, E |delta*|^2 is |w_n|^2 - SKCE: by all signs of 6 clusters.
+    predictions, targets = rows(12)
+    h, groups = by_hand(predictions, targets), np.arange(12) // 2
+    signs = np.array(np.meshgrid(*[[-1, 1]] * 6)).reshape(6, -1)[groups]
+    e = (signs - signs.mean(0)) * np.sqrt(6 / 5)
+    mean = np.mean(np.einsum("ir,ij,jr->r", e, h, e)) / 144
     kernel = KERNEL, predictions, targets
     result = cj.asymptotic_skce_test(KEY, *kernel, clusters=groups, n_resamples=19)
     np.testing.assert_allclose(h.mean() - result.estimate, mean, rtol=1e-9)
     apart = groups[:, None] != groups
     np.testing.assert_allclose(result.estimate, h[apart].mean(), rtol=1e-9)
-    np.testing.assert_allclose(result.statistic, 9 * h.mean(), rtol=1e-9)
+    np.testing.assert_allclose(result.statistic, 12 * h.mean(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["clusters", "times"])
@@ -106,22 +111,16 @@ def test_results_by_hand(name, float64):
     assert result.pvalue == (1 + np.sum(null >= biased - 1e-12)) / (R + 1)
     error = 2 * np.sqrt(np.mean(linear**2))
     np.testing.assert_allclose(result.standard_error, error, rtol=1e-9)
-    assert f"{R} multipliers of {3 if name == 'clusters' else N} {name}" in result.method
-    # The interval: the triangle inequality, or the score interval.
-    levels = np.array([0.2, 0.5, 0.9])
-    radius = np.sqrt(np.sort(errors)[np.ceil(levels * (R + 1) - 1e-9).astype(int) - 1])
-    tested = biased - 1e-12 > np.sort(null)[np.ceil(levels * (R + 1) - 1e-9).astype(int) - 1]
-    low = np.where(tested, np.maximum(np.sqrt(biased) - radius, 0) ** 2, 0)
-    high = (np.sqrt(biased) + radius) ** 2
-    np.testing.assert_allclose(result.confidence_interval(levels), (low, high), rtol=1e-8)
-    variance, z = np.var(errors), stats.norm.ppf((1 + levels) / 2)
-    c, d = min(np.mean(errors), np.sqrt(variance / 2)), max(estimate, 0)
-    score = d + 2 * z**2 * c + z * np.sqrt(4 * c * d + 4 * z**2 * c**2 + variance)
+    assert f"{R} turns of {6 if name == 'clusters' else N} {name}" in result.method
+    # The interval of these sums, which `test_intervals` knows by hand.
+    levels = jnp.array([0.2, 0.5, 0.9])
+    sums = DependentSums(*map(jnp.asarray, (estimate, biased, errors, linear, null + 1e-15)))
+    ends = dependent_interval(sums)(levels)
+    np.testing.assert_allclose(result.confidence_interval(levels), ends, rtol=1e-6, atol=1e-12)
     found = cj.skce_confidence_interval(
         KEY, KERNEL, predictions, targets, confidence_level=levels, **options
     )
-    high = np.minimum(high, score)
-    np.testing.assert_allclose(found, (np.minimum(low, high), high), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(found, ends, rtol=1e-6, atol=1e-12)
     # The comparison.
     compared = cj.compare_calibration(KEY, KERNEL, predictions, wrong, targets, **options)
     np.testing.assert_allclose(compared.estimates, [ours.estimate, theirs.estimate], rtol=1e-8)
@@ -131,7 +130,7 @@ def test_results_by_hand(name, float64):
     np.testing.assert_allclose(
         compared.deviations[0] * compared.standard_error, draws, rtol=1e-7, atol=1e-12
     )
-    assert "multipliers of" in compared.method
+    assert "turns of" in compared.method
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -162,7 +161,7 @@ def test_masked_rows_and_jit(name, float64):
         assert np.isnan(jitted(predictions, bad, alone, where)).all()
 
 
-def test_predictions_of_labels_share_their_multipliers(float64):
+def test_predictions_of_labels_share_their_turns(float64):
     rng = np.random.default_rng(0)
     probs, clusters = rng.uniform(0.2, 0.8, 40), np.arange(40) // 2
     first, targets = cj.Bernoulli(jnp.asarray(probs)), rng.integers(0, 2, 40)

@@ -258,8 +258,16 @@ def _combined(places: jax.Array, is_truncated: bool) -> jax.Array:
 
 
 def of_units(case: Case, n_data_sets: int, n_resamples: int) -> np.ndarray:
-    """The p-values of the test with the units."""
-    return measured(case, n_data_sets, 0, n_resamples)["told"]
+    """The p-values of the test with the units, one by one: cases of other sizes share programs."""
+    data = jax.jit(jax.vmap(case.draw))(jax.random.split(jax.random.key(0), n_data_sets))
+    found = []
+    for k in range(n_data_sets):
+        predictions, targets = jax.tree.map(lambda x, k=k: x[k], data)
+        result = cj.calibration_test(
+            jax.random.key(k), predictions, targets, n_resamples=n_resamples, **case.units
+        )
+        found.append(float(result.pvalue))
+    return np.array(found)
 
 
 def measured(
@@ -273,7 +281,7 @@ def measured(
     data = jax.jit(jax.vmap(case.draw))(jax.random.split(of_data, n_data_sets))
     keys = jax.random.split(of_tests, n_data_sets)
     few = jax.tree.map(lambda x: x[:n_beside], (keys, data))
-    found = _beside(*few, case.kept, n_resamples=n_resamples) if n_beside else {}
+    found = _beside(*few, case.kept, n_resamples=n_resamples)
     if case.units:
         units = {name: x for name, x in case.units.items() if name != "horizon"}
         horizon = case.units.get("horizon")

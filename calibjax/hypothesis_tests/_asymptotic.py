@@ -224,7 +224,7 @@ def asymptotic_skce_test(
       features it was as powerful as the bootstrap.  O(n n_features^2) time, O(n) memory.
 
     Rows with `weights`, in `clusters` or over `times` need the method "bootstrap".  It
-    compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for random multipliers eta of clusters or times
+    compares n SKCE_b with n |sum_i eta_i w_i / n|^2 for turns eta of clusters or times
     (`nulls/bootstrap.py`), where sum_i w_i / n is the mean that SKCE_b is the squared
     norm of.  The estimate leaves out the pairs that may depend on each other.  The O(n) memory has
     some hundreds of numbers for a row then.
@@ -298,7 +298,7 @@ def asymptotic_skce_test(
                 "which is for independent rows that weigh the same."
             )
         result = _dependent_skce_test((key, terms), data, n_resamples)
-        described = f"asymptotic_skce_test, {n_resamples} multipliers of {data.describe_units()}"
+        described = f"asymptotic_skce_test, {n_resamples} turns of {data.describe_units()}"
         result = dataclasses.replace(result, method=described)
         if why := why_not_tested(data):
             pvalue = jnp.full_like(result.pvalue, jnp.nan)

@@ -17,7 +17,7 @@ linear term is not made smaller where it seems to be noise: then nearly calibrat
 large eigenvalues of H would be said to differ too often.
 
 **Weights, and rows that depend on each other.**  The estimates leave out the pairs of rows that may
-depend on each other, and the errors u* = delta* have random multipliers (`nulls.bootstrap`):
+depend on each other, and the errors u* = delta* are turned (`nulls.bootstrap`):
 
     T* = 2 <w_n, u*>_Q + Q(u*) - mean of Q(u*) over all draws.
 
@@ -164,11 +164,11 @@ def _words(first: str, difference: float, pvalue: float) -> str:
 
 @on_devices
 def _resampled_skce(
-    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Rows, n_resamples: int, is_normal: bool
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Rows, n_resamples: int
 ) -> tuple[jax.Array, jax.Array]:
     """The unbiased SKCE, and its errors T* in the resamples ``[R]``, with H instead of D."""
     if not data.is_plain:
-        _, _, sums = h_and_dependent_sums(axis, shared, data, n_resamples, is_normal)
+        _, _, sums = h_and_dependent_sums(axis, shared, data, n_resamples)
         return sums.estimate, 2 * sums.linear + (sums.errors - jnp.mean(sums.errors))
     key, kernel = shared
     data, n_kept = clean_kept_first(data, axis)
@@ -182,8 +182,8 @@ def _resampled_skce(
 
 
 def describe_resamples(data: Data, n_resamples: int) -> str:
-    """The number of resamples, such as "999 resamples" or "999 multipliers of 60 clusters"."""
-    draws = "resamples" if data.is_plain else f"multipliers of {data.describe_units()}"
+    """The number of resamples, such as "999 resamples" or "999 turns of 60 clusters"."""
+    draws = "resamples" if data.is_plain else f"turns of {data.describe_units()}"
     return "; ".join(filter(None, (f"{n_resamples} {draws}", why_not_tested(data))))
 
 
@@ -202,7 +202,7 @@ def compare(
     """The comparison of the SKCE of the first data with those of the others.
 
     Args:
-        keys: one for each of the data; equal keys stand for the same resamples, or multipliers.
+        keys: one for each of the data; equal keys stand for the same resamples, or turns.
         kernel: one kernel for all data.
         data: checked rows of each model or group.
         n_resamples: the number of resamples.
@@ -212,10 +212,9 @@ def compare(
         instead: what to use where few rare events are expected.
         speaks: `any`, if a remark says that few events are expected in any of the data, or `all`.
     """
-    # All models have the same multipliers.
-    is_normal = any(isinstance(rows.predictions, Labels) for rows in data)
+    # All models have the same turns.
     found = [
-        _resampled_skce((key, kernel), rows, n_resamples, is_normal)
+        _resampled_skce((key, kernel), rows, n_resamples)
         for key, rows in zip(keys, data, strict=True)
     ]
     result = _comparison(found, several, names, method)

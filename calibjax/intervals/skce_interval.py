@@ -112,7 +112,7 @@ from calibjax._base.sharding import (
 )
 from calibjax._base.struct import struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
-from calibjax._data.distribution import Distribution, Labels, as_labels
+from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
 from calibjax._loops.coordinate_sums import row_at
@@ -565,16 +565,12 @@ def h_and_dependent_sums(
     shared: tuple[jax.Array, SumOfTerms],
     data: Rows,
     n_resamples: int,
-    is_normal: bool | None = None,
 ) -> tuple[TiledH, Rows, DependentSums]:
     """H and the clean data of its rows, kept rows first, and their `dependent_sums`.
 
-    `shared` is the key and the kernel.  Residuals of labels have normal multipliers, unless
-    `is_normal` says otherwise.
+    `shared` is the key and the kernel.
     """
     key, kernel = shared
     data, n_kept = clean_kept_first(data, axis)
     h = tiled_h(kernel, data, axis)
-    if is_normal is None:
-        is_normal = isinstance(data.predictions, Labels)
-    return h, data, dependent_sums(key, h, data, n_resamples, is_normal)
+    return h, data, dependent_sums(key, h, data, n_resamples)

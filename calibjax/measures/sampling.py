@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
         return f"{self.estimate:.4g} ({self.low:.4g} … {self.high:.4g})"
 
 
-# Maximum distance, in horizons, of rows whose errors have a common part, as in the test.
+# Maximum distance, in horizons, of rows whose errors count as correlated.
 _WINDOW = 3.0
 
 
@@ -113,8 +113,10 @@ class Sampling:
         """The standard error of the mean, and how many degrees of freedom it has.
 
         Over times the covariance of two rows at the distance d is taken with the weight
-        max(0, 1 - d / L), as the multipliers of the test do (`nulls/multipliers.py`), so that
-        the variance of the mean is the integral of squares of sums over windows of the width L.
+        max(0, 1 - d / L), so that the variance of the mean is the integral of squares of sums over
+        windows of the width L.  The mean that is taken out makes it smaller by the factor
+        1 - b + b^2 / 3 with b = L / T for T times (Kiefer and Vogelsang, A new asymptotic theory
+        for heteroskedasticity-autocorrelation robust tests, 2005).
         """
         if self.times is None:
             units = self.units(values)
@@ -125,7 +127,7 @@ class Sampling:
         order = np.argsort(ends, kind="stable")
         sums = np.cumsum(np.concatenate([parts, -parts])[order])
         variance = np.square(sums[:-1]) @ np.diff(ends[order]) / _WINDOW
-        # How well windows of these times know a variance, as in the test.
+        # T times have some T / L windows, which know a variance as so many rows do.
         gaps = np.diff(np.unique(times))
         covered = np.minimum(gaps, _WINDOW).sum() * (1 + 1 / gaps.size)
         freedom = max(float(covered) / _WINDOW - 1, 1.0)

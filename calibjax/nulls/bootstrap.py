@@ -49,8 +49,8 @@ with sqrt(nu / chi^2_nu), where nu + 1 = W^2 / P is their number, if they weigh 
 **Draws of |w_n|^2 if the model is calibrated** are those of |sum_i w_i eta_g(i) xi_i / W|^2: w is
 known to be 0, no mean is taken out, and with few clusters a test has the right level.
 
-**Times.**  Instead of clusters, eta is the process of `multipliers.py` with Bartlett's covariance.
-Its sizes know what the mean takes out, so that f is 1, and tests take the same draws.
+**Times.**  Instead of signs of clusters, eta are rotations of the sums over times (`turns.py`).
+Their sizes know that the mean takes one of the K + 1 sums out, so that f is 1.
 
 All of these are forms of the vectors v_i = w_i eta_i, and of m = sum_i v_i / W:
 
@@ -75,8 +75,8 @@ from calibjax._loops.random_numbers import random_bits
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, x_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.engine import in_passes
-from calibjax.nulls.multipliers import TimeMultipliers, multipliers, sizes_of_draws
 from calibjax.nulls.ranks import rounding_of
+from calibjax.nulls.turns import TimeTurns, sizes_of_draws, turns
 from calibjax.operators.gram_matrix import DiscrepancyMatrix, TiledH, related_sums
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for
@@ -268,21 +268,19 @@ class DependentSums(NamedTuple):
     null: jax.Array
 
 
-def dependent_sums(
-    key: jax.Array, h: TiledH, data: Rows, n_resamples: int, is_normal: bool
-) -> DependentSums:
+def dependent_sums(key: jax.Array, h: TiledH, data: Rows, n_resamples: int) -> DependentSums:
     """The sums of H on clean `data`, whose rows are those of H in their order.
 
     All numbers are NaN if all rows depend on each other.  Draw r depends only on (key, r) and the
-    order of clusters or times.  With `is_normal` clusters have normal multipliers, as residuals of
-    labels need them.  O(n^2 n_resamples) time; O(n) memory, some hundreds of numbers for each row.
+    order of clusters or times.  O(n^2 n_resamples) time; O(n) memory, some hundreds of numbers for
+    each row.
     """
     h_diagonal, weights, axis = h.diagonal, h.weights, h.axis
     is_alone = not data.is_dependent
     if is_alone:
         data = data.replace(clusters=row_numbers(data.weights, axis))
     of_pairs, n_pairs = (0.0, 0.0) if is_alone else related_sums(h, data)
-    eta = multipliers(key, data, is_normal, None, axis)
+    eta = turns(data, None, axis)
     own = weights * h_diagonal
 
     def forms_of(batches: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
@@ -313,16 +311,14 @@ def dependent_sums(
     errors = unit * (quadratic - 2 * means * linear + jnp.square(means) * total)
     linear = unit * (linear - means * total)
     null = unit * quadratic
-    if isinstance(eta, TimeMultipliers):
-        null = errors = x_where(jnp.isnan(unrelated), jnp.nan, errors)
+    batches = jnp.arange(-(-n_resamples // DRAWS_PER_BATCH), dtype=jnp.int32)
+    if isinstance(eta, TimeTurns):
+        sizes = x_where(jnp.isnan(unrelated), jnp.nan, eta.sizes(key, batches))
     else:
-        errors, linear = errors / unrelated, linear / jnp.sqrt(unrelated)
-        # Normal multipliers have sizes already.
-        if not is_normal:
-            freedom = jnp.maximum(unrelated / (1 - unrelated), 1.0)
-            batches = jnp.arange(-(-n_resamples // DRAWS_PER_BATCH), dtype=jnp.int32)
-            sizes = sizes_of_draws(key, batches, freedom, freedom)[:n_resamples]
-            errors, linear = errors * jnp.square(sizes), linear * sizes
+        freedom = jnp.maximum(unrelated / (1 - unrelated), 1.0)
+        sizes = sizes_of_draws(key, batches, freedom, freedom) / jnp.sqrt(unrelated)
+    sizes = sizes[:n_resamples]
+    errors, linear = errors * jnp.square(sizes), linear * sizes
     null, biased = jnp.maximum(null, 0.0), unit * total
     return DependentSums(
         estimate=unit * (off_diagonal - of_pairs) / unrelated,

@@ -26,6 +26,11 @@ As Gamma_st is the length that both windows (s - 1, s] and (t - 1, t] share,
 
 and W changes only where a time enters or leaves the window.
 
+**Errors of estimates** are differences from a mean that the data have.  Centred turns of them leave
+G - 1 clusters, or the K sums C_1, …, C_K, which know their variance as in a test of Student.  All
+signs of a draw are therefore multiplied with sqrt(nu / chi^2_nu), nu = G - 1, and a direction with
+sqrt(chi^2_{K+1} / chi^2_K): the one makes its coordinates normal, and the other those of Student.
+
 Signs and directions have a key of their own: the p-value of dependent rows is the same for every
 key.  A direction is one of few numbers, and two keys would disagree where there are few units.
 """
@@ -48,6 +53,8 @@ ROUNDING_OF_STRETCHES = 1e-3
 _MOST_COSINES = 63
 # No user is likely to choose this seed.
 _SEED = 0x7A5E
+# Folded into a key for the sizes of whole draws.
+_SIZES = 2**31 - 1
 
 
 @struct
@@ -108,9 +115,31 @@ class TimeTurns:
         length = jnp.where(are_enough, length, jnp.nan)
         return dot(self.factors, v / length)
 
+    def sizes(self, key: jax.Array, batches: jax.Array) -> jax.Array:
+        """What makes each direction of some batches one of Student, ``[draws]``."""
+        k = jnp.maximum(jnp.minimum(jnp.floor(self.n_units), _MOST_COSINES), 1.0)
+        of_normal, of_student = jax.random.split(key)
+        squares = _chi_squared(of_normal, batches, k + 1)
+        return sizes_of_draws(of_student, batches, k, squares)
+
     def values(self, times: jax.Array, of_times: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
         return of_times[times]
+
+
+def sizes_of_draws(
+    key: jax.Array, batches: jax.Array, freedom: jax.Array, scale: jax.Array
+) -> jax.Array:
+    """sqrt(scale / chi^2_freedom) of each draw of some batches."""
+    return jnp.sqrt(scale / _chi_squared(key, batches, freedom))
+
+
+def _chi_squared(key: jax.Array, batches: jax.Array, freedom: jax.Array) -> jax.Array:
+    def draw(batch: jax.Array) -> jax.Array:
+        batch_key = key_of(key, jnp.int32(_SIZES), batch)
+        return 2 * jax.random.gamma(batch_key, freedom / 2, (DRAWS_PER_BATCH,), freedom.dtype)
+
+    return jax.vmap(draw)(batches).ravel()
 
 
 #: How the rows of a draw are multiplied.
