@@ -322,9 +322,9 @@ def test_columns_of_other_names(tested, rows, tmp_path):
     for path, table, option, message in [
         (kept, swapped, ("--probs", "r_*"), "classes a, b, c of .*map.json, got b, a, c"),
         (kept, others, (), r"expected at least two columns p_\*, got none"),
-        (kept, frame.drop("p_c"), (), "expected the columns p_a, p_b, p_c as .*, got p_a, p_b"),
+        (kept, frame.drop("p_c"), (), "expected the columns p_a, p_b, p_c of .*, got p_a, p_b"),
         (kept, frame.with_columns(p_d=0.0), (), "got p_a, p_b, p_c, p_d"),
-        (kept, frame, ("--quantiles", "q*"), "expected kind probs as in .*, got quantiles"),
+        (kept, frame, ("--quantiles", "q*"), "expected kind probs of .*, got quantiles"),
         (kept, frame.with_columns(p_a=pl.lit("?")), (), r"column p_a, row 2: .*number, got \?"),
         (kept, frame.head(0), (), "new.csv: expected at least 1 row, got 0"),
         (unknown, frame, (), "One of the options --probs"),
