@@ -109,6 +109,9 @@ def test_too_few_units_have_no_data_sets():
     """Five clusters, and 3.9 stretches."""
     merged = np.where(CLUSTERS == 7, 5, CLUSTERS)
     assert np.isnan(turns_of(depending(data_of_times(), clusters=merged), 1)).all()
+    # One horizon for each of 12 times.
+    apart = turns_of(depending(data_of_times(), times=np.arange(N) * 1.0, horizon=1.0), 1)
+    np.testing.assert_allclose(np.mean(apart**2), 1, atol=0.1)
     for horizon, is_enough in ((3.0, True), (3.9, False)):
         found = turns_of(depending(data_of_times(), times=TIMES, horizon=horizon), 1)
         stretches = np.minimum(np.diff(np.unique(TIMES)), horizon).sum() / horizon * 11 / 10

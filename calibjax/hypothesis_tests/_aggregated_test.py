@@ -34,6 +34,9 @@ from calibjax.residuals.readable import has_statistics, statistics_of
 
 # The usual number of cells.
 _CELLS = 512
+# What is taken from the scores of kernels beside those of sums over all rows, times the number of
+# units: few of them show little but errors that all rows share.
+_HANDICAP = 6.0
 
 
 def calibration_test(
@@ -169,9 +172,10 @@ def aggregated_skce_test(
     `key`.  With fewer than six clusters, or times that cover fewer than four horizons, all
     p-values are NaN, and `method` says why.  With the default kernels a second family of statistics
     is tested in the same turns, the sums over all rows of what `segment_test` compares: few units
-    show an error that all rows share better than any other.  Rows that are censored by an unknown
-    distribution have a sign each; if `Between` says when each row would have been censored, draws
-    are hidden in the same way, and the level is exact.
+    show an error that all rows share better than any other, and 6 over their number is taken from
+    the scores of kernels.  Rows that are censored by an unknown distribution have a sign each; if
+    `Between` says when each row would have been censored, draws are hidden in the same way, and the
+    level is exact.
 
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
@@ -299,10 +303,12 @@ def _aggregated_skce_test(
     sums = map(jnp.sum, (data.weights, jnp.square(data.weights), data.weights != 0))
     n, of_squares, n_rows = all_sum(tuple(sums), axis)
     values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_cells, axis, sampler)
-    families, first = terms.families, terms.families.count(0)
+    families, first, handicap = terms.families, terms.families.count(0), None
     if statistics is not None:
         draw_key, _ = jax.random.split(key)
-        squares = squares_over_rows(draw_key, statistics, data, n_resamples, sampler, axis)
+        of_sums = draw_key, statistics, data, n_resamples, sampler, axis
+        squares, n_units = squares_over_rows(*of_sums)
+        handicap = _HANDICAP / n_units
         # They stand between the kernels and those of covariates.
         first = first or terms.n_kernels
         values = jnp.insert(values, first, squares, axis=0)
@@ -323,7 +329,7 @@ def _aggregated_skce_test(
         # Under H0 the pairs of rows that depend on each other have a mean that is not 0.  The data
         # sets vary as the observed data do.
         estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
-    found = aggregate(values, families)
+    found = aggregate(values, families, handicap)
     of_columns = None
     if terms.families:
         # An error of all rows makes residuals vary more, and so all numbers of columns larger.
@@ -344,7 +350,7 @@ def _aggregated_skce_test(
     )
     best = of_kernels.best
     return CalibrationTestResult(
-        statistic=found.statistic,
+        statistic=x_where(jnp.isnan(found.pvalue), jnp.nan, found.statistic),
         pvalue=found.pvalue,
         estimate=rows_of(estimates, best),
         null_distribution=found.draws,

@@ -291,6 +291,7 @@ class Found(NamedTuple):
         shared: what all data sets share.
         moments: the moments of the statistic.
         redraws: whether targets are redrawn, and weigh the same.
+        n_units: the number of clusters, or of stretches of a horizon; None if targets are redrawn.
     """
 
     observed: Any
@@ -298,6 +299,7 @@ class Found(NamedTuple):
     shared: Any
     moments: Any
     redraws: bool
+    n_units: jax.Array | None = None
 
     def variance(self, known: jax.Array, observed: jax.Array, draws: jax.Array) -> jax.Array:
         """What standardises sums: the variance that is known where `redraws`.
@@ -339,7 +341,8 @@ def run(
     most = statistic.most_batches(rows, missing)
     draws, (observed, shared) = in_passes(of_batches, n_resamples, most)
     redraws = sampler.redraws and not sampler.is_by_label
-    return Found(observed, draws, shared, moments, redraws)
+    n_units = None if sets.turns is None else sets.turns.n_units
+    return Found(observed, draws, shared, moments, redraws, n_units=n_units)
 
 
 def in_passes(

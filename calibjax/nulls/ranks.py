@@ -36,6 +36,7 @@ than those of the model, r_k^2 is multiplied by the ratio of both mean diagonals
 lower end may be 0 although the test rejects: it has seen that data vary too much.
 """
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -285,19 +286,23 @@ class Scale:
 
     Args:
         mean, deviation, skewness: of the numbers, of one shape.
+        handicap: what is taken from z.
     """
 
     mean: jax.Array
     deviation: jax.Array
     skewness: jax.Array
+    handicap: jax.Array | None = None
 
     def score(self, standardised: jax.Array) -> jax.Array:
         """z of (T - mean) / deviation; with more axes, the last one is not of the scale."""
-        return normal_scores(standardised, self.skewness, _LEAST_RATIO)
+        z = normal_scores(standardised, self.skewness, _LEAST_RATIO)
+        return z if self.handicap is None else z - self.handicap
 
     def number(self, z: jax.Array) -> jax.Array:
         """The number T with this z."""
         g = self.skewness
+        z = z if self.handicap is None else z + self.handicap
         root = jnp.maximum(1 + g * (z - g / 6) / 6, 0.0)
         return self.mean + self.deviation * 2 / g * (root**3 - 1)
 
@@ -348,10 +353,13 @@ class SimultaneousErrors:
         return SimultaneousErrors(self.draws[0], *jax.tree.map(lambda x: rows_of(x, kernel), parts))
 
 
-def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
+def aggregate(
+    values: jax.Array, families: tuple[int, ...] = (), handicap: jax.Array | None = None
+) -> Aggregate:
     """The aggregate of statistics ``[K, 1 + B]``, the observed ones first.
 
-    `families` has the number of the family of each kernel, if there are any.
+    `families` has the number of the family of each kernel, if there are any; the scores of the
+    first one are made smaller by the handicap.
 
     Statistics that differ by rounding errors only are equal: where events are rare, many draws are
     the same data.  The errors are proportional to the largest statistic, which is a sum of squares.
@@ -377,6 +385,9 @@ def aggregate(values: jax.Array, families: tuple[int, ...] = ()) -> Aggregate:
     if families:
         scores_of_first, pvalue_of_first, _ = _largest(scores[: families.count(0)])
         of_family = _scale_of_families(scores[:, :-1], families)
+        if handicap is not None:
+            of_first = jnp.where(np.array(families)[:, None] == 0, handicap, 0.0)
+            of_family = dataclasses.replace(of_family, handicap=of_first.astype(values.dtype))
         scores = _in_family(of_family, scores)
         of_family = indexed(of_family, np.s_[:, 0])
     largest, pvalue, adjusted = _largest(scores)

@@ -74,13 +74,16 @@ def squares_over_rows(
     n_resamples: int,
     sampler: NullSampler,
     axis: Axis,
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
     """The squares of the tested statistics of all rows ``[J', 1 + n_resamples]``.
 
-    Those of the observed targets come first; `data` are clean.
+    Those of the observed targets come first; `data` are clean.  Behind them stands how many units
+    depend on each other only within themselves.
     """
     statistics = statistics.fitted(data.predictions, data.weights, axis)
     of_rows = ReadableSums((), statistics, data.predictions.is_ordered)
     found = run(of_rows, key, data, n_resamples, sampler, axis)
     every = jnp.concatenate([found.observed[None], found.draws])[:, 0]
-    return jnp.square(every[:, [column for column in statistics.turned if column >= 0]]).T
+    tested = [column for column in statistics.turned if column >= 0]
+    assert found.n_units is not None
+    return jnp.square(every[:, tested]).T, found.n_units

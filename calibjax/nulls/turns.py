@@ -10,15 +10,15 @@ Randomization tests under an approximate symmetry assumption, Econometrica 2017)
 
 **Times.**  With times in units of the horizon, let S_t be the sums over the T different times t,
 and let Gamma_st = max(0, 1 - |s - t|) be the correlation of forecasts whose horizons overlap.  With
-the number N of stretches of a horizon, K = floor(N), and the cosines over the ranks of the times
+the number N of stretches of a horizon, let K = floor(N), less than T, and take the cosines
 
-    b_0 = 1,    b_k = cos(pi k x_t),    x_t = (rank of t - 1/2) / T,    k = 1, …, K,
+    b_0 = 1,    b_k = cos(pi k x_t),    x_t = (rank of t - 1/2) / T,    k = 1, …, K.
 
-A = b' Gamma b = L L' and B = sqrt(A_00) b L^-T, the K + 1 sums C = B' S are uncorrelated and have
-one variance.  B_t0 is 1, so that C_0 is the sum of all rows.  If sums over stretches are nearly
-normal, v' C has the distribution of C_0 for every vector v of length 1 (Langsrud, Rotation tests,
-Statistics and Computing 2005; Müller, A theory of robust long-run variance estimation, Journal of
-Econometrics 2007).  So a random direction v gives the multipliers xi_t = (B v)_t.
+With A = b' Gamma b = L L' and B = sqrt(A_00) b L^-T, the K + 1 sums C = B' S are uncorrelated and
+have one variance.  B_t0 is 1, so that C_0 is the sum of all rows.  If sums over stretches are
+nearly normal, v' C has the distribution of C_0 for every vector v of length 1 (Langsrud, Rotation
+tests, Statistics and Computing 2005; Müller, A theory of robust long-run variance estimation,
+Journal of Econometrics 2007).  So a random direction v gives the multipliers xi_t = (B v)_t.
 
 As Gamma_st is the length that both windows (s - 1, s] and (t - 1, t] share,
 
@@ -92,11 +92,13 @@ class TimeTurns:
     Args:
         rows: the index of the time of each row of this device among all times, ``[n]``.
         n_units: the number of stretches, N.
-        factors: B, ``[T, K + 1]``.
+        n_cosines: K, less than the number of times.
+        factors: B, ``[T, 64]``, of which K + 1 columns are not 0.
     """
 
     rows: jax.Array
     n_units: jax.Array
+    n_cosines: jax.Array
     factors: jax.Array
 
     def shared(self, batches: jax.Array) -> PyTree:
@@ -109,7 +111,8 @@ class TimeTurns:
 
         numbers = jnp.arange(size, dtype=jnp.int32)
         v = jax.vmap(lambda k: jax.vmap(lambda batch: draw(k, batch))(batches))(numbers)
-        v = jnp.where(numbers[:, None].astype(v.dtype) <= self.n_units, v.reshape(size, -1), 0.0)
+        is_used = numbers.astype(v.dtype) <= self.n_cosines
+        v = jnp.where(is_used[:, None], v.reshape(size, -1), 0.0)
         are_enough = self.n_units >= LEAST_STRETCHES - ROUNDING_OF_STRETCHES
         length = jnp.linalg.norm(v, axis=0, keepdims=True)
         length = jnp.where(are_enough, length, jnp.nan)
@@ -117,7 +120,7 @@ class TimeTurns:
 
     def sizes(self, key: jax.Array, batches: jax.Array) -> jax.Array:
         """What makes each direction of some batches one of Student, ``[draws]``."""
-        k = jnp.maximum(jnp.minimum(jnp.floor(self.n_units), _MOST_COSINES), 1.0)
+        k = jnp.maximum(self.n_cosines, 1.0)
         of_normal, of_student = jax.random.split(key)
         squares = _chi_squared(of_normal, batches, k + 1)
         return sizes_of_draws(of_student, batches, k, squares)
@@ -164,12 +167,16 @@ def turns(data: Rows, n_times: int | None, axis: Axis) -> Turns:
     n_all, starts = jnp.sum(is_time).astype(dtype), jnp.where(is_time, every, last)
     gaps = jnp.diff(starts)
     n_stretches = jnp.sum(jnp.minimum(gaps, 1.0)) * n_all / jnp.maximum(n_all - 1, 1)
+    # With K = T all values of the last cosine are 0.
+    n_cosines = jnp.minimum(jnp.floor(n_stretches + ROUNDING_OF_STRETCHES), n_all - 1)
+    n_cosines = jnp.minimum(n_cosines, _MOST_COSINES)
     k = jnp.arange(_MOST_COSINES + 1, dtype=dtype)
     x = (jnp.arange(size, dtype=dtype) + 0.5) / n_all
-    counts_as = is_time[:, None] & (k <= n_stretches)[None]
+    counts_as = is_time[:, None] & (k <= n_cosines)[None]
     cosines = jnp.where(counts_as, jnp.cos(jnp.pi * k[None] * x[:, None]), 0.0)
-    factors = _uncorrelated(cosines, starts, k > n_stretches)
-    return TimeTurns(jnp.searchsorted(every, times).astype(jnp.int32), n_stretches, factors)
+    factors = _uncorrelated(cosines, starts, k > n_cosines)
+    rows = jnp.searchsorted(every, times).astype(jnp.int32)
+    return TimeTurns(rows, n_stretches, n_cosines, factors)
 
 
 def _uncorrelated(cosines: jax.Array, times: jax.Array, fills: jax.Array) -> jax.Array:

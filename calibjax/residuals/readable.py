@@ -447,6 +447,8 @@ class NumberStatistics(Readable):
 
     @property
     def turned(self) -> tuple[int, ...]:
+        if not self.is_turned:
+            return super().turned
         # The last residual stands for the spread.
         are_symmetric = [part.is_symmetric for part in self.parts for _ in part.names]
         others = (i if are_symmetric[i] else -1 for i in range(2, len(are_symmetric)))
