@@ -347,7 +347,7 @@ def test_words_and_files_of_clusters_and_weights(of_clusters):
     found = of_clusters[0]
     assert f"(p = {found.pvalue:.3g}, 160 rows, 40 clusters)" in found.verdict
     printed = repr(found)
-    for text in ("40 clusters\n", "effective rows", "would assume independent rows", "Weights: "):
+    for text in ("40 clusters\n", "effective rows", "needs independent rows", "Weights: "):
         assert text in printed
     assert found.pvalue_of_neighbours is None
     saved = json.loads(found.to_json())
