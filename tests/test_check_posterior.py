@@ -47,12 +47,12 @@ def simulated(case, seed=0):
 
 
 WORDS = {
-    "right": "No sign of an error in the posteriors",
-    "narrow": r"wrong \(p = [0.0-9]+\): theta\[1\] is too narrow",
-    "shifted": r": theta\[0\] is too high \(by 0.[3-7]",
-    "correlated": "the parameters are wrong together, and each of them is not",
-    "prior": r"theta\[1\] is wrong given the observations, most clearly with x\[1\]",
-    "depends on x": r": theta\[0\] is wrong given the observations, most clearly with x\[0\]\.",
+    "right": "No miscalibration detected",
+    "narrow": r"^Not calibrated \(p = [0.0-9]+ adjusted for 5 tests, .*\)\.\ntheta\[1\]: over-conf",
+    "shifted": r"\ntheta\[0\]: biased high by 0.[3-7]",
+    "correlated": "Joint posterior miscalibrated; no single parameter rejected",
+    "prior": r"theta\[1\]: miscalibrated given the observations, clearest with x\[1\]",
+    "depends on x": r"\ntheta\[0\]: miscalibrated given the observations, clearest with x\[0\]\.",
 }
 
 
@@ -208,14 +208,14 @@ def test_ranks_of_right_posteriors_with_ties(kind):
         assert abs(np.mean(of_orders) - np.mean(mean)) <= 4 * error + 1e-12
 
 
-@pytest.mark.parametrize(("sharper", "word"), [(2.0, "narrow"), (0.5, "wide")])
+@pytest.mark.parametrize(("sharper", "word"), [(2.0, "over"), (0.5, "under")])
 @pytest.mark.parametrize("kind", ["binary", "counts"])
 def test_directions_with_ties(kind, sharper, word):
     rows = with_atoms(kind, np.random.default_rng(2), 2000, sharper=sharper)
     numbers = shift_and_spread(normal_scores(*rows), 20)
     check = ParameterCheck("a", *numbers, 0.001, None)
     words = str(cj.PosteriorCheck((check,), None, 0.001, 0.05, 2000, 20, rows={"a": rows}))
-    assert f"a is too {word} (spread" in words
+    assert f"\na: {word}-confident (spread ratio" in words
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_level_with_ties(kind):
 @pytest.mark.parametrize("kind", ["binary", "counts"])
 def test_verdicts_with_ties(kind):
     sharp = with_atoms(kind, np.random.default_rng(4), sharper=2.0)
-    assert "theta is too narrow (spread" in str(cj.check_posterior(*sharp))
+    assert "theta: over-confident (spread ratio" in str(cj.check_posterior(*sharp))
 
 
 PRECISIONS = [("float64", "float32"), ("float32", "float64"), ("float16", "float64")]
@@ -296,30 +296,30 @@ def check_of(n=500, **numbers):
     given = {"shift": 0.0, "spread": 1.0, "pvalue": 0.001, "given_x": None} | numbers
     found = ParameterCheck("a", **given)
     least = min(p for p in (found.pvalue, found.given_x) if p is not None)
-    return str(cj.PosteriorCheck((found,), None, least, 0.05, n=n, n_draws=200)).split("\n")[0]
+    return str(cj.PosteriorCheck((found,), None, least, 0.05, n=n, n_draws=200)).split("\n")[1]
 
 
 # Of 500 simulations a shift has the error 0.045 and a spread 0.032.
 OF_X = {"given_x": 0.001, "column": "age", "spread": 1.12}
-GIVEN_X = ": a is wrong given the observations, most clearly with age."
+GIVEN_X = "a: miscalibrated given the observations, clearest with age."
 SAID = [
-    ({"shift": 0.017, "spread": 1.2}, ": a is too narrow (spread 1.2, where 1 is right)."),
-    ({"shift": -0.4}, ": a is too high (by 0.4 of its spread)."),
+    ({"shift": 0.017, "spread": 1.2}, "a: over-confident (spread ratio 1.2)."),
+    ({"shift": -0.4}, "a: biased high by 0.4 posterior SD."),
     (
         {"shift": 0.2, "spread": 0.6},
-        ": a is too wide (spread 0.6, where 1 is right) and too low (by 0.2 of its spread).",
+        "a: under-confident (spread ratio 0.6); biased low by 0.2 posterior SD.",
     ),
     # A shift by itself, as of a normal law around 1; and one so large that ranks are at their end.
-    ({"shift": -1.0, "spread": 2**0.5}, ": a is too high (by 1 of its spread)."),
-    ({"shift": -2.6, "spread": 2.7}, ": a is too high (by 2.6 of its spread)."),
+    ({"shift": -1.0, "spread": 2**0.5}, "a: biased high by 1 posterior SD."),
+    ({"shift": -2.6, "spread": 2.7}, "a: biased high by 2.6 posterior SD."),
     (
         {"shift": 0.03, "spread": 1.01},
-        ": a is wrong, but on average neither too low or high nor too narrow or wide.",
+        "a: no overall bias or dispersion error detected; errors may be local or in shape.",
     ),
     # What depends on the observations is not called narrow.
     (OF_X | {"column_pvalue": 1e-20}, GIVEN_X),
-    (OF_X | {"column_pvalue": 0.5}, "too narrow (spread 1.1, where 1 is right)."),
-    (OF_X | {"column_pvalue": 1e-3}, "is right), and varies with age."),
+    (OF_X | {"column_pvalue": 0.5}, "a: over-confident (spread ratio 1.12)."),
+    (OF_X | {"column_pvalue": 1e-3}, "(spread ratio 1.12); error varies with age."),
     # Only the test given x rejects.
     (OF_X | {"column_pvalue": 1e-3, "pvalue": 0.5}, GIVEN_X),
 ]
@@ -331,12 +331,23 @@ def test_only_what_is_beyond_chance_is_named(numbers, said):
 
 
 def test_words_of_small_numbers():
-    assert check_of(n=3, pvalue=0.9) == "Too few simulations to tell: 3 (p = 0.9)."
     one = ParameterCheck("a", 0.0, 1.0, 0.5, None)
     text = str(cj.PosteriorCheck((one,), None, 0.5, 0.05, n=50, n_draws=1))
-    assert "50 simulations, 1 draw of each posterior." in text and "adjusted" not in text
+    assert "\n1 draw of each posterior." in text and "adjusted" not in text
+    few = str(cj.PosteriorCheck((one,), None, 0.5, 0.05, n=3, n_draws=1))
+    assert few.startswith("Too few simulations for a verdict (p = 0.5, 3 simulations).")
     two = str(cj.PosteriorCheck((one, one), 0.5, 1.0, 0.05, n=50, n_draws=9))
-    assert "9 draws of each posterior; p-values are adjusted for 3 tests" in two
+    assert "(p = 1 adjusted for 3 tests, 50 simulations)" in two
+
+
+def test_the_strongest_evidence_is_first():
+    """Smallest p, of either test; of equal ones the largest error."""
+    numbers = {"a": (0.1, 1.0, 0.4, 0.2), "b": (0.1, 0.9, 0.001, 0.5), "c": (-0.6, 1.0, 0.001, 0.5)}
+    numbers["d"] = 0.0, 1.0, 0.9, 0.01
+    checks = tuple(ParameterCheck(name, *x) for name, x in numbers.items())
+    said, table, _ = str(cj.PosteriorCheck(checks, None, 0.001, 0.05, 500, 9)).split("\n\n")
+    assert [line[0] for line in said.splitlines()[1:]] == ["c", "b", "d"]
+    assert [line[0] for line in table.splitlines()[1:]] == ["c", "b", "d", "a"]
 
 
 @pytest.mark.parametrize(("rho", "n_chains"), [(0.0, 1), (0.5, 4), (0.9, 4)])

@@ -12,6 +12,8 @@ from calibjax.recalibration import is_end_of_range
 
 #: The name of a number that may be an end of the range that was searched.
 BEST_TEMPERATURE = "best temperature"
+#: What is said of a rejected model without a clear overall error.
+NO_OVERALL_ERROR = "no overall bias or dispersion error detected; errors may be local or in shape"
 # Below it whole numbers have all their digits, instead of a power of ten.
 _LARGE = 1e6
 

@@ -13,11 +13,18 @@ from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior import _draws as ranks
 from calibjax.evaluation._posterior import _read_simulations as simulations
+from calibjax.evaluation._wording import NO_OVERALL_ERROR
 from calibjax.hypothesis_tests import CalibrationTestResult, calibration_test
 from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 
 # Minimum number of simulations: with fewer, chance explains a shift by half of the spread.
 _FEW = 20
+# What the columns of the table are.
+_LEGEND = (
+    "rank: number of draws below the true value; uniform if the posterior is right (SBC).",
+    "shift: mean normal score of the ranks, in posterior SDs; above 0: biased low.",
+    "spread: SD of true values divided by posterior SD, from the ranks; above 1: over-confident.",
+)
 # Maximum number of histograms in a row of the figure.
 _IN_A_ROW = 3
 # Distance from a common number, as a share of it, below which only the distance is kept.
@@ -76,13 +83,16 @@ class PosteriorCheck:
         >>> slope = ParameterCheck("slope", shift=0.9, spread=1.0, pvalue=0.001, given_x=None)
         >>> check = cj.PosteriorCheck((slope,), None, 0.001, 0.05, n=200, n_draws=50)
         >>> print(check)
-        The posteriors are wrong (p = 0.001): slope is too low (by 0.9 of its spread).
+        Not calibrated (p = 0.001, 200 simulations).
+        slope: biased low by 0.9 posterior SD.
         <BLANKLINE>
         parameter  shift  spread      p
         slope      +0.90    1.00  0.001
         <BLANKLINE>
-        200 simulations, 50 draws of each posterior.
-        A shift above 0: draws are too low; a spread above 1: posteriors are too narrow.
+        50 draws of each posterior.
+        rank: number of draws below the true value; uniform if the posterior is right (SBC).
+        shift: mean normal score of the ranks, in posterior SDs; above 0: biased low.
+        spread: SD of true values divided by posterior SD, from the ranks; above 1: over-confident.
     """
 
     parameters: tuple[ParameterCheck, ...]
@@ -137,16 +147,27 @@ class PosteriorCheck:
         of_each = sum(2 - (check.given_x is None) for check in self.parameters)
         return of_each + (self.joint is not None)
 
+    def _by_evidence(self) -> list[ParameterCheck]:
+        """The parameters, the least p-value first; of equal ones the largest error."""
+
+        def rank(check: ParameterCheck) -> tuple[float, float]:
+            given = 1.0 if check.given_x is None else check.given_x
+            return min(check.pvalue, given), -max(abs(check.shift), abs(np.log(check.spread)))
+
+        return sorted(self.parameters, key=rank)
+
     def _verdict(self) -> str:
+        n_tests = self._n_tests()
+        adjusted = f" adjusted for {n_tests} tests" if n_tests > 1 else ""
+        numbers = f"(p = {self.pvalue:.2g}{adjusted}, {self.n} simulations)"
         if not self.rejected:
-            if self.n < _FEW:
-                return f"Too few simulations to tell: {self.n} (p = {self.pvalue:.2g})."
-            return f"No sign of an error in the posteriors (p = {self.pvalue:.2g})."
-        found = [(check.name, self._in_words(check)) for check in self.parameters]
-        words = [f"{name} is {said}" for name, said in found if said is not None]
+            few = "Too few simulations for a verdict"
+            return f"{few if self.n < _FEW else 'No miscalibration detected'} {numbers}."
+        found = [(check.name, self._in_words(check)) for check in self._by_evidence()]
+        words = [f"{name}: {said}." for name, said in found if said is not None]
         if not words:
-            words = ["the parameters are wrong together, and each of them is not"]
-        return f"The posteriors are wrong (p = {self.pvalue:.2g}): {'; '.join(words)}."
+            words = ["Joint posterior miscalibrated; no single parameter rejected."]
+        return "\n".join([f"Not calibrated {numbers}.", *words])
 
     def _in_words(self, check: ParameterCheck) -> str | None:
         """What is most wrong with the posteriors of a parameter; None if no test rejects them."""
@@ -163,39 +184,33 @@ class PosteriorCheck:
         # What is named is beyond chance by itself.
         if is_wrong and of_shift <= self.level / 2:
             side = "low" if check.shift > 0 else "high"
-            found.append(f"too {side} (by {abs(check.shift):.2g} of its spread)")
+            found.append(f"biased {side} by {abs(check.shift):.2g} posterior SD")
         if is_wrong and of_spread <= self.level / 2:
-            side = "narrow" if check.spread > 1 else "wide"
-            found.append(f"too {side} (spread {check.spread:.2g}, where 1 is right)")
+            side = "over" if check.spread > 1 else "under"
+            found.append(f"{side}-confident (spread ratio {check.spread:.3g})")
         if of_spread < of_shift:
             found.reverse()
-        where = "" if check.column is None else f", most clearly with {check.column}"
+        where = "" if check.column is None else f", clearest with {check.column}"
         of_column = 1.0 if check.column_pvalue is None else check.column_pvalue
         if is_wrong_given_x and (not found or of_column < min(of_shift, of_spread)):
-            return f"wrong given the observations{where}"
+            return f"miscalibrated given the observations{where}"
         if not found:
-            return "wrong, but on average neither too low or high nor too narrow or wide"
+            return NO_OVERALL_ERROR
         varies = is_wrong_given_x and of_column <= self.level / self._n_tests()
-        return " and ".join(found) + (f", and varies with {check.column}" if varies else "")
+        return "; ".join([*found, *([f"error varies with {check.column}"] if varies else [])])
 
     def __repr__(self) -> str:
         has_x = any(check.given_x is not None for check in self.parameters)
         lines = [["parameter", "shift", "spread", "p", *(["p given x"] if has_x else [])]]
-        for check in self.parameters:
+        for check in self._by_evidence():
             given = [] if check.given_x is None else [f"{check.given_x:.3f}"]
             numbers = f"{check.shift:+.2f}", f"{check.spread:.2f}", f"{check.pvalue:.3f}"
             lines.append([check.name, *numbers, *given])
         if self.joint is not None:
-            lines.append(["all together", "", "", f"{self.joint:.3f}", *([""] if has_x else [])])
+            lines.append(["joint", "", "", f"{self.joint:.3f}", *([""] if has_x else [])])
         shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
-        n_tests = self._n_tests()
-        adjusted = f"; p-values are adjusted for {n_tests} tests"
-        note = (
-            f"{self.n} simulations, {self.n_draws} draw{'s' * (self.n_draws != 1)} of each "
-            f"posterior{adjusted * (n_tests > 1)}."
-        )
-        signs = "A shift above 0: draws are too low; a spread above 1: posteriors are too narrow."
-        return "\n".join([self._verdict(), "", *shown, "", note, signs, *self.remarks])
+        note = f"{self.n_draws} draw{'s' * (self.n_draws != 1)} of each posterior."
+        return "\n".join([self._verdict(), "", *shown, "", note, *_LEGEND, *self.remarks])
 
 
 def check_posterior(
@@ -269,7 +284,8 @@ def check_posterior(
         >>> x = theta + rng.normal(size=200)  # the posterior is N(x / 2, 1 / 2)
         >>> draws = x[:, None] / 2 + 0.3 * rng.normal(size=(200, 50))
         >>> print(str(cj.check_posterior(theta, draws)).split(" (spread")[0])
-        The posteriors are wrong (p = 0.001): theta is too narrow
+        Not calibrated (p = 0.001, 200 simulations).
+        theta: over-confident
 
     Reference: Talts et al., Validating Bayesian inference algorithms with simulation-based
     calibration, 2018; Widmann, Lindsten and Zachariah, Calibration tests beyond classification,
