@@ -1,7 +1,6 @@
 """evaluate: targets that are hidden, and rows that count differently or depend on each other."""
 
 import copy
-import dataclasses
 import datetime
 import json
 
@@ -16,7 +15,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
-from calibjax.evaluation._directions import shift_in_words, time_in_words
+from calibjax.evaluation._directions import shift_in_words
 from calibjax.evaluation._rows import note_on_censoring, notes_on_few_units
 from calibjax.evaluation._section import keys_of
 from calibjax.evaluation._wording import target_in_words
@@ -25,7 +24,6 @@ from calibjax.measures.families import measures
 from calibjax.measures.labels import label_measures
 from calibjax.measures.measure import MeasureResult, Subset
 from calibjax.measures.sampling import Sampling, mean_interval, wilson_interval
-from calibjax.measures.survival import _shares_by_times
 
 N = 160
 
@@ -59,45 +57,6 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     printed = repr(of_hidden)
     assert "Censored targets: of" in printed and "right for many rows" in printed
     assert "CRPS" not in of_hidden.measures and of_hidden.effect.equivalent is None
-
-
-def shares_by_times(predictions, targets):
-    data = as_data(predictions, targets, intervals=True)
-    (rows,) = Subset.of(data, 0.95)
-    return {name: x(rows) for name, x in _shares_by_times(data).items()}
-
-
-def test_shares_of_events_by_the_times_of_a_curve():
-    """By hand: 1 - (1 - 1/6)(1 - 1/4) after events at 1 and 3, with 6 and 4 rows at risk."""
-    times, seen = jnp.array([2.0, 4.0]), jnp.array([1.0, 1.5, 3.0, 5.0, 5.0, 6.0])
-    curves = cj.SurvivalCurve(times, jnp.tile(jnp.array([0.9, 0.4]), (6, 1)))
-    observed = jnp.array([True, False, True, False, True, False])
-    targets = cj.Between.right_censored(seen, observed)
-    found = shares_by_times(curves, targets)
-    assert list(found) == ["events by 2", "events by 4"]
-    columns = [(x.if_calibrated[0], x.value, x.interval) for x in found.values()]
-    predicted, shares, ends = map(np.array, zip(*columns, strict=True))
-    np.testing.assert_allclose(predicted, [0.1, 0.6], rtol=1e-6)
-    np.testing.assert_allclose(shares, [1 / 6, 1 - 5 / 6 * 3 / 4], rtol=1e-12)
-    # Greenwood: log(-log S) +- z sqrt(sum d / (n (n - d))) / |log S|.
-    survival = 1 - shares
-    half = 1.959964 * np.sqrt(np.cumsum([1 / 30, 1 / 12])) / np.log(survival)
-    np.testing.assert_allclose(
-        ends, np.stack([1 - survival ** np.exp(s * half) for s in (1, -1)], axis=1), rtol=1e-5
-    )
-    # Rows were seen until 6: of later times nothing is known, but if nobody is left there.
-    later = dataclasses.replace(curves, times=jnp.tile(jnp.array([6.0, 7.0]), (6, 1)))
-    assert list(shares_by_times(later, targets)) == ["events by 6"]
-    seen_at_last = cj.Between.right_censored(seen, observed | (seen == 6))
-    found = shares_by_times(later, seen_at_last).values()
-    assert [(x.value, x.interval) for x in found] == [(1, None), (1, None)]
-    after = dataclasses.replace(curves, times=later.times + 1)
-    assert not shares_by_times(after, targets)
-    measure = MeasureResult(0.375, (0.1, 0.5), (0.6, 0.6))
-    assert time_in_words({"events by 4": measure}) == (
-        "events by 4: predicted 60.0% on average, observed 37.5% (Kaplan-Meier)"
-    )
-    assert time_in_words({"events by 4": dataclasses.replace(measure, interval=(0.1, 0.7))}) is None
 
 
 def test_measures_of_hidden_targets(of_hidden, lifetimes):

@@ -32,6 +32,7 @@ from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import temperature_text
 from calibjax.measures.families import moments
 from calibjax.measures.measure import MeasureResult
+from calibjax.measures.risk_by_time import RISK_BY
 from calibjax.measures.sampling import Sampling
 from calibjax.measures.survival import EVENTS, MEAN_PIT
 from calibjax.recalibration import is_end_of_range
@@ -147,7 +148,8 @@ class _Directions(Section[tuple[Direction, ...]]):
         if not isinstance(case.data.targets, Between):
             return self._how_far_off(case)
         measures = _effect.MEASURES.of(case)
-        said = time_in_words(measures), shift_in_words(measures[MEAN_PIT], measures.get(EVENTS))
+        of_time = time_in_words(measures, case.level)
+        said = of_time, shift_in_words(measures[MEAN_PIT], measures.get(EVENTS))
         return "; ".join(filter(None, said)) or self._how_far_off(case)
 
     def _how_far_off(self, case: Case) -> str:
@@ -194,14 +196,19 @@ def shift_in_words(mean_pit: MeasureResult, events: MeasureResult | None = None)
     return f"events come {'later' if is_high else 'earlier'} than predicted ({said})"
 
 
-def time_in_words(measures: dict[str, MeasureResult]) -> str | None:
-    """The time by which events differ most clearly from predicted ones; None if by none."""
-    clearest, found = 1.0, None
-    for name, x in measures.items():
-        if not name.startswith(f"{EVENTS} by ") or x.interval is None or x.if_calibrated is None:
-            continue
-        low, high, predicted = *x.interval, x.if_calibrated[0]
-        score = abs(2 * predicted - low - high) / (high - low) if high > low else 0.0
-        if score > clearest:
-            clearest, found = score, f"{name}: {shares_in_words(predicted, x.value)} (Kaplan-Meier)"
-    return found
+def time_in_words(measures: dict[str, MeasureResult], level: float) -> str | None:
+    """The first time by which the risk is significantly wrong; None if by none.
+
+    P-values are adjusted for the times by Bonferroni.
+    """
+    found = [(x, measures[x].pvalue) for x in measures if x.startswith(RISK_BY)]
+    clear = [(x, len(found) * p) for x, p in found if p is not None and len(found) * p <= level]
+    if not clear:
+        return None
+    (name, pvalue), last = clear[0], len(found) - 1
+    first = [x for x, _ in found].index(name)
+    onwards = " onwards" if first < last and len(clear) == len(found) - first else ""
+    value, ends = measures[name].value, measures[name].if_calibrated
+    assert ends is not None
+    said = f"{shares_in_words(ends[0], value, mean='')} (Kaplan-Meier; p = {pvalue:.2g}"
+    return f"{name}{onwards}: {said}" + (f" adjusted for {len(found)} times)" if last else ")")

@@ -25,6 +25,7 @@ from calibjax.measures.measure import (
     MeasureResult,
     NumberOfRows,
     Subset,
+    ratio_of_means,
 )
 from calibjax.measures.survival import measures_of_intervals
 from calibjax.scores import crps, log_score, pit
@@ -154,11 +155,6 @@ def _error_over_variance(
 def moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Means and standard deviations."""
     return predictions.mean(), predictions.standard_deviation()
-
-
-def ratio_of_means(means: np.ndarray) -> np.ndarray:
-    """The mean of the first column, divided by that of the second."""
-    return means[..., 0] / means[..., 1]
 
 
 def _coverage_name(coverage: float) -> str:

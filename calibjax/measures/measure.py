@@ -174,6 +174,11 @@ class Measure:
         return float(low), float(high)
 
 
+def ratio_of_means(means: np.ndarray) -> np.ndarray:
+    """The mean of the first column, divided by that of the second."""
+    return means[..., 0] / means[..., 1]
+
+
 def _linear(
     function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, means: np.ndarray
 ) -> np.ndarray:

@@ -18,8 +18,6 @@ section VII.2 for both.
 
 import functools
 import math
-import warnings
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,12 +30,11 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, known_point
 from calibjax.distributions import SurvivalCurve
 from calibjax.measures.measure import Measure, MeasureResult, NumberOfRows, Subset
+from calibjax.measures.risk_by_time import measures_by_time
 from calibjax.scores import pit_interval
 
 # Names of the mean of U = F(y), or of what is known of it, and of the number of events.
 MEAN_PIT, EVENTS = "mean PIT", "events"
-# The largest number of times of a curve that have a line in a table.
-_MOST_TIMES = 5
 
 
 def measures_of_intervals(data: Data) -> dict[str, NumberOfRows]:
@@ -49,58 +46,7 @@ def measures_of_intervals(data: Data) -> dict[str, NumberOfRows]:
     n = data.n_kept()
     low, high = (np.asarray(x, np.float64)[:n] for x in pit_interval(data))
     mean_pit = Measure((low + high) / 2, possible=(0.0, 1.0), expected=(0.5, 0.5))
-    return {MEAN_PIT: mean_pit} | _shares_by_times(data) | _events(data)
-
-
-def _shares_by_times(data: Data) -> dict[str, NumberOfRows]:
-    """By some times of curves on one grid: the share of events of Kaplan and Meier.
-
-    A calibrated model expects the mean of 1 - S.  The interval (Greenwood's variance of log(-log
-    S)) assumes independent rows that are censored by chance; there are none unless targets are
-    censored on the right alone.
-    """
-    predictions, targets, n = data.predictions, data.targets, data.n_kept()
-    if not isinstance(predictions, SurvivalCurve) or not data.is_plain:
-        return {}
-    grid, probs, low, high = (
-        np.asarray(x, np.float64)[:n]
-        for x in (predictions.times, predictions.probs, targets.low, targets.high)
-    )
-    is_seen = low == high
-    if np.any(grid != grid[0]) or not (is_seen | np.isposinf(high)).all() or not is_seen.any():
-        return {}
-
-    def last_time(index: np.ndarray) -> float:
-        """If somebody is left at the last time that was seen, nothing is known of later ones."""
-        last = low[index].max()
-        return math.inf if is_seen[index][low[index] == last].all() else float(last)
-
-    @functools.cache
-    def kaplan_meier(rows: Subset) -> tuple[Any, Any]:
-        from scipy.stats import CensoredData, ecdf
-
-        times, seen = low[rows.index], is_seen[rows.index]
-        observed = ecdf(CensoredData(times[seen], right=times[~seen])).sf
-        with warnings.catch_warnings():  # Where nobody or everybody is left ends are NaN or equal.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            return observed, observed.confidence_interval(rows.level, method="log-log")
-
-    def by_time(k: int, rows: Subset) -> MeasureResult | None:
-        time = grid[0, k]
-        if time > last_time(rows.index) or not is_seen[rows.index].any():
-            return None
-        observed, ends = kaplan_meier(rows)
-        predicted = float(np.mean(1 - probs[rows.index, k]))
-        low, high = (float(1 - end.evaluate(time)) for end in (ends.high, ends.low))
-        # There is no interval where nobody or everybody is left.
-        interval = (low, high) if low < high else None
-        value = float(1 - observed.evaluate(time))
-        return MeasureResult(value, interval, (predicted, predicted))
-
-    shown = np.flatnonzero((grid[0] > 0) & (grid[0] <= last_time(np.arange(n))))
-    if shown.size > _MOST_TIMES:
-        shown = shown[np.linspace(0, shown.size - 1, _MOST_TIMES).round().astype(int)]
-    return {f"{EVENTS} by {grid[0, k]:.4g}": functools.partial(by_time, k) for k in shown.tolist()}
+    return {MEAN_PIT: mean_pit} | measures_by_time(data) | _events(data)
 
 
 def _events(data: Data) -> dict[str, NumberOfRows]:
