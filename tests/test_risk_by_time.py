@@ -1,15 +1,20 @@
 """Risks by the times of survival curves and their Brier score, by hand and against SciPy."""
 
 import dataclasses
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from messages import check_message
 from scipy import stats
 
 import calibjax as cj
+from calibjax import plot
 from calibjax._data.data import as_data
 from calibjax.evaluation._directions import time_in_words
+from calibjax.evaluation._evaluation import Evaluation
+from calibjax.evaluation._report._figures import pictures_of
 from calibjax.measures.kaplan_meier import KaplanMeier
 from calibjax.measures.measure import MeasureResult, Subset
 from calibjax.measures.risk_by_time import Lifetimes, measures_by_time
@@ -182,3 +187,68 @@ def test_the_first_time_in_words():
     first = {"risk by 2": late, "risk by 4": early}
     assert time_in_words(first, 0.05).startswith("risk by 2: predicted")
     assert time_in_words({"risk by 4": late}, 0.05).endswith("(Kaplan-Meier; p = 0.02)")
+
+
+@pytest.mark.parametrize("weights", [None, np.where(np.arange(N) % 3 == 0, 2, 1)])
+def test_groups_of_predicted_risk(weights):
+    """Halves by the median of the scale, each against SciPy's estimate of Kaplan and Meier."""
+    options = {} if weights is None else {"weights": weights.astype("float32")}
+    curve = cj.risk_curve(MODEL, TARGETS, time=1.5, n_bins=2, **options)
+    halves = SCALE > np.median(SCALE), SCALE <= np.median(SCALE)
+    for k, half in enumerate(halves):
+        copies = np.repeat(np.arange(N), 1 if weights is None else weights)
+        some = copies[half[copies]]
+        right = TIME[some][~EVENT[some]]
+        observed = stats.ecdf(stats.CensoredData(TIME[some][EVENT[some]], right=right)).sf
+        assert curve.observed[k] == pytest.approx(1 - observed.evaluate(1.5))
+        assert curve.predicted[k] == pytest.approx(np.mean(1 - PROBS[some, 2]), rel=1e-5)
+        assert curve.count[k] == half.sum()
+        if weights is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ends = observed.confidence_interval(0.95, method="log-log")
+            expected = [1 - end.evaluate(1.5) for end in (ends.high, ends.low)]
+            np.testing.assert_allclose([curve.low[k], curve.high[k]], expected, rtol=1e-6)
+    ax = plot.risk(curve)
+    assert ax.get_title("left") == "Risk by 1.5, 60 rows in 2 groups"
+    shown = np.concatenate([x.lines[0].get_xydata() for x in ax.containers])
+    np.testing.assert_allclose(np.sort(shown[:, 1]), np.sort(curve.observed))
+
+
+def test_groups_of_equal_risk_and_of_nobody():
+    curve = cj.risk_curve(CURVES, cj.Between.right_censored(SEEN, OBSERVED), time=3.0)
+    assert curve.predicted == pytest.approx([0.35]) and curve.observed == pytest.approx([0.375])
+    until_2 = cj.Between.right_censored(jnp.minimum(SEEN, 2.0), OBSERVED & (SEEN <= 2))
+    curve = cj.risk_curve(CURVES, until_2, time=3.0)
+    assert cj.risk_curve(CURVES, until_2).time == 1.0  # the median of the times of events
+    assert np.isnan([curve.observed, curve.low, curve.high]).all() and curve.count == [6]
+    for call, error, message in [
+        (
+            lambda: cj.risk_curve(CURVES, SEEN, time=4.5),
+            ValueError,
+            "at most the last .* 4, got 4.5",
+        ),
+        (lambda: cj.risk_curve(CURVES, SEEN, time=0.0), ValueError, "positive"),
+        (
+            lambda: cj.risk_curve(CURVES, cj.Between(SEEN, SEEN + 1), time=1.0),
+            ValueError,
+            "censored on the right",
+        ),
+        (
+            lambda: cj.risk_curve(cj.Poisson(jnp.ones(2)), jnp.array([1, 2]), time=1.0),
+            TypeError,
+            "real numbers, got Poisson",
+        ),
+        (lambda: plot.risk(MODEL), TypeError, "RiskCurve, got SurvivalCurve"),
+    ]:
+        check_message(call, error, message)
+
+
+def test_an_evaluation_has_the_curve_of_its_middle_time():
+    data = as_data(MODEL, TARGETS, intervals=True)
+    evaluation = Evaluation(data, None, 0.05, 0)
+    assert list(evaluation.curves) == ["risk"] and evaluation.curves["risk"].time == 1.5
+    curve, (risk, null) = evaluation.curves["risk"], pictures_of(evaluation)
+    outside = (curve.predicted < curve.low) | (curve.predicted > curve.high)
+    assert (risk.name, risk.outside, null.name) == ("risk", f"{outside.sum()} of 10", "null")
+    assert "axes_1" in risk.svg()

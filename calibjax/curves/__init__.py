@@ -4,11 +4,12 @@ from calibjax.curves._corp_curve import CORPCurve, corp_curve
 from calibjax.curves._error_maps import ResidualMap, WitnessMap, residual_map, witness_map
 from calibjax.curves._pit_curve import CoverageCurve, PITCurve, coverage_curve, pit_curve
 from calibjax.curves._reliability_curve import ReliabilityCurve, reliability_curve
+from calibjax.curves._risk_curve import RiskCurve, risk_curve
 from calibjax.curves._spread_skill import SpreadSkillCurve, spread_skill_curve
 
 __all__ = [
-    "CORPCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap",
+    "CORPCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap", "RiskCurve",
     "SpreadSkillCurve", "WitnessMap", "corp_curve", "coverage_curve", "pit_curve",
-    "reliability_curve", "residual_map", "spread_skill_curve", "witness_map",
+    "reliability_curve", "residual_map", "risk_curve", "spread_skill_curve", "witness_map",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -22,6 +22,7 @@ from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
 from calibjax.measures.families import shares_of_levels
 from calibjax.measures.labels import judged
+from calibjax.measures.risk_by_time import Lifetimes
 
 # Bins hold equally many rows if more than this share has a probability closer to 0 or 1.
 _MOST, _RARE = 0.75, 0.1
@@ -162,8 +163,8 @@ class _Curves(Section[dict[str, Any]]):
 
     The names are "reliability", "corp" and "witness" for labels, with "pit" for Ordinal ones, and
     "pit", "coverage" and "residuals" for numbers, with "spread_skill" for members of ensembles;
-    they are the functions of calibjax that made them.  There are none of targets that are not known
-    exactly.
+    they are the functions of calibjax that made them.  Targets that are not known exactly have none
+    but "risk" of survival curves, at the middle one of the times of the table.
     """
 
     is_printed = False
@@ -171,7 +172,7 @@ class _Curves(Section[dict[str, Any]]):
     def compute(self, case: Case) -> dict[str, Any]:
         key, data, options = case.random_keys.curves, case.padded, _options(case, N_RESAMPLES)
         if isinstance(data.targets, Between):
-            return {}
+            return _risks(case)
         keys = *jax.random.split(key), jax.random.fold_in(key, 2)
         found: dict[str, Any] = {}
         if isinstance(data.predictions, Labels):
@@ -198,6 +199,15 @@ class _Curves(Section[dict[str, Any]]):
                 for name, curve in self.of(case).items()
             }
         }
+
+
+def _risks(case: Case) -> dict[str, Any]:
+    lifetimes = Lifetimes.of(case.padded)
+    shown = [] if lifetimes is None else lifetimes.shown()
+    if lifetimes is None or not shown:
+        return {}
+    time = float(lifetimes.grid[shown[len(shown) // 2]])
+    return {"risk": curves.risk_curve(case.padded, time=time, confidence_level=1 - case.level)}
 
 
 MAPS, WORST, CURVES = _Maps(), _Worst(), _Curves()

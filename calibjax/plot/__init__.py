@@ -3,6 +3,7 @@
 - Labels: `reliability` of `reliability_curve` or `corp_curve`, `witness` of `witness_map`.
 - Numbers and lifetimes: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
   `residual_location` and `residual_spread` of `residual_map`.
+- Survival: `risk` of `risk_curve`.
 - Ensembles: `spread_skill` of `spread_skill_curve`.
 - Groups: `segments` of `segment_test`.
 - All: `null_distribution` of the result of a test, `e_process` of the evidence of a monitor.
@@ -20,10 +21,11 @@ from calibjax.plot._evidence import e_process, null_distribution, segments
 from calibjax.plot._maps import residual_location, residual_spread, witness
 from calibjax.plot._pit import coverage, pit, pit_difference, spread_skill
 from calibjax.plot._reliability import reliability
+from calibjax.plot._risk import risk
 from calibjax.plot._style import NotebookFigure, SettledLayout
 
 __all__ = [
     "coverage", "e_process", "null_distribution", "pit", "pit_difference", "reliability",
-    "residual_location", "residual_spread", "segments", "spread_skill", "witness",
+    "residual_location", "residual_spread", "risk", "segments", "spread_skill", "witness",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -34,6 +34,7 @@ _CURVES: list[tuple[str, str, Callable[..., Any], str, str]] = [
     ("pit", "pit", plot.pit, "density", "density_"),
     ("ecdf", "pit", plot.pit_difference, "difference", "difference_"),
     ("coverage", "coverage", plot.coverage, "coverage", ""),
+    ("risk", "risk", plot.risk, "predicted", ""),
     ("skill", "spread_skill", plot.spread_skill, "error", "error_"),
     ("witness", "witness", plot.witness, "", ""),
     ("location", "residuals", plot.residual_location, "", ""),

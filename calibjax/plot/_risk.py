@@ -1,0 +1,57 @@
+"""The picture of predicted and Kaplan-Meier risks."""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from calibjax.curves import RiskCurve
+from calibjax.plot import _style as style
+
+
+def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
+    """Draws Kaplan-Meier against predicted risks by a time, with Greenwood's intervals.
+
+    A group whose interval does not hold the mean predicted risk has another colour.
+
+    Args:
+        curve: the result of `calibjax.risk_curve`.
+        ax: axes of matplotlib to draw into; by default those of a new figure.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        TypeError: an argument of another type.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> model = cj.Weibull(jnp.ones(900), jnp.exp(jax.random.normal(jax.random.key(0), (900,))))
+        >>> y = model.sample(jax.random.key(1))
+        >>> plot.risk(cj.risk_curve(model, y, time=1.0, n_bins=5)).get_title("left")
+        'Risk by 1, 900 rows in 5 groups'
+    """
+    if not isinstance(curve, RiskCurve):
+        raise TypeError(f"curve must be a RiskCurve, got {type(curve).__name__}.")
+    ax, count = style.new_axes(ax), np.asarray(curve.count)
+    numbers = curve.predicted, curve.observed, curve.low, curve.high
+    x, y, low, high = (np.asarray(number) for number in numbers)
+    top = min(1.05 * float(np.nanmax([x, y, high])), 1.0)
+    ax.plot([0, top], [0, top], label="calibrated", **style.IDEAL)
+    is_outside = (x < low) | (x > high)
+    interval = f"Kaplan-Meier, {100 * curve.confidence_level:.4g} % interval"
+    for some, look, label in (
+        (~is_outside, style.CURVE, interval),
+        (is_outside, style.ALARM, "outside"),
+    ):
+        if some.any():
+            ends = np.nan_to_num([y - low, high - y])[:, some]
+            color = look["color"]
+            ax.errorbar(
+                x[some], y[some], ends, fmt="o", ms=3, color=color, lw=style.THIN, label=label
+            )
+    ax.set_xlim(0, top)
+    ax.set_ylim(0, top)
+    title = f"Risk by {curve.time:.4g}, {count.sum():,} rows in {count.size} groups"
+    style.words(ax, title, "predicted risk", "observed risk")
+    style.legend(ax, loc="upper left")
+    return ax
