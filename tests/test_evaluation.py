@@ -42,6 +42,7 @@ from calibjax.frames import read_arrays
 from calibjax.intervals.skce_interval import ConfidenceInterval
 from calibjax.measures.families import _error_over_variance, measures
 from calibjax.measures.measure import MeasureResult, Subset
+from calibjax.measures.quantiles import coverages_not_printed
 from calibjax.measures.sampling import Sampling, mean_interval, wilson_interval
 
 NAMES = ["cat", "dog", "fox"]
@@ -693,7 +694,7 @@ def test_families(family):
 
 
 def test_measures_of_quantiles():
-    """What was predicted, and no more: shares below each level, and of the outermost interval."""
+    """What was predicted: scores, the share below each level, and the coverage of each pair."""
     rng = np.random.default_rng(0)
     x, z = rng.normal(size=(2, 400)).astype("float32")
     y = x + 0.7 + z  # too low
@@ -702,7 +703,13 @@ def test_measures_of_quantiles():
     predictions = cj.Quantiles(jnp.asarray(values), levels)
     found = measures_of(predictions, jnp.asarray(y))
     assert list(found) == [
+        "weighted interval score",
+        "dispersion",
+        "overprediction",
+        "underprediction",
+        "pinball loss",
         "CRPS",
+        "bias",
         "coverage of 80 % intervals",
         *(f"share below level {u}" for u in levels),
     ]
@@ -722,10 +729,11 @@ def test_measures_of_quantiles():
     assert worst_level(cj.Data(cj.Normal(x, jnp.ones(400)), y), 0.95) is None
     many = cj.Quantiles(jnp.tile(jnp.arange(1.0, 100), (50, 1)), np.arange(1, 100) / 100)
     shown = list(measures_of(many, jnp.full(50, 7.0)))
-    assert len(shown) == 2 + 9 and shown[2:][::8] == [
-        "share below level 0.01",
-        "share below level 0.99",
-    ]
+    shares = [name for name in shown if name.startswith("share")]
+    assert len(shares) == 9 and shares[::8] == ["share below level 0.01", "share below level 0.99"]
+    coverages = set(shown) - set(coverages_not_printed(shown))
+    assert len(shown) == 7 + 49 + 9 and len(coverages) == 7 + 4 + 9
+    assert {f"coverage of {x} % intervals" for x in (50, 80, 90)} < coverages
 
 
 def test_a_row_without_a_cdf_is_not_counted():
@@ -776,7 +784,7 @@ def test_the_squared_error_of_an_ensemble():
     squares = (deviations * rng.normal(size=20_000) - draws.mean(axis=1)) ** 2
     variances, every_row = draws.var(axis=1), np.arange(20_000)
     rows = Subset(every_row, Sampling(20_000), 0.95, every_row)
-    found = _error_over_variance(cj.Empirical(draws), squares, variances)(rows)
+    found = _error_over_variance(squares, variances, np.full(20_000, 5))(rows)
     by_hand = squares.mean() / (draws.var(axis=1, ddof=1) * (1 + 1 / 5)).mean()
     assert found.value == pytest.approx(by_hand)
     assert found.value == pytest.approx(1, abs=0.03) and np.mean(squares / variances) > 2.5
@@ -790,12 +798,8 @@ def test_the_squared_error_of_an_ensemble():
     where = np.arange(5)[None] < np.where(np.arange(20_000) % 2, 3, 5)[:, None]
     squares = (deviations * rng.normal(size=20_000) - draws.mean(axis=1, where=where)) ** 2
     some = draws.var(axis=1, where=where)
-    found = _error_over_variance(cj.Empirical(draws, where=where), squares, some)(rows)
+    found = _error_over_variance(squares, some, where.sum(axis=1))(rows)
     assert found.value == pytest.approx(1, abs=0.03)
-    # Draws with weights are the distribution itself.
-    with_weights = cj.Empirical(draws, np.full((20_000, 5), 0.2))
-    ratios = _error_over_variance(with_weights, squares, variances).columns
-    np.testing.assert_allclose(ratios, squares / variances)
 
 
 def test_a_p_value_that_is_no_number(monkeypatch):

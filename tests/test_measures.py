@@ -142,3 +142,104 @@ def test_intervals_of_ratios_contain_them():
         low, high = Measure(columns, ratio_of_means, is_ratio=True)(rows).interval
         hits += low <= 1.5 <= high
     assert 0.92 <= hits / 400 <= 0.98  # 0.95 but for three standard errors
+
+
+LEVELS_OF_SCORES = {
+    "with a median": (0.05, 0.25, 0.5, 0.75, 0.95),
+    "without a median": (0.05, 0.25, 0.75, 0.95),
+    "not in pairs": (0.05, 0.25, 0.4, 0.75, 0.9),
+}
+
+
+@pytest.mark.parametrize("case", LEVELS_OF_SCORES)
+def test_scores_of_quantiles_by_loops(case):
+    """The formulas of Bracher et al. (2021) and scoringutils, row by row; targets may tie."""
+    levels = np.array(LEVELS_OF_SCORES[case])
+    values = np.round(5 + 3 * X[:, None] + 4 * stats.norm.ppf(levels))
+    targets = np.round(6 + 3 * X + 5 * RNG.normal(size=N))
+    data = as_data(cj.Quantiles(jnp.asarray(values), levels), jnp.asarray(targets))
+    (found,) = measures(jax.random.key(0), data, 0.95, 9)
+    expected = {}
+    for q, y in zip(values, targets, strict=True):
+        of_levels = zip(levels, q, strict=True)
+        losses = [u * (y - x) if y >= x else (1 - u) * (x - y) for u, x in of_levels]
+        row = {"pinball loss": np.mean(losses)}
+        median = np.interp(0.5, levels, q)
+        if case != "not in pairs":
+            m = median if case == "with a median" else y
+            n_levels, score = len(levels), abs(y - m) / 2
+            parts = {
+                "dispersion": 0,
+                "overprediction": max(m - y, 0) / 2,
+                "underprediction": max(y - m, 0) / 2,
+            }
+            for u, low, high in zip(levels[:2], q[:2], q[:-3:-1], strict=True):
+                outside = max(low - y, 0) + max(y - high, 0)
+                score += u * (high - low + 2 / (2 * u) * outside)
+                parts["dispersion"] += u * (high - low)
+                parts["overprediction"] += max(low - y, 0)
+                parts["underprediction"] += max(y - high, 0)
+            row["weighted interval score"] = score / (n_levels / 2)
+            row |= {name: x / (n_levels / 2) for name, x in parts.items()}
+        row["bias"] = 0.0
+        if y < median:
+            row["bias"] = 1 - 2 * max(levels[q <= y], default=0)
+        elif y > median:
+            row["bias"] = 1 - 2 * min(levels[q >= y], default=1)
+        for low in levels[levels < 0.5]:
+            if 1 - low in levels:
+                a, b = q[levels == low], q[levels == 1 - low]
+                row[f"coverage of {100 - 200 * low:.0f} % intervals"] = (a <= y <= b).item()
+        for name, x in row.items():
+            expected.setdefault(name, []).append(x)
+    assert {name for name in found if not name.startswith("share")} == expected.keys() | {"CRPS"}
+    for name, rows in expected.items():
+        assert_near(found[name].value, np.mean(rows), name)
+    assert ("weighted interval score" in found) == (case != "not in pairs")
+
+
+def test_the_bias_of_calibrated_quantiles():
+    """Its mean over uniform PITs, by a sum over the cells between levels that are not symmetric."""
+    levels, u = (0.1, 0.5, 0.6), np.arange(0.0005, 1, 0.001)
+    values = jnp.broadcast_to(stats.norm.ppf(levels), (1000, 3))
+    data = as_data(cj.Quantiles(values, levels), jnp.asarray(stats.norm.ppf(u)))
+    (found,) = measures(jax.random.key(0), data, 0.95, 9)
+    assert_near(found["bias"].if_calibrated, [found["bias"].value] * 2, "bias")
+    assert found["bias"].value == pytest.approx(0.1 + 0.4 * 0.8 - 0.1 * 0.2 - 0.4)
+
+
+def test_bias_coverage_and_spread_of_members():
+    """By loops over ten members with ties, of which some rows have fewer."""
+    members = np.round(3 * (X[:, None] + RNG.normal(size=(N, 10))))
+    where, targets = np.arange(10) < RNG.integers(2, 11, N)[:, None], np.round(4 * Y)
+    predictions = cj.Empirical(jnp.asarray(members), where=jnp.asarray(where))
+    data = padded(as_data(predictions, jnp.asarray(targets)))
+    (found,) = measures(jax.random.key(0), data, 0.95, 9)
+    rows = [x[exists] for x, exists in zip(members, where, strict=True)]
+    bias = [1 - np.mean(x <= y) - np.mean(x < y) for x, y in zip(rows, targets, strict=True)]
+    assert_near(found["bias"].value, np.mean(bias), "bias")
+    assert found["bias"].if_calibrated == (0.0, 0.0)
+    spread = np.sqrt(np.mean([np.var(x, ddof=1) * (1 + 1 / x.size) for x in rows]))
+    errors = [np.square(x.mean() - y) for x, y in zip(rows, targets, strict=True)]
+    assert_near(found["spread"].value, spread, "spread")
+    assert_near(found["error of the mean"].value, np.mean(errors) ** 0.5, "error of the mean")
+    # A target is anywhere among those that it ties with, and its rank in a cell of the unit line.
+    u = np.concatenate(
+        [
+            (np.sum(x < y) + (np.arange(1000) + 0.5) / 1000 * (1 + np.sum(x == y))) / (1 + x.size)
+            for x, y in zip(rows, targets, strict=True)
+        ]
+    )
+    assert_near(found["rank variance"].value, 12 * np.var(u), "rank variance", atol=1e-4)
+    u = np.asarray(cj.pit(jax.random.key(0), data))[:N]
+    for share in (0.5, 0.9):
+        inside = (u >= (1 - share) / 2) & (u <= (1 + share) / 2)
+        assert found[f"coverage of {100 * share:.0f} % intervals"].value == inside.mean()
+
+
+def test_the_bias_of_counts():
+    rates, counts = np.exp(X), RNG.poisson(np.exp(X))
+    predictions = cj.Poisson(jnp.asarray(rates))
+    (found,) = measures(jax.random.key(0), as_data(predictions, jnp.asarray(counts)), 0.95, 9)
+    cdf = stats.poisson(rates).cdf
+    assert_near(found["bias"].value, np.mean(1 - cdf(counts) - cdf(counts - 1)), "bias", 1e-5)

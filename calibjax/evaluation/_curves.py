@@ -20,8 +20,8 @@ from calibjax.distributions import Quantiles
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
-from calibjax.measures.families import shares_of_levels
 from calibjax.measures.labels import judged
+from calibjax.measures.quantiles import shares_of_levels
 from calibjax.measures.risk_by_time import Lifetimes
 
 # Bins hold equally many rows if more than this share has a probability closer to 0 or 1.

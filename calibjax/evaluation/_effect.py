@@ -25,6 +25,7 @@ from calibjax.intervals import EquivalentTemperature, temperatures
 from calibjax.intervals.skce_interval import landmark_interval, skce_and_interval
 from calibjax.measures.families import few_draws, measures
 from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
+from calibjax.measures.quantiles import coverages_not_printed
 from calibjax.measures.sampling import Interval, Sampling, mean_interval
 from calibjax.recalibration import fit_temperature, is_end_of_range, temper
 from calibjax.scores import log_score
@@ -142,7 +143,8 @@ class _Measures(Section[dict[str, MeasureResult]]):
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         # The verdict has both means where they differ.
-        return [x for x in self.of(case).items() if x[0] not in (PREDICTED, OBSERVED)]
+        left_out = PREDICTED, OBSERVED, *coverages_not_printed(self.of(case))
+        return [x for x in self.of(case).items() if x[0] not in left_out]
 
 
 MEASURES = _Measures()

@@ -37,7 +37,10 @@ from calibjax.segments import Groups, Segment, SegmentTestResult, read_columns, 
 # Minimum number of rows of a group that is tested.
 _LEAST_ROWS = 8
 # Measures that tables of groups have.
-_IN_TABLE = re.compile(r"predicted|observed|(top-label )?ECE|CRPS|coverage of .*|mean PIT|events")
+_IN_TABLE = re.compile(
+    r"predicted|observed|(top-label )?ECE|CRPS|weighted interval score|spread|error of the mean"
+    r"|bias|coverage of (50|80|90) % intervals|mean PIT|events"
+)
 # Maximum number of small groups listed.
 _SHOWN = 10
 

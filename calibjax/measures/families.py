@@ -27,14 +27,12 @@ from calibjax.measures.measure import (
     Subset,
     ratio_of_means,
 )
+from calibjax.measures.quantiles import NONNEGATIVE, coverage_name, quantile_measures
 from calibjax.measures.survival import measures_of_intervals
-from calibjax.scores import crps, log_score, pit
+from calibjax.scores import crps, log_score, pit_and_interval
 
-_NONNEGATIVE = (0.0, math.inf)
-# The central interval whose coverage is counted.
-COVERAGE = 0.9
-# The largest number of levels of quantiles that are shown.
-_MOST_LEVELS = 9
+# The central intervals whose coverage is counted.
+_COVERAGES = 0.5, 0.9
 # The number of draws for one beyond the ends of an interval, where draws take long: more draws move
 # the ends by less than their own uncertainty.
 _DRAWS_BEYOND = 10
@@ -69,7 +67,7 @@ def measures(
     elif isinstance(data.predictions, Labels):
         found = label_measures(key, data, rows, n_resamples)
     elif isinstance(data.predictions, Quantiles):
-        found = _of_quantiles(data)
+        found = quantile_measures(data)
     else:
         is_number = data.predictions.target_shape == "n"
         found = _log_score(data) | (_of_numbers(key, data) if is_number else {})
@@ -116,22 +114,53 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
     found: dict[str, NumberOfRows] = {}
     if np.isfinite(means).all():
         found = {PREDICTED: Measure(means), OBSERVED: Measure(targets)}
-    found["CRPS"] = Measure(crps(data), possible=_NONNEGATIVE)
+    found["CRPS"] = Measure(crps(data), possible=NONNEGATIVE)
     if isinstance(predictions, Empirical) and predictions.weights is None and not predictions.split:
         fair = np.asarray(crps(data.replace(predictions=with_fields(predictions, split=True))))[:n]
         if np.isfinite(fair).all():  # where each row has two members
             found["fair CRPS"] = Measure(fair)
-    ratio = _error_over_variance(predictions, np.square(targets - means), np.square(deviations))
+    squares, n_members = np.square(targets - means), _numbers_of_members(predictions, n)
+    ratio = _error_over_variance(squares, np.square(deviations), n_members)
     if np.isfinite(ratio.columns).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = ratio
-    pits = np.asarray(pit(key, data))
-    covered = np.where(np.isnan(pits), np.nan, np.abs(2 * pits - 1) <= COVERAGE)
-    expected = COVERAGE, COVERAGE
-    return found | {_coverage_name(COVERAGE): Measure(covered, expected=expected, is_share=True)}
+        if n_members is not None:
+            roots: Any = {"function": lambda means: np.sqrt(means[..., 0]), "possible": NONNEGATIVE}
+            found["spread"] = Measure(np.asarray(ratio.columns)[:, 1], **roots)
+            found["error of the mean"] = Measure(squares, **roots)
+    pits, ends = pit_and_interval(key, data)
+    low, high = (np.asarray(x, np.float64)[:n] for x in ends)
+    bias = 1 - low - high
+    if n_members is not None:
+        # The ends are r / (S + 1) for ranks r, and the cdf is that of S members.
+        bias = bias * (n_members + 1) / n_members
+        moments_of_ranks = np.stack([(low + high) / 2, (low**2 + low * high + high**2) / 3], axis=1)
+        found["rank variance"] = Measure(
+            moments_of_ranks, _relative_variance, NONNEGATIVE, expected=(1.0, 1.0)
+        )
+    found["bias"] = Measure(bias, possible=(-1.0, 1.0), expected=(0.0, 0.0))
+    distances = np.abs(2 * np.asarray(pits)[:n] - 1)
+    for share in _COVERAGES:
+        covered = np.where(np.isnan(distances), np.nan, distances <= share)
+        found[coverage_name(share)] = Measure(covered, expected=(share, share), is_share=True)
+    return found
+
+
+def _numbers_of_members(predictions: Distribution, n: int) -> np.ndarray | None:
+    """The number of members of each row, ``[n]``; None but for ensembles without weights."""
+    if not isinstance(predictions, Empirical) or predictions.weights is not None:
+        return None
+    if predictions.where is None:
+        return np.full(n, predictions.samples.shape[1])
+    return np.asarray(predictions.where)[:n].sum(axis=1)
+
+
+def _relative_variance(means: np.ndarray) -> np.ndarray:
+    """The variance of U, from the means of U and U^2, over that of a uniform U."""
+    return 12 * (means[..., 1] - np.square(means[..., 0]))
 
 
 def _error_over_variance(
-    predictions: Distribution, squares: np.ndarray, variances: np.ndarray
+    squares: np.ndarray, variances: np.ndarray, n_members: np.ndarray | None
 ) -> Measure:
     """A number that is 1 on average if the squared errors are as predicted.
 
@@ -140,14 +169,11 @@ def _error_over_variance(
     of the distributions, as a small v is in the denominator; so the mean of the squares is divided
     by that of v (S + 1) / (S - 1).
     """
-    kind: Any = {"possible": _NONNEGATIVE, "expected": (1.0, 1.0)}
+    kind: Any = {"possible": NONNEGATIVE, "expected": (1.0, 1.0)}
     with np.errstate(divide="ignore", invalid="ignore"):
-        if not isinstance(predictions, Empirical) or predictions.weights is not None:
+        if n_members is None:
             return Measure(squares / variances, **kind)
-        n_draws: Any = predictions.samples.shape[1]
-        if predictions.where is not None:
-            n_draws = np.asarray(predictions.where)[: len(squares)].sum(axis=1)
-        expected = variances * np.divide(n_draws + 1, n_draws - 1)
+        expected = variances * np.divide(n_members + 1, n_members - 1)
     return Measure(np.stack([squares, expected], axis=1), ratio_of_means, **kind)
 
 
@@ -155,42 +181,3 @@ def _error_over_variance(
 def moments(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Means and standard deviations."""
     return predictions.mean(), predictions.standard_deviation()
-
-
-def _coverage_name(coverage: float) -> str:
-    return f"coverage of {100 * coverage:.3g} % intervals"
-
-
-def _of_quantiles(data: Data) -> dict[str, NumberOfRows]:
-    """What was predicted and no more: at each level the share of targets that lie below.
-
-    Where targets are equal to quantiles, the share below may be smaller than the level, and the
-    share up to the quantile may be larger.
-    """
-    found: dict[str, NumberOfRows] = {"CRPS": Measure(crps(data), possible=_NONNEGATIVE)}
-    levels, below, up_to = shares_of_levels(*data.samples)
-    is_hit = np.any((below != up_to)[: data.n_kept()], axis=0)
-    if np.isclose(levels[0] + levels[-1], 1):
-        covered, coverage = up_to[:, -1] & ~below[:, 0], levels[-1] - levels[0]
-        expected = coverage, 1.0 if is_hit[0] or is_hit[-1] else coverage
-        found[_coverage_name(coverage)] = Measure(covered, expected=expected, is_share=True)
-    n_shown = min(len(levels), _MOST_LEVELS)
-    for k in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
-        level, name = float(levels[k]), f"level {levels[k]:.4g}"
-        expected = 0.0 if is_hit[k] else level, level
-        found[f"share below {name}"] = Measure(below[:, k], expected=expected, is_share=True)
-        if is_hit[k]:
-            found[f"share up to {name}"] = Measure(
-                up_to[:, k], expected=(level, 1.0), is_share=True
-            )
-    return found
-
-
-def shares_of_levels(predictions: Quantiles, targets: Any) -> tuple[np.ndarray, ...]:
-    """The K levels, and whether each target is below the quantile of each, or at most that.
-
-    The shapes are ``[K]``, ``[n, K]`` and ``[n, K]``.
-    """
-    levels, values = np.asarray(predictions.levels), np.asarray(predictions.values)
-    targets = np.asarray(targets)[:, None]
-    return levels, targets < values, targets <= values

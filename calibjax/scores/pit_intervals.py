@@ -269,10 +269,15 @@ def pit(
     2009.
     """
     check_key(key)
-    data = numbers_as_data(predictions, targets)
+    return pit_and_interval(key, numbers_as_data(predictions, targets))[0]
+
+
+def pit_and_interval(key: jax.Array, data: Data) -> tuple[jax.Array, PITInterval]:
+    """`pit` of checked data, and the interval that it is drawn from; U where levels are known."""
     rows = padded(data)
     if isinstance(data.predictions, KnownLevels):
-        return without_masked(pit_between_levels(key, rows), data)
+        u = without_masked(pit_between_levels(key, rows), data)
+        return u, PITInterval(u, u)
     return without_masked(score_rows(None, (rows, _uniform(key, rows)), _pit), data)
 
 
@@ -295,11 +300,12 @@ def _uniform(key: jax.Array, data: Data) -> jax.Array:
     return numbers if data.where is None else numbers[jnp.cumsum(data.where) - 1]
 
 
-def _pit(predictions: Distribution, targets: jax.Array, between: jax.Array) -> jax.Array:
+def _pit(
+    predictions: Distribution, targets: jax.Array, between: jax.Array
+) -> tuple[jax.Array, PITInterval]:
     # Draws with the target among them have S + 1 equally likely ranks.
-    predictions, targets = exchangeable_pool(predictions, targets)
-    low, high, *_ = unit_interval(predictions, targets)
-    return low + between * (high - low)
+    low, high = _interval(predictions, targets)
+    return low + between * (high - low), PITInterval(low, high)
 
 
 def _range(predictions: Distribution, targets: Between, between: jax.Array) -> PITInterval:
