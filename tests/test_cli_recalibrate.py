@@ -67,6 +67,10 @@ def frame_of(n=N, seed=0):
             "day": [f"2026-03-{1 + k % 12:02}" for k in range(n)],
             "shop": [["a", None, "b"][k % 3] for k in range(n)],
             "lead": rng.normal(size=n),
+            "S_2": np.exp(-2 * np.exp(x)),
+            "S_1": np.exp(-np.exp(x)),
+            "until": rng.uniform(0.1, 2.5, n),
+            "died": rng.integers(0, 2, n),
         }
     )
 
@@ -101,12 +105,21 @@ KINDS = {
         cj.Empirical,
         "samples",
     ),
+    "survival": (
+        ("--survival", "S_*", "--target", "until", "--event", "died"),
+        "shift_scale",
+        ["S_1", "S_2"],
+        lambda x: cj.SurvivalCurve(np.array([1.0, 2.0], np.float32), x.astype(np.float32)),
+        "probs",
+    ),
 }
 
 
 def targets_of(frame, options):
     name = options[options.index("--target") + 1]
     codes = {"y": "abc", "rain": ("dry", "wet")}
+    if name == "until":
+        return cj.Between.right_censored(frame["until"].cast(pl.Float32), frame["died"])
     if name not in codes:
         return frame[name].to_numpy().astype(np.float32)
     return np.array([list(codes[name]).index(x) for x in frame[name]], np.int32)
@@ -122,6 +135,7 @@ def test_recalibrated_columns(tested, rows, tmp_path, kind, ending):
     write(frame, new)
     done = run(rows, *options, "--method", method, "--apply", new, "--out", out, "--save", kept)
     assert done.exit_code == 0, done.stderr
+    assert kind != "survival" or "integrated Brier score   p of the" in done.stdout
 
     def read(x):
         return family(x[names].to_numpy())

@@ -478,6 +478,30 @@ def test_maps_of_censored_targets_are_those_of_all_targets(method):
     assert gap < 0.05 and of_naive > 2 * gap
 
 
+@pytest.mark.parametrize("method", ["pit_isotonic", "conditional"])
+def test_recalibrated_curves_are_those_of_kaplan_and_meier(method):
+    """Curves that are alike, of events at the times that are censored after some of these."""
+    rng, n, times = np.random.default_rng(12), 3000, np.arange(1.0, 6.0, dtype=np.float32)
+    predicted, right = 1 - np.array([0.05, 0.1, 0.2, 0.3, 0.5]), 1 - 0.16 * times
+    life = 1 + np.sum(rng.random(n)[:, None] < right, axis=1)
+    end = rng.integers(1, 7, n)
+    curves = cj.SurvivalCurve(times, np.tile(predicted.astype(np.float32), (n, 1)))
+    seen = np.minimum(life, end).astype(np.float32)
+    known = cj.Between.right_censored(seen, life <= end)
+    recalibrated = cj.fit_recalibrator(curves, known, method)(curves)
+    at_risk = np.array([np.sum(seen >= t) for t in times])
+    events = np.array([np.sum((seen == t) & (life <= end)) for t in times])
+    np.testing.assert_allclose(recalibrated.probs[0], np.cumprod(1 - events / at_risk), atol=0.015)
+    np.testing.assert_array_equal(recalibrated.times[0], times)
+
+
+def test_recalibrated_curves_keep_0_and_1():
+    curves = cj.SurvivalCurve(np.ones(1, np.float32), np.array([[0.0], [0.5], [1.0]], np.float32))
+    known = cj.Between.right_censored(np.array([0.5, 1.0, 2.0], np.float32), [True, False, False])
+    recalibrated = cj.fit_recalibrator(curves, known, "pit_isotonic")(curves).probs[:, 0]
+    assert recalibrated[0] == 0 < recalibrated[1] < recalibrated[2] == 1
+
+
 def test_known_ends_are_targets():
     known = cj.Between(TARGETS, TARGETS)
     (a,), (b,) = (cj.fit_recalibrator(NORMAL, y, "pit_beta").steps for y in (known, TARGETS))

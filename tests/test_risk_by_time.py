@@ -19,6 +19,7 @@ from calibjax.measures.kaplan_meier import KaplanMeier
 from calibjax.measures.measure import MeasureResult, Subset
 from calibjax.measures.risk_by_time import Lifetimes, measures_by_time
 from calibjax.measures.sampling import Sampling
+from calibjax.recalibration.cross_fitting import row_scores
 
 TIMES, SEEN = jnp.array([2.0, 4.0]), jnp.array([1.0, 1.5, 3.0, 5.0, 5.0, 6.0])
 OBSERVED = jnp.array([True, False, True, False, True, False])
@@ -111,6 +112,8 @@ def test_integrated_brier_score(index):
     found = by_time(MODEL, TARGETS, [index])["integrated Brier score"]
     scores = graf(PROBS[index], TIME[index], EVENT[index])
     assert found.value == pytest.approx(scores.mean(), rel=1e-5)
+    if index.size == N:
+        np.testing.assert_allclose(row_scores(MODEL, TARGETS), scores, rtol=1e-4, atol=1e-6)
     half = stats.t.ppf(0.975, index.size - 1) * stats.sem(scores)
     np.testing.assert_allclose(found.interval, scores.mean() + half * np.array([-1, 1]), atol=0.02)
 

@@ -271,9 +271,9 @@ def test_bad_arguments():
             r"predictions\[rows\]",
         ),
         (
-            lambda: cj.fit_recalibrator(curves("float32"), y),
+            lambda: cj.fit_recalibrator(curves("float32"), y, "conformal"),
             TypeError,
-            "distributions of all times to be recalibrated",
+            "quantiles for 'conformal', got SurvivalCurve",
         ),
         (lambda: cj.crps(cj.SurvivalCurve(TIMES[::-1], PROBS), y), ValueError, times),
         (lambda: cj.crps(cj.SurvivalCurve(TIMES - 2, PROBS), y), ValueError, times),

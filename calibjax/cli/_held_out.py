@@ -10,9 +10,11 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.measures.measure import Measure, Subset
 from calibjax.nulls.ranks import as_multiple
+from calibjax.recalibration.cross_fitting import default_score
 from calibjax.recalibration.cross_fitting import held_out as judged_on_held_out
 
 _FOLDS = 5
+_SCORES = {"log": "mean log loss", "crps": "mean CRPS", "brier": "integrated Brier score"}
 _LEVEL = 0.95
 # That of `calibration_test`.
 _N_RESAMPLES = 999
@@ -47,7 +49,7 @@ def held_out(
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         difference = Measure(held.after - held.before)(*Subset.of(data, _LEVEL))
     return {
-        "score": "mean log loss" if isinstance(data.predictions, Labels) else "mean CRPS",
+        "score": _SCORES[default_score(data.predictions, data.targets)],
         "folds": count,
         "by": by,
         "before": judged(data.predictions, held.before),

@@ -15,7 +15,7 @@ _OF_FITS = "target", "event", "clusters", "times", "groups", "horizon"
 
 
 @with_options(
-    *"clusters times horizon groups".split(),
+    *"survival censored clusters times horizon groups".split(),
     method="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
     "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
     times="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
@@ -95,7 +95,7 @@ def recalibrate(
     new = None if apply is None else files.NewRows.read(apply, columns, fitted, said, names)
     judged = None
     if load is None:
-        with working(f"Fitting maps to {len(model.targets)} rows"):
+        with working(f"Fitting maps to {data.n} rows"):
             recalibrator = fit_recalibrator(data, None, method_of_fit, lower=lower, **beside)
             judged = held_out(data, method_of_fit, beside, lower, seed)
     written = []

@@ -66,6 +66,8 @@ class PredictionColumns:
         if self.kind == "quantiles":
             order = np.argsort(self.levels or [], kind="stable")
             values = np.asarray(predictions.values)[:, np.argsort(order)]
+        elif self.kind == "survival":
+            values = np.asarray(predictions.probs)[:, np.argsort(np.argsort(self.times or []))]
         else:
             name = "samples" if self.kind == "draws" else "probs"
             values = np.asarray(getattr(predictions, name))

@@ -28,6 +28,7 @@ from calibjax._data.interval_censored import Between
 from calibjax.distributions import SurvivalCurve
 from calibjax.measures.kaplan_meier import KaplanMeier
 from calibjax.measures.measure import Measure, MeasureResult, NumberOfRows, Subset, ratio_of_means
+from calibjax.measures.sampling import Sampling
 
 #: Names of the share of events by a time, and of its ratio to what was predicted.
 RISK_BY, RATIO_BY = "risk by ", "observed / expected by "
@@ -156,13 +157,19 @@ def _ratio(some: Lifetimes, observed: KaplanMeier, k: int, rows: Subset) -> Meas
 
 
 def _brier(some: Lifetimes, rows: Subset) -> MeasureResult | None:
+    """The mean of `brier_rows`, with weights that are taken as known in the interval."""
+    scores = brier_rows(some, rows.sampling)
+    return None if scores is None else _of_all(Measure(scores, possible=(0.0, math.inf)), rows)
+
+
+def brier_rows(some: Lifetimes, sampling: Sampling) -> np.ndarray | None:
     """The mean of the Brier score over the times of the curves, by the rule of trapezoids.
 
     At each time the weights are 0 of rows that were censored before, 1 / P(censored at T or later)
-    after an event at T, and else 1 / P(censored later).  These are estimated from the rows, taken
-    as known in the interval, and end where nobody is left.
+    after an event at T, and else 1 / P(censored later).  These are estimated from the rows, and end
+    where nobody is left; None if that is before the first time.
     """
-    censoring = KaplanMeier(some.times, ~some.is_event, rows.sampling, events_last=True)
+    censoring = KaplanMeier(some.times, ~some.is_event, sampling, events_last=True)
     uncensored = censoring.survival(some.grid)
     grid = some.grid[uncensored > 0]
     if not grid.size:
@@ -176,7 +183,7 @@ def _brier(some: Lifetimes, rows: Subset) -> MeasureResult | None:
         survival = some.survival[:, k]
         later, by_then = np.square(1 - survival) / uncensored[k], np.square(survival) * of_events
         scores += width * np.where(some.times > grid[k], later, by_then)
-    return _of_all(Measure(scores / widths.sum(), possible=(0.0, math.inf)), rows)
+    return scores / widths.sum()
 
 
 def _of_all(measure: Measure, rows: Subset) -> MeasureResult:

@@ -24,7 +24,7 @@ from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.covariates import CovariatesLike, covariate_columns
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot
-from calibjax.distributions import Counts
+from calibjax.distributions import Counts, SurvivalCurve
 from calibjax.recalibration._pit_map import interpolated, known_quantiles
 from calibjax.recalibration._pit_map_fits import increasing
 from calibjax.recalibration._probability_maps import Numbers, Step
@@ -102,10 +102,11 @@ def with_filled_rows(steps: tuple, n: int) -> tuple:
 def median_and_spread(predictions: Distribution) -> jax.Array:
     """The median, and log(Q(Phi(1)) - Q(Phi(-1))) of each forecast, ``[n, 2]``.
 
-    Counts, whose quantiles are whole numbers, have the mean and the logarithm of the deviation.
+    Counts, whose quantiles are whole numbers, and survival curves, whose quantiles may be infinite,
+    have the mean and the logarithm of the deviation.
     """
     p = widened(predictions)
-    if isinstance(p, Counts):
+    if isinstance(p, (Counts, SurvivalCurve)):
         deviation = jnp.maximum(p.standard_deviation(), jnp.finfo(p.mean().dtype).tiny)
         return jnp.stack([p.mean(), jnp.log(deviation)], axis=1)
     if isinstance(p, KnownQuantiles):

@@ -18,7 +18,7 @@ from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax._data.typed_column import NamedColumns
-from calibjax.distributions import Counts, Empirical
+from calibjax.distributions import Counts, Empirical, SurvivalCurve
 from calibjax.recalibration import _conditional_pit_map as conditional
 from calibjax.recalibration import _cross_validation as cross_validation
 from calibjax.recalibration import _member_by_member as members
@@ -107,6 +107,8 @@ def _check_conformal(data: Data, groups: NamedColumns | None) -> None:
         raise ValueError("groups must be None for method 'conformal', which counts all rows.")
     if isinstance(data.targets, Between):
         raise ValueError("targets must be known for method 'conformal', got Between.")
+    if isinstance(data.predictions, SurvivalCurve):
+        raise TypeError("predictions must have quantiles for 'conformal', got SurvivalCurve.")
 
 
 def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float | None:
@@ -156,7 +158,8 @@ def _pit_map_rows(
     counts = counts * (counts.sum() / np.sum(counts**2))
     pit, seen = pit_interval(data), None
     low, high = (fits.at_levels(levels, np.asarray(x, float)) for x in pit)
-    if isinstance(data.targets, Between) or predictions.target_kind == "integer":
+    is_open = isinstance(data.targets, Between) or isinstance(predictions, SurvivalCurve)
+    if is_open or predictions.target_kind == "integer":
         low, high = _known(low, kept), _known(high, kept)
         below = fits.below_of_intervals(method, levels, low, high, counts)
         seen = fits.seen_cells(levels, low, high)

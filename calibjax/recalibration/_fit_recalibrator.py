@@ -149,11 +149,13 @@ def fit_recalibrator(
     rows, evenly spaced among more.  With fewer than 20 rows "auto" and "conditional" are "nothing".
 
     For counts, where U lies between F(y - 1) and F(y), a map makes `Ordinal` predictions: tables of
-    G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all larger counts.
+    G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all larger counts.  A
+    `SurvivalCurve` becomes 1 - G(F(t)) at its times; where it is 0 or 1 it stays so.
 
-    For counts, and for `Between` targets, the share of U <= u given its interval is that under the
-    map itself.  Both are found in turn by the EM algorithm, which for "pit_isotonic" gives the
-    estimate of Turnbull.  "auto" and "conditional" take the shares under "pit_spline".
+    For counts, survival curves, and for `Between` targets, the share of U <= u given its interval
+    is that under the map itself.  Both are found in turn by the EM algorithm, which for
+    "pit_isotonic" gives the estimate of Turnbull.  "auto" and "conditional" take the shares under
+    "pit_spline".
 
     "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
     fit are exchangeable, the new quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n +
@@ -174,8 +176,8 @@ def fit_recalibrator(
     Args:
         predictions, targets: as in `Data`, or one `Data`.  Predictions of labels (Categorical,
             Ordinal, Bernoulli or mixtures of these), of real numbers (a `Univariate` family,
-            Normal, Laplace, mixtures of these, Quantiles, Empirical), or of counts with a
-            max_count; of densities and counts targets may be `Between`.
+            Normal, Laplace, mixtures of these, Quantiles, Empirical, SurvivalCurve), or of counts
+            with a max_count; of densities, curves and counts targets may be `Between`.
         method: one of the table.
         groups: columns ``[n]`` by their names, a dict or a frame, such as ``data.groups``, which is
             not taken by itself; not for "conformal".  Numbers and times with more than 12 different

@@ -61,6 +61,8 @@ def apply_pit_map(predictions: Distribution, g: jax.Array, levels: Sequence[floa
     g = _with_tails(g.astype(dtype), scores)
     if isinstance(predictions, dist.Counts):
         return recalibrated_counts(predictions, scores, normal_score(g, 1 - g))
+    if isinstance(predictions, dist.SurvivalCurve):
+        return _recalibrated_curves(predictions, scores, normal_score(g, 1 - g))
     if not isinstance(predictions, KnownQuantiles):
         rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
         return dist.Recalibrated(predictions, rows, levels)
@@ -153,13 +155,7 @@ def check_numbers(predictions: object) -> None:
                 f"max_count must be given for {type(predictions).__name__} predictions that are "
                 "recalibrated, which makes tables of the probabilities of 0 … max_count."
             )
-    elif isinstance(predictions, dist.SurvivalCurve):
-        raise TypeError(
-            "predictions must be distributions of all times to be recalibrated, such as Weibull("
-            "concentration, scale) or LogNormal(loc, scale), got SurvivalCurve, which ends at its "
-            "last time."
-        )
-    elif not isinstance(predictions, dist.Quantiles):
+    elif not isinstance(predictions, (dist.Quantiles, dist.SurvivalCurve)):
         dist.Recalibrated.check_base("predictions", predictions)
 
 
@@ -190,6 +186,16 @@ def recalibrated_counts(
     q = jnp.maximum(jnp.where(lower[:, 1:] < 0.5, of_lower, of_upper), 0.0)
     q = q / jnp.sum(q, axis=1, keepdims=True)
     return dist.Ordinal(jnp.where(are_complete(predictions)[:, None], q, jnp.nan))
+
+
+def _recalibrated_curves(
+    predictions: dist.SurvivalCurve, scores: jax.Array, moved: jax.Array
+) -> dist.SurvivalCurve:
+    """1 - G(F(t)) at the times of curves, with G as in `recalibrated_counts`; 0 and 1 stay."""
+    above = jax.lax.cummin(jnp.clip(widened(predictions).probs, 0.0, 1.0), axis=1)
+    z = interpolated(scores, moved, normal_score(1 - above, above))
+    probs = jnp.where((above > 0) & (above < 1), ndtr(-z), above)
+    return dist.SurvivalCurve(predictions.times, probs)
 
 
 @functools.partial(quick_jit, light=True)

@@ -101,10 +101,11 @@ class Recalibrator:
     ``recalibrator(predictions)``, or ``recalibrator(predictions, groups)`` of a map that was fitted
     with groups, are the new predictions, of any number of rows.  Of labels: Bernoulli ones of
     Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.  Of numbers:
-    Quantiles at the same levels of Quantiles, Empirical of Empirical, else `Recalibrated`; Ordinal
-    ones of counts, and Quantiles after "conformal".  It can be traced and differentiated; of
-    "venn_abers" derivatives are 0.  An invalid row, such as padding, stays invalid (NaN).  O(size
-    of predictions), with a matrix O(n m^2).
+    Quantiles at the same levels of Quantiles, SurvivalCurve at the same times of SurvivalCurve,
+    Empirical of Empirical, else `Recalibrated`; Ordinal ones of counts, and Quantiles after
+    "conformal".  It can be traced and differentiated; of "venn_abers" derivatives are 0.  An
+    invalid row, such as padding, stays invalid (NaN).  O(size of predictions), with a matrix O(n
+    m^2).
 
     Groups are columns of the same names as those of the fit, which are read outside of jit.  Levels
     that the fit has not seen move nothing.  A map that was fitted with covariates is called with

@@ -11,13 +11,14 @@ from calibjax._base.check import check_choice
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels, as_labels
-from calibjax._data.interval_censored import Targets
+from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import filled
 from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Normal
 from calibjax.estimators.labels import check_classes
 from calibjax.measures.measure import Measure, Subset
-from calibjax.measures.sampling import Estimate
+from calibjax.measures.risk_by_time import Lifetimes, brier_rows
+from calibjax.measures.sampling import Estimate, Sampling
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_recalibrator
@@ -134,7 +135,7 @@ def held_out(
 ) -> HeldOut:
     """`_cross_fit` of checked data, judged by a score: "log", "brier" or "crps".
 
-    By default it is the log score of labels, and else the CRPS.
+    By default it is that of `default_score`.
     """
     found = _cross_fit(data, method, folds, **options)
     if isinstance(data.predictions, Normal) and method in ("shift_scale", "nothing"):
@@ -142,9 +143,25 @@ def held_out(
     return HeldOut(found, *(row_scores(p, data.targets, score) for p in (data.predictions, found)))
 
 
+def default_score(predictions: Distribution, targets: Any) -> str:
+    """The log score of labels, and of `Between` targets, but for survival curves; else the CRPS.
+
+    Survival curves on one grid have the integrated Brier score: their log score is often infinite.
+    """
+    is_hidden = isinstance(targets, Between)
+    if is_hidden and Lifetimes.of(as_data(predictions, targets, intervals=True)) is not None:
+        return "brier"
+    return "log" if is_hidden or isinstance(predictions, Labels) else "crps"
+
+
 def row_scores(predictions: Distribution, targets: Any, score: str | None = None) -> np.ndarray:
-    """The score of each row, ``[n]``; by default the log score of labels, and else the CRPS."""
-    score = score or ("log" if isinstance(predictions, Labels) else "crps")
+    """The score of each row, ``[n]``; by default that of `default_score`."""
+    score = score or default_score(predictions, targets)
+    if score == "brier" and isinstance(targets, Between):
+        lifetimes = Lifetimes.of(as_data(predictions, targets, intervals=True))
+        assert lifetimes is not None  # the caller has looked
+        found = brier_rows(lifetimes, Sampling(lifetimes.times.size))
+        return np.zeros(lifetimes.times.size) if found is None else found
     if score == "brier":
         n = len(predictions)
         probs = np.asarray(filled(as_labels(predictions), n).label_probabilities(), float)
