@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import t
+from sklearn.metrics import mean_pinball_loss
 from typer.testing import CliRunner
 
 import calibjax as cj
@@ -219,8 +220,9 @@ def test_folds(tested, rows, tmp_path):
     np.testing.assert_allclose(tested[1].predictions.values, blocks.values)
     assert "rows one after another" in done.stdout
     for word, p in (("before", predictions), ("after", blocks)):
-        loss = np.mean(cj.crps(p, targets))
-        assert re.search(rf"{word} +{loss:.4g} ", done.stdout)
+        of_levels = zip(p.levels, np.asarray(p.values, float).T, strict=True)
+        loss = np.mean([mean_pinball_loss(targets, q, alpha=u) for u, q in of_levels])
+        assert re.search(rf"{word} +{loss:.4g} ", done.stdout) and "pinball loss" in done.stdout
     done = run(rows, *PROBS, "--method", "svs", "--cluster", "site")
     sites = np.unique(frame["site"], return_inverse=True)[1]
     assert tested[-1].clusters.tolist() == sites.tolist() and "clusters" in done.stdout

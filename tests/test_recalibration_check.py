@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, mean_pinball_loss
 
 import calibjax as cj
 from calibjax._data.data import Data
@@ -92,13 +92,18 @@ def test_a_sentence_of_numbers(tested, form):
     p, y = FORMS[form], NUMBERS.astype(np.float32)
     check = check_of(p, y)
     assert isinstance(tested[0], type(p))
-    said = r"takes the CRPS from \S+ to \S+ on rows that did not fit it, and then the test"
+    score = "CRPS" if form == "normal" else "pinball loss"
+    said = rf"takes the {score} from \S+ to \S+ on rows that did not fit it, and then the test"
     assert re.search(said, check.in_words(0.05))
-    np.testing.assert_allclose(check.before, np.mean(cj.crps(p, y)), rtol=1e-5)
-    # Of N(LOC + 0.5, 1) it is 1 / sqrt(pi) on average, with a deviation of 0.41 / sqrt(N).
-    truth = stats.norm(LOC + 0.5, 1)
-    w = NUMBERS - LOC - 0.5
-    best = w * (2 * truth.cdf(NUMBERS) - 1) + 2 * truth.pdf(NUMBERS) - np.pi**-0.5
+    # Those of the truth, N(LOC + 0.5, 1).
+    truth, w = stats.norm(LOC + 0.5, 1), NUMBERS - LOC - 0.5
+    if form == "normal":
+        of_rows = cj.crps(p, y)
+        best = w * (2 * truth.cdf(NUMBERS) - 1) + 2 * truth.pdf(NUMBERS) - np.pi**-0.5
+    else:
+        of_rows = [mean_pinball_loss(y, p.values[:, k], alpha=u) for k, u in enumerate(p.levels)]
+        best = np.array([mean_pinball_loss(NUMBERS, truth.ppf(u), alpha=u) for u in p.levels])
+    np.testing.assert_allclose(check.before, np.mean(of_rows), rtol=1e-5)
     assert best.mean() - 0.02 < check.after < 0.9 * check.before
     if form == "normal":
         np.testing.assert_allclose(tested[0].scale[:N], 1, atol=0.15)

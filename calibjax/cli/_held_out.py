@@ -14,7 +14,12 @@ from calibjax.recalibration.cross_fitting import default_score
 from calibjax.recalibration.cross_fitting import held_out as judged_on_held_out
 
 _FOLDS = 5
-_SCORES = {"log": "mean log loss", "crps": "mean CRPS", "brier": "integrated Brier score"}
+_SCORES = {
+    "log": "mean log loss",
+    "pinball": "mean pinball loss",
+    "crps": "mean CRPS",
+    "brier": "integrated Brier score",
+}
 _LEVEL = 0.95
 # That of `calibration_test`.
 _N_RESAMPLES = 999

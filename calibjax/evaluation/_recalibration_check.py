@@ -21,7 +21,7 @@ from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.temperatures import has_temperature
 from calibjax.recalibration import fit_recalibrator, fit_temperature, temper
-from calibjax.recalibration.cross_fitting import held_out
+from calibjax.recalibration.cross_fitting import default_score, held_out
 
 # Minimum number of rows: half of fewer is too few for a fit of several numbers, and for a test.
 _LEAST_ROWS = 200
@@ -36,7 +36,7 @@ _OF_TWO, _OF_MANY, _OF_VERY_MANY, _MANY = "spline", "sms", "svs", 200
 # for similar ones takes seconds.
 _OF_NUMBERS, _OF_MANY_NUMBERS, _MANY_ROWS = "auto", "pit_spline", 2000
 _FOLDS = 5
-_SCORES = {"log": "log loss", "crps": "CRPS"}
+_SCORES = {"log": "log loss", "crps": "CRPS", "pinball": "pinball loss"}
 #: What is wrong with predictions, in words, by the p-value of their test; empty if nothing is.
 Judge = Callable[[Data, float], str]
 
@@ -47,11 +47,11 @@ class RecalibrationCheck:
 
     Args:
         method: the one of `fit_recalibrator`, or "temperature".
-        before: the mean score of all rows: of labels the log loss in nats, of numbers the CRPS in
-            units of the targets.
+        before: the mean score of all rows: for labels the log loss in nats; for quantiles the
+            pinball loss, and for other numbers the CRPS, in units of the targets.
         after: the same of `cross_fit`, in which each row has a map that did not see its fold.
         pvalue: the p-value of `calibration_test` after it.
-        score: "log loss" or "CRPS".
+        score: "log loss", "pinball loss" or "CRPS".
         words: the numbers of the map that is fitted to all rows.
         left: what is still wrong after it, in words; empty if nothing is seen.
     """
@@ -157,7 +157,7 @@ def _check(
     def tempered(others: Data) -> Distribution:
         return temper(p, fit_temperature(others))
 
-    score = "crps" if p.target_shape == "n" and not isinstance(p, Labels) else "log"
+    score = default_score(p, data.targets) if p.target_shape == "n" else "log"
     is_tempered = method == "temperature" and not isinstance(p, Labels)
     recalibrated, *scores = held_out(data, tempered if is_tempered else method, _FOLDS, score=score)
     data = with_fields(data, predictions=recalibrated)
@@ -176,10 +176,10 @@ def _size(data: Data) -> int:
 class _Recalibration(Section[RecalibrationCheck | None]):
     """What a map does to rows that did not fit it.
 
-    It has ``method``, the log loss of labels or the CRPS of numbers, ``before`` and ``after``, and
-    the ``pvalue`` and what is ``left`` after it, segments included; None unless labels, quantiles,
-    samples or normal predictions are rejected, for fewer than 200 rows or 10^5 and more, and for
-    rows that have weights or depend on each other.
+    It has ``method``, the log loss of labels, the pinball loss of quantiles or else the CRPS,
+    ``before`` and ``after``, and the ``pvalue`` and what is ``left`` after it, segments included;
+    None unless labels, quantiles, samples or normal predictions are rejected, for fewer than 200
+    rows or 10^5 and more, and for rows that have weights or depend on each other.
     """
 
     def compute(self, case: Case) -> RecalibrationCheck | None:

@@ -46,7 +46,7 @@ def quantile_measures(data: Data) -> dict[str, NumberOfRows]:
     below, up_to, (predictions, targets) = below[kept], up_to[kept], data.samples
     values, targets = (np.asarray(x, np.float64)[kept] for x in (predictions.values, targets))
     errors, is_hit = targets[:, None] - values, np.any(below != up_to, axis=0)
-    pinball = np.maximum(levels * errors, (levels - 1) * errors).mean(axis=1)
+    pinball = pinball_losses(*data.samples)[kept]
     columns: dict[str, Any] = {}
     if np.allclose(levels + levels[::-1], 1):
         columns["weighted interval score"] = 2 * pinball
@@ -74,6 +74,13 @@ def quantile_measures(data: Data) -> dict[str, NumberOfRows]:
                 up_to[:, k], expected=(level, 1.0), is_share=True
             )
     return found
+
+
+def pinball_losses(predictions: Quantiles, targets: Any) -> np.ndarray:
+    """The mean over the levels u of max(u (y - q_u), (u - 1) (y - q_u)), ``[n]``."""
+    values, targets = (np.asarray(x, np.float64) for x in (predictions.values, targets))
+    levels, errors = np.asarray(predictions.levels), targets[:, None] - values
+    return np.maximum(levels * errors, (levels - 1) * errors).mean(axis=1)
 
 
 def _parts_of_score(

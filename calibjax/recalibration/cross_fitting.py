@@ -14,9 +14,10 @@ from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import filled
 from calibjax._data.typed_column import NamedColumns
-from calibjax.distributions import Normal
+from calibjax.distributions import Normal, Quantiles
 from calibjax.estimators.labels import check_classes
 from calibjax.measures.measure import Measure, Subset
+from calibjax.measures.quantiles import pinball_losses
 from calibjax.measures.risk_by_time import Lifetimes, brier_rows
 from calibjax.measures.sampling import Estimate, Sampling
 from calibjax.nulls.ranks import one_level
@@ -147,11 +148,14 @@ def default_score(predictions: Distribution, targets: Any) -> str:
     """The log score of labels, and of `Between` targets, but for survival curves; else the CRPS.
 
     Survival curves on one grid have the integrated Brier score: their log score is often infinite.
+    Quantiles have the pinball loss.
     """
     is_hidden = isinstance(targets, Between)
     if is_hidden and Lifetimes.of(as_data(predictions, targets, intervals=True)) is not None:
         return "brier"
-    return "log" if is_hidden or isinstance(predictions, Labels) else "crps"
+    if is_hidden or isinstance(predictions, Labels):
+        return "log"
+    return "pinball" if isinstance(predictions, Quantiles) else "crps"
 
 
 def row_scores(predictions: Distribution, targets: Any, score: str | None = None) -> np.ndarray:
@@ -166,7 +170,7 @@ def row_scores(predictions: Distribution, targets: Any, score: str | None = None
         n = len(predictions)
         probs = np.asarray(filled(as_labels(predictions), n).label_probabilities(), float)
         return brier_scores(probs[:n], targets)
-    of_rows = log_score if score == "log" else crps
+    of_rows: Any = {"log": log_score, "crps": crps, "pinball": pinball_losses}[score]
     return np.asarray(of_rows(predictions, targets), np.float64)
 
 
