@@ -299,6 +299,17 @@ def two_models(tmp_path_factory):
     return folder / "all.parquet", folder / "y.csv", x + noise
 
 
+def wis(quantiles, y):
+    """Bracher et al. (2021) for a median and two intervals of 50 and 90 %."""
+    q = np.asarray(quantiles.values, float)
+    score = np.abs(y - q[:, 2]) / 2
+    for k, alpha in ((0, 0.1), (1, 0.5)):
+        low, high = q[:, k], q[:, 4 - k]
+        outside = np.maximum(low - y, 0) + np.maximum(y - high, 0)
+        score += alpha / 2 * (high - low + 2 / alpha * outside)
+    return score / 2.5
+
+
 def test_all_models_in_one_table(two_models):
     hub = read_hub(*two_models[:2])
     assert list(hub) == ["good", "narrow"]
@@ -306,15 +317,19 @@ def test_all_models_in_one_table(two_models):
     assert table.models["good"]["n"] == N and table.n_common == N - 1
     assert table.models["narrow"]["p"] < 0.01 < table.models["good"]["p"]
     inside = norm.ppf(0.75) * 0.3 >= np.abs(two_models[2] - hub["good"].predictions.values[:, 2])
-    np.testing.assert_allclose(table.models["narrow"]["covers 50 %"], inside[:-1].mean(), rtol=1e-6)
+    row = table.models["narrow"]
+    np.testing.assert_allclose(row["50 % coverage"], inside[:-1].mean(), rtol=1e-6)
+    assert list(row) == "n|WIS|relative WIS|bias|50 % coverage|90 % coverage|p".split("|")
     key = keys_of(0).test  # what `evaluate` tests with
     narrow = hub["narrow"]
     test = cj.calibration_test(key, narrow.predictions, narrow.targets, n_resamples=199)
     assert table.models["narrow"]["p"] == float(test.pvalue)
     # Scores on the tasks of both models, and the paired test of SciPy.
     y = two_models[2][:-1].astype(np.float32)
-    good, bad = (cj.crps(hub[x].predictions[: N - 1], y) for x in ("good", "narrow"))
-    scores, errors = table.common["CRPS"], table.common["SKCE"]
+    good, bad = (wis(hub[x].predictions[: N - 1], y) for x in ("good", "narrow"))
+    scores, errors = table.common["WIS"], table.common["SKCE"]
+    np.testing.assert_allclose(row["WIS"], bad.mean(), rtol=1e-5)
+    np.testing.assert_allclose(row["relative WIS"], bad.mean() / good.mean(), rtol=1e-5)
     np.testing.assert_allclose(
         [x["value"] for x in scores.values()], [good.mean(), bad.mean()], rtol=1e-5
     )
@@ -333,6 +348,30 @@ def test_all_models_in_one_table(two_models):
         [errors["narrow"][x] for x in ("low", "high")], right.confidence_interval(), rtol=1e-5
     )
     assert f"On the {N - 1} tasks" in str(table) and "taken for independent" in str(table)
+
+
+@pytest.mark.slow
+def test_a_table_by_group(two_models, monkeypatch):
+    """Each line has the numbers of the rows of its group, of the tasks that both models have."""
+    few = lambda data: ["Few stretches."] * (data is hub["narrow"])  # noqa: E731
+    monkeypatch.setattr("calibjax.hub._hub_table.notes_on_few_units", few)
+    hub = {name: data.take(np.arange(64)) for name, data in read_hub(*two_models[:2]).items()}
+    side = np.repeat(["east", "west"], 32)
+    hub = {name: x.replace(groups=x.groups | {"side": side}) for name, x in hub.items()}
+    table = hub_table(jax.random.key(0), hub, by=["side"], n_resamples=199)
+    y = np.asarray(hub["good"].targets)
+    for group, rows in (("east", slice(32)), ("west", slice(32, 64))):
+        (found,) = (x for name, x in table.groups.items() if group in name)
+        scores = [wis(hub[x].predictions[rows], y[rows]).mean() for x in hub]
+        for (name, row), score in zip(found.items(), scores, strict=True):
+            assert row["n"] == 32 and 0 < row["p"] <= 1
+            np.testing.assert_allclose(row["WIS"], score, rtol=1e-5)
+            np.testing.assert_allclose(row["relative WIS"], score / scores[0], rtol=1e-5)
+            q = np.asarray(hub[name].predictions.values)[rows]
+            inside = (q[:, 0] <= y[rows]) & (y[rows] <= q[:, 4])
+            np.testing.assert_allclose(row["90 % coverage"], inside.mean(), rtol=1e-6)
+    assert table.notes == ("narrow: Few stretches.",) and table.notes[0] in str(table)
+    assert table.to_dict()["groups"].keys() == table.groups.keys()
 
 
 def test_intervals_of_scores_know_which_days_depend():
@@ -363,9 +402,9 @@ def test_infinite_scores_have_no_difference():
     models = [(name, cj.Data(cj.Categorical(p), y)) for name, p in laws.items()]
     for ordered in (models, models[::-1]):
         found = mean_scores(dict(ordered))
-        assert [list(x) for x in found["log score"].values()] == [["value"]] * 2
+        assert [list(x) for x in found["log loss"].values()] == [["value"]] * 2
     table = HubTable({}, found, 2, "")
-    assert table.to_dict()["common"]["log score"]["a"] == {"value": "Infinity"}
+    assert table.to_dict()["common"]["log loss"]["a"] == {"value": "Infinity"}
 
 
 def test_models_without_common_tasks():
@@ -391,10 +430,11 @@ def test_the_command(two_models, monkeypatch):
         (["--model", "bad"], "--model must be one of good, narrow, got bad."),
         (
             ["--segments", "unit"],
-            "--segments, --by and --html can be used only together with --model.",
+            "--segments and --html can be used only together with --model.",
         ),
         (["--model", "good", "--segments", "x"], "--segments: there is no column x, only unit."),
         (["--model", "good", "--by", "x"], "--by: there is no column x, only unit."),
+        (["--by", "x"], "by must name columns of the tasks, unit, got x."),
     ):
         result = CliRunner().invoke(app, arguments + extra)
         assert result.exit_code == 2 and result.stderr.strip() == message

@@ -20,7 +20,7 @@ from calibjax.cli._evaluate import show
     model="Evaluate this model as `calibjax evaluate` does.",
     first="The model that the others are compared with.",
     segments="With --model: columns such as location,horizon; for whom is it wrong?",
-    by="With --model: columns such as location; a table of the test of each group alone.",
+    by="Columns such as horizon,location: the same numbers for each group, with adjusted p-values.",
     html="With --model: write a report here.",
 )
 def hub(
@@ -50,7 +50,7 @@ def hub(
 
     \b
     Examples:
-      calibjax hub model-output --target-data target-data/oracle-output.csv
+      calibjax hub model-output --target-data target-data/oracle-output.csv --by horizon
       calibjax hub model-output --target-data target-data/time-series.csv --model Flu-ensemble \\
           --segments location,horizon --html report.html
     """
@@ -59,8 +59,8 @@ def hub(
     from calibjax.evaluation import evaluate_data
     from calibjax.hub import hub_table, read_hub
 
-    if model is None and any(x is not None for x in (segments, by, html)):
-        raise ValueError("--segments, --by and --html can be used only together with --model.")
+    if model is None and any(x is not None for x in (segments, html)):
+        raise ValueError("--segments and --html can be used only together with --model.")
     with working("Reading"), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         read = read_hub(
@@ -77,7 +77,9 @@ def hub(
         raise ValueError(f"--model must be one of {listed(list(read))}, got {model}.")
     if model is None:
         with working(f"Testing {len(read)} models") as now:
-            table = hub_table(jax.random.key(seed), read, first=first, watch=now)
+            table = hub_table(
+                jax.random.key(seed), read, first=first, by=names_of_list(by), watch=now
+            )
         echo(as_text(table.to_dict()) if as_json else table)
         return any(row["p"] <= level for row in table.models.values())
     data = read[model]

@@ -4,7 +4,7 @@ from calibjax.evaluation._evaluate import evaluate, evaluate_data
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._groups import GroupVerdicts
 from calibjax.evaluation._posterior import ParameterCheck, PosteriorCheck, check_posterior
-from calibjax.evaluation._rows import notes_on_independence
+from calibjax.evaluation._rows import notes_on_few_units, notes_on_independence
 from calibjax.evaluation._section import keys_of
 from calibjax.evaluation._serial_dependence import columns_of_rows
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,14 +14,27 @@ from calibjax._base.text import listed, plain, text_table
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax.distributions import Quantiles
+from calibjax.evaluation import Evaluation, notes_on_few_units
 from calibjax.hub._read_hub import with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import compare_calibration
-from calibjax.measures.measure import Measure, Subset
+from calibjax.measures.measure import Measure, MeasureResult, Subset
+from calibjax.measures.quantiles import are_in_pairs, pinball_losses
 from calibjax.nulls.ranks import holm
 from calibjax.scores import crps, log_score
 
-_INTERVALS = {"covers 50 %": (0.25, 0.75), "covers 90 %": (0.05, 0.95)}
+# Names of measures, beside the score, and of their columns.
+_MEASURES = {
+    "bias": "bias",
+    "coverage of 50 % intervals": "50 % coverage",
+    "coverage of 90 % intervals": "90 % coverage",
+}
+# The score of each kind of forecasts: the name of the measure, and its function of rows.
+_SCORES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "WIS": ("weighted interval score", lambda *rows: 2 * pinball_losses(*rows)),
+    "CRPS": ("CRPS", crps),
+    "log loss": ("log loss", log_score),
+}
 _LEVEL = 0.95
 _COLUMNS = "difference", "low", "high", "pvalue"
 #: Numbers by model, and for each model by name.
@@ -32,43 +46,64 @@ class HubTable:
     """What `hub_table` found; it prints the tables.
 
     Args:
-        models: for each model, of all its own forecasts, their number ``n``, the p-value ``p`` of
-            `calibration_test`, and for quantiles how often central intervals contain the target.
-        common: by measure, CRPS of numbers or log score of categories, and SKCE if there are
-            several models: the ``value`` of each model on the tasks that all models have.  Models
-            but the first have the ``difference``, the first model's value minus theirs, negative if
-            the first is better, ``low`` and ``high``, the ends of its 95 % interval, and
-            ``pvalue``, adjusted for all models; not where a score is infinite.
+        models: for each model, of all its own forecasts, their number ``n``; the mean score, WIS of
+            quantiles, CRPS of other numbers or log loss of categories; ``relative WIS``, the mean
+            score over that of the first model, on the tasks that all models have; of numbers the
+            bias and the coverage of central 50 % and 90 % intervals; and the p-value ``p`` of
+            `calibration_test`.
+        common: by measure, the score, and SKCE if there are several models: the ``value`` of each
+            model on the tasks that all models have.  Models but the first have the ``difference``,
+            the first model's value minus theirs, negative if the first is better, ``low`` and
+            ``high``, the ends of its 95 % interval, and ``pvalue``, adjusted for all models; not
+            where a score is infinite.
         n_common: the number of these tasks.
         dependence: which forecasts may depend on each other, in words.
+        groups: with `by`, the numbers of `models` for each group, on the tasks that all models
+            have; p-values are adjusted for all groups of a model.
+        notes: warnings, such as few stretches of the horizon.
     """
 
     models: Numbers
     common: dict[str, Numbers]
     n_common: int
     dependence: str
+    groups: dict[str, Numbers] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The same as numbers and texts, for JSON, where infinity is a text."""
         return plain(dataclasses.asdict(self), says_infinity=True)
 
     def __repr__(self) -> str:
-        lines = [*_table("model", self.models), f"p-values: {self.dependence}."]
+        lines = [*_table(["model"], self.models), f"p-values: {self.dependence}."]
+        tasks = f"the {self.n_common} tasks of all models"
+        lines.append(f"Relative to {[*self.models][0]}: the ratio of means on {tasks}.")
+        lines += self.notes
+        if self.groups:
+            lines += ["", f"By group, on {tasks}; p-values adjusted for all groups of a model:"]
+            lines += _table(["group", "model"], _by_group_and_model(self.groups))
+            lines.append("")
         lines.append(
-            f"On the {self.n_common} tasks of all models, with the first model's value minus that "
-            "of each other, its 95 % interval, and p-values adjusted for all models:"
+            f"On {tasks}, with the first model's value minus that of each other, its 95 % "
+            "interval, and p-values adjusted for all models:"
         )
         for measure, rows in self.common.items():
-            lines += _table(measure, rows)
+            lines += _table([measure], rows)
         return "\n".join(lines)
 
 
-def _table(title: str, rows: Numbers) -> list[str]:
-    """A line for each model, a column for each of its numbers."""
+def _by_group_and_model(groups: dict[str, Numbers]) -> dict[tuple[str, str], dict[str, float]]:
+    return {(group, name): row for group, rows in groups.items() for name, row in rows.items()}
+
+
+def _table(titles: list[str], rows: Mapping[Any, dict[str, float]]) -> list[str]:
+    """A line for each row, with its names below the titles, and a column for each number."""
     columns = max(map(list, rows.values()), key=len)
-    texts = [[f"{row[x]:.4g}" if x in row else "" for x in columns] for row in rows.values()]
-    texts = [[name, *row] for name, row in zip(rows, texts, strict=True)]
-    return text_table([[title, *columns], *texts], "<" + ">" * len(columns))
+    numbers = [[row.get(x, math.nan) for x in columns] for row in rows.values()]
+    texts = [["" if math.isnan(x) else f"{x:.4g}" for x in row] for row in numbers]
+    names = [[name] if isinstance(name, str) else [*name] for name in rows]
+    lines = [[*titles, *columns], *(x + y for x, y in zip(names, texts, strict=True))]
+    return text_table(lines, "<" * len(titles) + ">" * len(columns))
 
 
 def hub_table(
@@ -76,6 +111,7 @@ def hub_table(
     hub: Mapping[str, Data],
     *,
     first: str | None = None,
+    by: Sequence[str] = (),
     n_resamples: int = 999,
     watch: Callable[[str], None] = lambda name: None,
 ) -> HubTable:
@@ -90,16 +126,20 @@ def hub_table(
         key: a key of ``jax.random``.
         hub: forecasts by model, as `read_hub` returns them: `groups` name the task of each row.
         first: the model that the others are compared with; None for the first one of the hub.
-        n_resamples: the number of data sets that the p-values come from, at least 39.
+        by: columns of the tasks, such as ``["horizon", "location"]``: each combination of their
+            levels is a group, with the numbers of each model and an adjusted p-value from 999 data
+            sets.
+        n_resamples: the number of data sets that other p-values come from, at least 39.
         watch: a function of the name of a model, called before its test, which may take minutes.
 
     Returns:
         HubTable; print it.
 
     Raises:
-        ValueError: there is no model of this name, or models have no task in common.
+        ValueError: there is no model or column of this name, or models have no task in common.
 
-    Complexity: that of `calibration_test` for each model, and of `compare_calibration`.
+    Complexity: that of `calibration_test` for each model and each group, and of
+    `compare_calibration`.
 
     Example:
         >>> import jax, numpy as np, calibjax as cj
@@ -121,42 +161,83 @@ def hub_table(
     if first is not None and first not in hub:
         raise ValueError(f"first must be one of {listed(names)}, got {first}.")
     names.sort(key=lambda name: name != first)
+    hub = {name: hub[name] for name in names}
+    for column in by:
+        if not all(column in data.groups for data in hub.values()):
+            words = f"must name columns of the tasks, {listed(list(hub[names[0]].groups))}"
+            raise ValueError(f"by {words}, got {column}.")
     # The first key is that of `evaluate` for its test: both have the same p-value.
     of_tests, of_comparison = jax.random.split(key)
-    models, in_common = {}, _on_common_tasks({name: hub[name] for name in names})
-    for name in names:
+    in_common, score = _on_common_tasks(hub), _score_of(hub)
+    common, models = mean_scores(in_common), {}
+    notes: dict[str, list[str]] = {}
+    groups: dict[str, Numbers] = {}
+    for name, data in hub.items():
         watch(name)
-        test = calibration_test(of_tests, hub[name], n_resamples=n_resamples)
-        models[name] = {"n": hub[name].n, "p": float(test.pvalue)}
-        models[name] |= _coverages(hub[name])
-    common = mean_scores(in_common)
+        test = calibration_test(of_tests, data, n_resamples=n_resamples)
+        # The last word of the key of a seed is the seed.
+        options = test, 1 - _LEVEL, int(jax.random.key_data(key).ravel()[-1])
+        measures, said = Evaluation(data, *options).measures, notes_on_few_units(data)
+        values = common[score][name]["value"], common[score][names[0]]["value"]
+        models[name] = _numbers(score, data.n, measures, _ratio(*values), float(test.pvalue))
+        if by:
+            columns = {x: in_common[name].groups[x] for x in by}
+            by_group = Evaluation(in_common[name], *options).by(columns)
+            if by_group.too_small:
+                said.append(f"Not tested, with too few rows: {listed(by_group.too_small)}.")
+            for x in by_group.groups:
+                rows, value = groups.setdefault(x.name, {}), x.measures[_SCORES[score][0]].value
+                reference = rows[names[0]][score] if rows else value
+                ratio = _ratio(value, reference)
+                rows[name] = _numbers(score, x.n, x.measures, ratio, x.adjusted)
+        for text in said:
+            notes.setdefault(text, []).append(name)
     if len(names) > 1:
         data, *others = in_common.values()
         found = compare_calibration(
             of_comparison, None, data, [x.predictions for x in others], n_resamples=n_resamples
         )
-        columns = found.difference, *found.confidence_interval(_LEVEL), found.pvalue
-        of_others = np.array(columns, float).T
+        numbers = found.difference, *found.confidence_interval(_LEVEL), found.pvalue
+        of_others = np.array(numbers, float).T
         for name, value, row in zip(names, found.estimates, [[], *of_others], strict=True):
-            numbers = zip(("value", *_COLUMNS), (value, *row), strict=False)
-            common.setdefault("SKCE", {})[name] = {x: float(y) for x, y in numbers}
+            named = zip(("value", *_COLUMNS), (value, *row), strict=False)
+            common.setdefault("SKCE", {})[name] = {x: float(y) for x, y in named}
     horizons, words = [x.horizon or 0 for x in hub.values()], "taken for independent"
     if min(horizons) > 0:
         words = f"about days less than {max(horizons):g} days apart may depend on each other"
-    return HubTable(models, common, in_common[names[0]].n, f"forecasts {words}")
+    return HubTable(
+        models,
+        common,
+        in_common[names[0]].n,
+        f"forecasts {words}",
+        dict(sorted(groups.items())),
+        tuple(x if len(y) == len(names) else f"{listed(y)}: {x}" for x, y in notes.items()),
+    )
 
 
-def _coverages(data: Data) -> dict[str, float]:
-    """The share of targets in central intervals, of quantiles."""
-    (predictions, targets), of = data.samples, {}
-    if isinstance(predictions, Quantiles):
-        of = dict(zip(predictions.levels, np.asarray(predictions.values).T, strict=True))
-    (rows,) = Subset.of(data, _LEVEL)
-    return {
-        name: Measure((of[low] <= targets) & (targets <= of[high]))(rows).value
-        for name, (low, high) in _INTERVALS.items()
-        if low in of and high in of
-    }
+def _score_of(hub: Mapping[str, Data]) -> str:
+    """The score of all models; WIS if quantiles have the same levels, which all come in pairs."""
+    predictions = [data.predictions for data in hub.values()]
+    if isinstance(predictions[0], Labels):
+        return "log loss"
+    levels = {x.levels if isinstance(x, Quantiles) else () for x in predictions}
+    has_pairs = len(levels) == 1 and () not in levels and are_in_pairs([*levels][0])
+    return "WIS" if has_pairs else "CRPS"
+
+
+def _numbers(
+    score: str, n: int, measures: Mapping[str, MeasureResult], relative: float, pvalue: float
+) -> dict[str, float]:
+    """A line of a table."""
+    found: dict[str, float] = {"n": n, score: measures[_SCORES[score][0]].value}
+    found[f"relative {score}"] = relative
+    found |= {column: measures[x].value for x, column in _MEASURES.items() if x in measures}
+    return found | {"p": pvalue}
+
+
+def _ratio(value: float, reference: float) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):  # Scores may be 0 or infinite.
+        return float(np.divide(value, reference))
 
 
 def _on_common_tasks(models: Mapping[str, Data]) -> dict[str, Data]:
@@ -181,11 +262,8 @@ def mean_scores(models: Mapping[str, Data]) -> dict[str, Numbers]:
     Errors of means over dependent days are those of `Sampling`, from sums over windows of three
     horizons, with Student's distribution.
     """
-    measure, score = "CRPS", crps
-    first_model, data = next(iter(models.items()))
-    if isinstance(data.predictions, Labels):
-        measure, score = "log score", log_score
-    (rows,) = Subset.of(data, _LEVEL)
+    measure, (first_model, data) = _score_of(models), next(iter(models.items()))
+    (rows,), (_, score) = Subset.of(data, _LEVEL), _SCORES[measure]
     scores = {name: np.asarray(score(*x.samples), float) for name, x in models.items()}
     found = {name: {"value": Measure(x)(rows).value} for name, x in scores.items()}
     first = scores.pop(first_model)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def quantile_measures(data: Data) -> dict[str, NumberOfRows]:
     errors, is_hit = targets[:, None] - values, np.any(below != up_to, axis=0)
     pinball = pinball_losses(*data.samples)[kept]
     columns: dict[str, Any] = {}
-    if np.allclose(levels + levels[::-1], 1):
+    if are_in_pairs(levels):
         columns["weighted interval score"] = 2 * pinball
         columns |= _parts_of_score(levels, values, errors)
     columns |= {"pinball loss": pinball, "CRPS": crps(data)}
@@ -74,6 +74,11 @@ def quantile_measures(data: Data) -> dict[str, NumberOfRows]:
                 up_to[:, k], expected=(level, 1.0), is_share=True
             )
     return found
+
+
+def are_in_pairs(levels: Sequence[float] | np.ndarray) -> bool:
+    """Whether there is 1 - u for every level u, which a weighted interval score needs."""
+    return np.allclose(np.add(levels, levels[::-1]), 1)
 
 
 def pinball_losses(predictions: Quantiles, targets: Any) -> np.ndarray:
