@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from messages import check_message
 from scipy import stats
+from statsmodels.duration.hazard_regression import PHReg
 
 import calibjax as cj
 from calibjax import plot
@@ -15,6 +16,7 @@ from calibjax._data.data import as_data
 from calibjax.evaluation._directions import time_in_words
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._report._figures import pictures_of
+from calibjax.evaluation._rows import CENSORING
 from calibjax.measures.kaplan_meier import KaplanMeier
 from calibjax.measures.measure import MeasureResult, Subset
 from calibjax.measures.risk_by_time import Lifetimes, measures_by_time
@@ -174,6 +176,25 @@ def test_level_where_censoring_depends_on_the_prediction():
         found.append([residuals.sum() / variances.sum() ** 0.5, data.is_event.mean()])
     z, _ = np.array(found).T
     assert stats.kstest(z, stats.norm.cdf).pvalue > 0.01
+
+
+def test_censoring_that_depends_on_the_predicted_risk_is_said():
+    """The score test of Cox regression on the rank of the risk, by statsmodels."""
+    rank = stats.rankdata(-PROBS[:, 0]) / N
+    ends = {"even": RNG.exponential(size=N), "early": RNG.exponential(size=N) * SCALE**2}
+    notes = []
+    for end in ends.values():
+        time, event = np.minimum(LIFETIME, end).astype("float32"), LIFETIME <= end
+        model = PHReg(time, rank[:, None], status=~event)
+        score, curvature = model.score(np.zeros(1))[0], -model.hessian(np.zeros(1))[0, 0]
+        targets = cj.Between.right_censored(time, event)
+        found = Lifetimes.of(as_data(MODEL, targets, intervals=True)).pvalue_of_censoring()
+        assert found == pytest.approx(2 * stats.norm.sf(abs(score) / curvature**0.5), rel=1e-5)
+        data = as_data(MODEL, targets, intervals=True)
+        notes.append(CENSORING.notes(Evaluation(data, None, 0.05, 0))[1:])
+    assert notes[0] == [] and notes[1][0].startswith(
+        "Censoring depends on the predicted risk (p = "
+    )
 
 
 def test_the_first_time_in_words():

@@ -25,6 +25,7 @@ from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.rare_events import FEW_EVENTS, expected_rare_events
 from calibjax.measures.families import log_scores
 from calibjax.measures.measure import MeasureResult
+from calibjax.measures.risk_by_time import Lifetimes
 from calibjax.measures.sampling import Sampling
 from calibjax.nulls.ranks import as_multiple
 from calibjax.scores import pit_interval
@@ -36,6 +37,8 @@ _FEW_ROWS = 50
 # The p-value may be too small if a larger share of rows is censored between two times of a curve
 # that falls by more than this between them.
 _MOST_INSIDE, _LARGE_CELL = 0.05, 0.1
+# The p-value up to which censoring is said to depend on the predicted risk.
+_DEPENDENT_CENSORING = 0.01
 # Maximum number of rows whose contributions are computed: they need all pairs.
 _MOST_CONTRIBUTIONS = 20_000
 
@@ -188,7 +191,7 @@ class _Censoring(Section[int]):
 
     def notes(self, case: Case) -> list[str]:
         is_known = not isinstance(case.data.targets, Between)
-        return [] if is_known else [note_on_censoring(case.data)]
+        return [] if is_known else [note_on_censoring(case.data), *_note_on_risks(case.padded)]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         return {"n_hidden": self.of(case)}
@@ -222,6 +225,18 @@ def note_on_censoring(data: Data) -> str:
         f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
         "targets and are left out."
     )
+
+
+def _note_on_risks(data: Data) -> list[str]:
+    """Where censoring depends on the predicted risk, which biases what assumes that it does not."""
+    lifetimes = Lifetimes.of(data) if data.is_plain else None
+    pvalue = 1.0 if lifetimes is None else lifetimes.pvalue_of_censoring()
+    if pvalue > _DEPENDENT_CENSORING:
+        return []
+    return [
+        f"Censoring depends on the predicted risk (p = {pvalue:.2g}): Kaplan-Meier risks, observed "
+        "/ expected and the integrated Brier score may be biased. The p-values of times are valid."
+    ]
 
 
 def _share_in_large_cells(data: Data) -> float:

@@ -98,6 +98,31 @@ class Lifetimes(NamedTuple):
         is_event = self.is_event & (self.times <= self.grid[k])
         return at - np.where(is_event, 0.0, left), (np.square(left) - np.square(at)) / 2
 
+    def pvalue_of_censoring(self) -> float:
+        """That of the score test whether censoring depends on the rank of the predicted risk (Cox).
+
+        Rows of the time of an event are at risk of censoring if they had none.
+        """
+        from scipy.special import erfc
+        from scipy.stats import rankdata
+
+        rank = rankdata(-self.survival.sum(axis=1)) / self.times.size
+        steps, step = np.unique(self.times, return_inverse=True)
+
+        def sums(values: np.ndarray) -> np.ndarray:
+            return np.bincount(step, values, steps.size)
+
+        lost = sums(~self.is_event)
+        n, *moments = (
+            np.cumsum(sums(x)[::-1])[::-1] - sums(x * self.is_event)
+            for x in (np.ones(rank.size), rank, np.square(rank))
+        )
+        mean, square = moments / np.maximum(n, 1.0)
+        spread = lost * (n - lost) / np.maximum(n - 1, 1.0)
+        variance = spread @ np.maximum(square - np.square(mean), 0.0)
+        size = abs(sums(rank * ~self.is_event).sum() - lost @ mean)
+        return float(erfc(size / math.sqrt(2 * variance))) if variance > 0 else 1.0
+
 
 def measures_by_time(data: Data) -> dict[str, NumberOfRows]:
     """By some times of curves on one grid the risk and O/E, and the integrated Brier score.
