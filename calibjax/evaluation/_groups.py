@@ -39,7 +39,7 @@ _LEAST_ROWS = 8
 # Measures that tables of groups have.
 _IN_TABLE = re.compile(
     r"predicted|observed|(top-label )?ECE|CRPS|weighted interval score|spread|error of the mean"
-    r"|bias|coverage of (50|80|90) % intervals|mean PIT|events"
+    r"|bias|coverage of (50|80|90) % intervals|mean PIT|events|integrated Brier score"
 )
 # Maximum number of small groups listed.
 _SHOWN = 10
