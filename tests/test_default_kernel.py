@@ -314,7 +314,7 @@ def test_pvalues_and_measures_do_not_depend_on_units(name):
         p, targets = in_units(unit, 40)[name]
         found = cj.evaluate(p, targets)
         crps = [m.value / unit for key, m in found.measures.items() if key == "CRPS"]
-        return found.pvalue, found.effect.skce.interval[1], *crps
+        return found.pvalue, found.skce.interval[1], *crps
 
     expected = numbers(1.0)
     for unit in 1e-30, 1e30:

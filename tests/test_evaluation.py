@@ -26,7 +26,7 @@ from calibjax._data.data import Data, as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation import _evaluation
 from calibjax.evaluation._curves import worst_level
-from calibjax.evaluation._effect import BestTemperature, Effect, effect_of, interval_of_temperature
+from calibjax.evaluation._effect import BestTemperature, interval_of_temperature, skce_of
 from calibjax.evaluation._evaluation import skce_in_words, verdict
 from calibjax.evaluation._judged_directions import Direction
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
@@ -39,7 +39,6 @@ from calibjax.evaluation._rows import (
 from calibjax.evaluation._section import Section
 from calibjax.evaluation._wording import interval_text, number, shown_names, value_text
 from calibjax.frames import read_arrays
-from calibjax.intervals.skce_interval import ConfidenceInterval
 from calibjax.measures.families import _error_over_variance, measures
 from calibjax.measures.measure import MeasureResult, Subset
 from calibjax.measures.quantiles import coverages_not_printed
@@ -109,7 +108,7 @@ def test_an_evaluation_computes_what_it_is_asked_for(evaluation):
     fresh = dataclasses.replace(evaluation)
     fields = {field.name for field in dataclasses.fields(fresh)}
     assert fresh.rejected and vars(fresh).keys() - fields == {"pvalue"}
-    for name in ("effect", "measures", "curves"):
+    for name in ("skce", "measures", "curves"):
         assert name not in vars(fresh) and getattr(fresh, name) is getattr(fresh, name)
     assert "recalibration" not in vars(fresh)
 
@@ -143,7 +142,7 @@ def test_a_terminal_shows_what_takes_long(evaluation, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     repr(evaluation)
     shown = capsys.readouterr().err
-    assert "░ effect" in shown and shown.endswith("\r\x1b[K")
+    assert "░ skce" in shown and shown.endswith("\r\x1b[K")
 
 
 def test_a_log_has_a_line_of_what_takes_long(monkeypatch, capsys):
@@ -198,17 +197,15 @@ def test_inputs_of_other_kinds():
 def test_the_verdict(evaluation):
     assert evaluation.rejected and evaluation.pvalue == pytest.approx(0.001)
     assert re.match(
-        r"Not calibrated \(p = 0.001, 120 rows\).\nOver-confident \(the most likely class: "
-        r"predicted [\d.]+% on average, observed [\d.]+%\), about as far off as if its "
-        r"logits were [\d.]+ times too large; (worst|clearest) where '\w+' gets .* \(\d+ rows\)",
+        r"Not calibrated \(p = 0.001, n = 120\).\nOver-confident: mean confidence [\d.]+ %, "
+        r"accuracy [\d.]+ %; fitted temperature [\d.]+ \(95 % CI [\d.]+ to [\d.]+\).$",
         evaluation.verdict,
     )
-    temperature = float(evaluation.effect.equivalent.temperature)
-    assert 1.5 < temperature < 6
+    assert 1.5 < float(evaluation.equivalent_temperature.temperature) < 6
     printed = repr(evaluation)
-    for name in "SKCE", "equivalent temperature", "accuracy", "ECE", "Over-confident", "To cite: ":
+    for name in "SKCE", "fitted temperature", "accuracy", "ECE", "Over-confident", "To cite: ":
         assert name in printed
-    assert "<pre>" in evaluation._repr_html_()
+    assert "equivalent" not in printed and "<pre>" in evaluation._repr_html_()
 
 
 def test_measures_are_those_of_scikit_learn(evaluation):
@@ -271,8 +268,8 @@ def test_impossible_targets_are_named():
     found = cj.evaluate(probabilities, labels)
     assert found.pvalue <= 0.05 < found.zero_probability.pvalue_without
     assert found.verdict == (
-        f"Not calibrated (p = {found.pvalue:.3g}, 120 rows).\n"
-        "1 target came to which the model gave the probability 0 (row 7); without it "
+        f"Not calibrated (p = {found.pvalue:.3g}, n = 120).\n"
+        "1 observed target had predicted probability 0 (row 7); without it "
         f"p = {found.zero_probability.pvalue_without:.3g}."
     )
     assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
@@ -305,7 +302,7 @@ def test_which_targets_are_impossible():
     found = ZeroProbability(np.array([0]))
     case = SimpleNamespace(zero_probability=found, data=SimpleNamespace(predictions=curves))
     words = ZERO_PROBABILITY.clause(case)
-    assert "the probability 0, before the curve falls or after it has reached 0 (row 0)" in words
+    assert "probability 0, before the curve falls or after it has reached 0 (row 0)" in words
     known = cj.Between.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
     data = padded(as_data(curves, known, intervals=True))
     (found,) = measures(jax.random.key(0), data, 0.95, 9)
@@ -323,16 +320,13 @@ TOO_SURE, NOT_SURE = direction("over-confident", 0.9), direction("under-confiden
 def said(
     pvalue=0.001,
     best=1.0,
-    temperature=2.0,
+    interval=None,
     found=(),
     worst=None,
     zero=((), None),
-    high=200.0,
     n=12,
 ):
     """The verdict on predictions of events."""
-    interval = ConfidenceInterval(jnp.array(1.5), jnp.array(high))
-    equivalent = cj.EquivalentTemperature(jnp.array(temperature), interval)
     rows = ZeroProbability(np.array(zero[0], int), zero[1])
     return verdict(
         SimpleNamespace(
@@ -342,8 +336,8 @@ def said(
             why_not_tested=None,
             n=n,
             data=Data(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
-            effect=Effect(MeasureResult(0.1), equivalent),
-            best_temperature=BestTemperature(best, None),
+            row_names=np.arange(n),
+            best_temperature=BestTemperature(best, interval),
             directions=found,
             worst=worst,
             zero_probability=rows,
@@ -354,59 +348,60 @@ def said(
     )
 
 
-SHIFT = direction("too low", 0.9)
+SHIFT = direction("risk under-estimated", 0.9)
 # What a verdict says, and what it does not say.
 VERDICTS = {
     "impossible targets, and the others are wrong too": (
         {"zero": (range(8), 0.002), "worst": "worst where"},
-        "worst where; 8 targets came|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002",
-        "as if its",
+        "; 8 observed targets had|(rows 0, 1, 2, 3, 4 and 3 more)|without them p = 0.002",
+        "",
     ),
     "one impossible target": (
         {"pvalue": 0.3, "zero": ([4], None)},
-        "1 target came to|\nNo other sign of miscalibration (p = 0.3, 12 rows)",
+        "1 observed target had|\nNo other miscalibration detected (p = 0.3, n = 12, 0 events).",
         "",
     ),
     "a bound": (
         {"best": 100.0, "found": [TOO_SURE]},
-        "\nOver-confident (of the test), its best temperature is at least 100, about as far",
+        "\nOver-confident: of the test; fitted temperature at least 100.",
         "",
     ),
     "over-confident": (
-        {"best": 3.0, "found": [TOO_SURE]},
-        "\nOver-confident (of the test), about as far",
+        {"best": 3.0, "interval": (2.0, 4.0), "found": [TOO_SURE]},
+        "\nOver-confident: of the test; fitted temperature 3 (95 % CI 2 to 4).",
         "",
     ),
     "under-confident": (
         {"best": 0.01, "found": [NOT_SURE]},
-        "\nUnder-confident (of the test), its logits should be at least 100 times as",
+        "\nUnder-confident: of the test; fitted temperature at most 0.01.",
         "",
     ),
-    "a factor near 1": (
-        {"temperature": 1.0004, "found": [TOO_SURE]},
-        "as if its logits were 1.0004 times too large",
-        "were 1 times",
+    "a temperature that is not the error": ({"best": 0.946}, "local or in shape", "temperature"),
+    "a temperature of the other side": (
+        {"best": 0.946, "found": [direction("over-confident", 0.2)]},
+        "\nOver-confident: of the test.",
+        "temperature|half",
     ),
-    "far off": ({"temperature": jnp.inf}, "farther off than any temperature", ""),
-    # A best temperature of 0.946, logits 1.06 times as large, beside an error of T = 1.1.
-    "a temperature that is not the error": (
-        {"best": 0.946, "temperature": 1.1},
-        "in places or in shape",
-        "logits should|under-confident|as if",
+    "two errors of which none is the main one": (
+        {"best": 1.1, "found": [direction("over-confident", 0.2), direction("'a' over", 0.1)]},
+        "\nOver-confident: of the test; fitted temperature 1.1; 'a' over: of the test.",
+        "",
     ),
-    "a temperature beside the error": (
-        {"best": 0.946, "temperature": 1.1, "found": [direction("under-confident", 0.2)]},
-        "\nUnder-confident (of the test), which is less than half of the error",
-        "logits should",
+    "a shift": (
+        {"best": 1.8, "found": [SHIFT, TOO_SURE]},
+        "\nRisk under-estimated: of the test.",
+        "temperature",
     ),
-    "a shift": ({"best": 1.8, "found": [SHIFT]}, "\nToo low (of the test)", "as if"),
     "a map that was not fitted": (
         {"n": 200},
-        "\nRecalibrate it with fit_recalibrator(method='spline'); cross_fit shows the gain.",
+        "\nRecalibrate it with fit_recalibrator(method='spline'); estimate the gain with",
         "",
     ),
-    "sureness": ({"best": 1.3, "found": [TOO_SURE]}, "as if", ""),
-    "any size": ({"best": 2.0, "found": [TOO_SURE], "high": jnp.inf}, "Over-confident", "as if"),
+    "a bound on the error": (
+        {"pvalue": 0.3, "best": 1.02, "interval": (0.9, 1.1)},
+        "detected (p = 0.3, n = 12, 0 events).\nFitted temperature 1.02 (95 % CI 0.9 to 1.1).",
+        "",
+    ),
 }
 
 
@@ -421,16 +416,16 @@ def test_what_a_verdict_says(case):
 @pytest.mark.parametrize(
     ("predicted", "observed", "words"),
     [
-        (0.697, 0.585, "predicted 69.7% on average, observed 58.5%"),
-        (0.00912, 0.01136, "predicted 0.91% on average, observed 1.14%, 1.2 times as many"),
-        (0.995, 0.9914, "predicted 99.50% on average, observed 99.14%"),
-        (1e-5, 2e-5, "predicted 0.0010% on average, observed 0.0020%, 2 times as many"),
-        (0.0, 0.02, "predicted 0.0% on average, observed 2.0%"),
-        (0.02, 0.0, "predicted 2.0% on average, observed 0.0%"),
-        (0.5, 0.5, "predicted 50.0% on average, observed 50.0%"),
-        (3e-8, 0.005, "predicted 3e-06% on average, observed 0.50%, 1.7e+05 times as many"),
-        (0.04, 4e-5, "predicted 4.0% on average, observed 0.004%, 0.001 times as many"),
-        (0.04, 0.0405, "predicted 4.000% on average, observed 4.050%"),
+        (0.697, 0.585, "predicted 69.7 %, observed 58.5 %"),
+        (0.00912, 0.01136, "predicted 0.91 %, observed 1.14 % (O/E 1.2)"),
+        (0.995, 0.9914, "predicted 99.50 %, observed 99.14 %"),
+        (1e-5, 2e-5, "predicted 0.0010 %, observed 0.0020 % (O/E 2)"),
+        (0.0, 0.02, "predicted 0.0 %, observed 2.0 %"),
+        (0.02, 0.0, "predicted 2.0 %, observed 0.0 %"),
+        (0.5, 0.5, "predicted 50.0 %, observed 50.0 %"),
+        (3e-8, 0.005, "predicted 3e-06 %, observed 0.50 % (O/E 1.7e+05)"),
+        (0.04, 4e-5, "predicted 4.0 %, observed 0.004 % (O/E 0.001)"),
+        (0.04, 0.0405, "predicted 4.000 %, observed 4.050 %"),
     ],
 )
 def test_shares_have_the_digits_that_tell_them_apart(predicted, observed, words):
@@ -458,7 +453,7 @@ def test_the_interval_of_many_rows_is_that_of_few(n_classes, factor, monkeypatch
     targets = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
     data = padded(as_data(cj.Categorical(jax.nn.softmax(factor * logits)), targets))
     (low, high), (other_low, other_high) = (
-        effect_of(jax.random.key(0), data, 0.95, 999).skce.interval
+        skce_of(jax.random.key(0), data, 0.95, 999).interval
         for most in (1500, 0)
         if not monkeypatch.setattr("calibjax.evaluation._effect._MAX_ALL_PAIRS", most)
     )
@@ -469,7 +464,7 @@ def test_the_interval_of_many_rows_is_that_of_few(n_classes, factor, monkeypatch
 def test_bounds_are_said():
     values = {100.0: "≥ 100", 0.01: "≤ 0.01", 99.0: "99"}
     for value, text in values.items():
-        assert value_text("best temperature", MeasureResult(value)) == text
+        assert value_text("fitted temperature", MeasureResult(value)) == text
 
 
 def test_the_size_of_an_error_in_a_sentence():
@@ -478,20 +473,17 @@ def test_the_size_of_an_error_in_a_sentence():
 
     assert words(0.00404, 0.00171, 0.00747) == "0.0040 (95 % CI 0.0017 to 0.0075)"
     assert words(4.4e-5, 0.0, 0.00142) == "4.4e-05 (95 % CI 0 to 0.0014)"
-    negative = "0 (95 % CI 0 to 0.0014; the unbiased estimate is -4.4e-05)"
-    assert words(-4.44e-5, 0.0, 0.00142) == negative
+    note = "the unbiased estimator can be negative"
+    assert words(-4.44e-5, 0.0, 0.00142) == f"-4.4e-05 (95 % CI 0 to 0.0014; {note})"
     assert words(0.0, 0.0, 0.0) == "0 (95 % CI 0 to 0)"
 
 
 def test_the_sentence_of_a_paper(evaluation):
-    low, high = evaluation.effect.skce.interval
-    ends = evaluation.effect.equivalent.confidence_interval
+    low, high = evaluation.skce.interval
     assert evaluation.citation == (
-        "The squared kernel calibration error (SKCE) with the default kernel was "
-        f"{evaluation.effect.skce.value:.3f} (95 % CI {low:.3f} to {high:.3f}), as large as if "
-        f"logits were {float(evaluation.effect.equivalent.temperature):.3g} times too large "
-        f"({float(ends.low):.3g} to {float(ends.high):.3g}); calibration was rejected (exact "
-        "aggregated kernel test, 999 redraws, p = 0.001, n = 120)."
+        "Calibration was rejected (exact aggregated kernel test, 999 simulated data sets, "
+        "p = 0.001, n = 120). The squared kernel calibration error (default kernel) was "
+        f"{evaluation.skce.value:.3f} (95 % CI {low:.3f} to {high:.3f})."
     )
     assert evaluation.to_dict()["sentence"] == evaluation.citation
 
@@ -548,7 +540,7 @@ def test_columns_of_long_intervals_do_not_touch(evaluation):
 
 def test_contributions_and_rows(evaluation):
     mean = evaluation.contributions.mean()
-    assert mean == pytest.approx(evaluation.effect.skce.value, rel=1e-4)
+    assert mean == pytest.approx(evaluation.skce.value, rel=1e-4)
     rows = evaluation.worst_rows(3)
     assert sorted(evaluation.contributions)[-3:][::-1] == evaluation.contributions[rows].tolist()
 
@@ -683,7 +675,7 @@ def test_families(family):
     assert found.family == family and 0 < found.pvalue <= 1
     assert json.loads(found.to_json())["family"] == family
     assert found.to_html().count("<svg") >= 1
-    assert found.effect.skce.interval[0] <= found.effect.skce.interval[1]
+    assert found.skce.interval[0] <= found.skce.interval[1]
     # Of these two it is "auto" alone.
     has_maps = found.best_temperature is not None or family in ("Empirical", "Quantiles")
     assert ("What would a recalibration gain?" in found.to_html()) == has_maps

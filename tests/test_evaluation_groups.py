@@ -96,7 +96,7 @@ def test_by_groups(evaluation):
     """The test of each group alone, and the step-down of the draws of all groups."""
     table = evaluation.by({"station": STATION})
     assert [x.name for x in table.rejected()] == ["C"] and table.groups[0].n == 40
-    assert table.groups[0].directions[0].name == "too low for 'yes'"
+    assert table.groups[0].directions[0].name == "'yes' under-estimated"
     data, tests = evaluation.data, {}
     for number, name in enumerate("ABC"):
         # Draws of different groups are independent of each other.

@@ -3,6 +3,7 @@
 import copy
 import datetime
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -49,14 +50,14 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     hidden = N - observed.sum()
     assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
     assert of_hidden.verdict.startswith(
-        f"Not calibrated (p = {of_hidden.pvalue:.3g}, {N} rows, {hidden} censored).\n"
+        f"Not calibrated (p = {of_hidden.pvalue:.3g}, n = {N}, {hidden} censored).\n"
         f"Events come later than predicted ({observed.sum()} events where "
     )
     test = cj.calibration_test(keys_of(0).test, predictions, of_hidden.targets)
     assert of_hidden.pvalue == pytest.approx(float(test.pvalue))
     printed = repr(of_hidden)
     assert "Censored targets: of" in printed and "right for many rows" in printed
-    assert "CRPS" not in of_hidden.measures and of_hidden.effect.equivalent is None
+    assert "CRPS" not in of_hidden.measures and of_hidden.equivalent_temperature is None
 
 
 def test_measures_of_hidden_targets(of_hidden, lifetimes):
@@ -304,7 +305,7 @@ def test_an_evaluation_of_clusters_and_weights(of_clusters):
 
 def test_words_and_files_of_clusters_and_weights(of_clusters):
     found = of_clusters[0]
-    assert f"(p = {found.pvalue:.3g}, 160 rows, 40 clusters)" in found.verdict
+    assert re.search(rf"\(p = {found.pvalue:.3g}, n = 160, .*40 clusters\)", found.verdict)
     printed = repr(found)
     for text in ("40 clusters\n", "effective rows", "needs independent rows", "Weights: "):
         assert text in printed

@@ -41,10 +41,12 @@ def test_loops(framework, tmp_path):
 def test_a_newcomer_sees_a_sentence_and_a_picture_first(tmp_path):
     files = "--figure", "figure.png", "--report", "report.html", "--csv", "digits.csv"
     printed = output_of(EXAMPLES / "is_it_calibrated.py", *files, folder=tmp_path)
-    verdicts = re.findall(r"^(Not calibrated|No sign) .*?p = ([\d.]+)", printed, flags=re.MULTILINE)
+    verdicts = re.findall(
+        r"^(Not calibrated|No miscalibration) .*?p = ([\d.]+)", printed, flags=re.MULTILINE
+    )
     assert len(verdicts) == 2 and float(verdicts[0][1]) == 0.001
-    assert "). Over-confident (the most likely class: predicted" in " ".join(printed.split())
-    assert "about as far off as if its logits were 1.6" in " ".join(printed.split())
+    assert "). Over-confident: mean confidence" in " ".join(printed.split())
+    assert "fitted temperature 1.6" in " ".join(printed.split())
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "report.html").read_text()
     # The file that the README evaluates.

@@ -121,7 +121,7 @@ def test_shares_below_and_up_to_quantiles():
     assert coverage.value == np.mean((targets >= values[:, 0]) & (targets <= values[:, 4]))
     assert coverage.if_calibrated[1] == 1.0
     assert worst_level(cj.Data(predictions, targets), 0.95) is None
-    assert "of the targets lie below" in worst_level(cj.Data(predictions, targets - 0.01), 0.95)
+    assert "of targets below" in worst_level(cj.Data(predictions, targets - 0.01), 0.95)
     dry = cj.Quantiles(jnp.tile(jnp.array([[0.0, 0.0, 1.0]]), (400, 1)), (0.1, 0.5, 0.9))
     wet = np.repeat([0.0, 0.5, 2.0], [100, 260, 40])
-    assert "0.5: 25.0% of the targets lie at or below" in worst_level(cj.Data(dry, wet), 0.95)
+    assert "0.5 quantile: 25.0 % of targets at or below" in worst_level(cj.Data(dry, wet), 0.95)

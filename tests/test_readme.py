@@ -29,9 +29,9 @@ def test_readme_code_runs(capsys):
             exec(compile(block, str(README), "exec"), namespace)
     *verdict, error, pvalue, tempered = capsys.readouterr().out.splitlines()
     first, second, *_ = verdict
-    assert first == "Not calibrated (p = 0.001, 1000 rows)."
-    assert second.startswith("Over-confident (the most likely class: predicted")
-    assert "logits were 1.4 times too large" in second
+    assert first == "Not calibrated (p = 0.001, n = 1000)."
+    assert second.startswith("Over-confident: mean confidence")
+    assert "fitted temperature 1.4" in second
     assert 0.005 < float(error) < 0.05 and abs(float(tempered)) < 0.1 * float(error)
     assert abs(float(pvalue) - 0.001) < 1e-6
     assert abs(float(namespace["temperature"]) - 4) < 0.5

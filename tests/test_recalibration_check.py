@@ -65,14 +65,17 @@ def test_a_sentence(tested):
     before, after = (loss_of(p) for p in (TOO_SURE, recalibrated.probs))
     assert after < before
     np.testing.assert_allclose([check.before, check.after], [before, after], rtol=1e-5)
-    numbers = f"from {before:.3g} to {after:.3g} on rows that did not fit it"
-    said = f"Recalibrating with sms takes the log loss {numbers}, and then the test {{}} (p = 0.4)."
+    numbers = f"from {before:.3g} to {after:.3g}"
+    said = f"Recalibrating with sms lowers the held-out log loss {numbers}; the test then {{}} "
+    said += "(p = 0.4)."
     assert check.in_words(0.05) == said.format("no longer rejects")
     assert check.in_words(0.45) == said.format("still rejects")
     left = dataclasses.replace(check, left="wrong most clearly for north")
     assert left.in_words(0.05).endswith("(p = 0.4); what is left: wrong most clearly for north.")
     same = dataclasses.replace(check, score="CRPS", before=33.31, after=33.29)
-    assert same.in_words(0.05).startswith("Recalibrating with sms leaves the CRPS at 33.3 on rows")
+    assert same.in_words(0.05).startswith(
+        "Recalibrating with sms leaves the held-out CRPS at 33.3;"
+    )
 
 
 LOC = RNG.normal(size=N)
@@ -93,7 +96,7 @@ def test_a_sentence_of_numbers(tested, form):
     check = check_of(p, y)
     assert isinstance(tested[0], type(p))
     score = "CRPS" if form == "normal" else "pinball loss"
-    said = rf"takes the {score} from \S+ to \S+ on rows that did not fit it, and then the test"
+    said = rf"lowers the held-out {score} from \S+ to \S+; the test then"
     assert re.search(said, check.in_words(0.05))
     # Those of the truth, N(LOC + 0.5, 1).
     truth, w = stats.norm(LOC + 0.5, 1), NUMBERS - LOC - 0.5
@@ -114,7 +117,7 @@ def test_nothing_is_said():
     calibrated = np.full((N, M), 1 / 3, np.float32)
     check = check_of(cj.Categorical(calibrated), np.arange(N) % M)
     assert check.after > check.before
-    assert check.in_words(0.05).endswith("does not lower the log loss of rows that did not fit it")
+    assert check.in_words(0.05).endswith("does not lower the held-out log loss")
     assert check_of(PREDICTIONS[:100], LABELS[:100]) is None
     laplace = cj.Laplace(np.zeros(N, np.float32), np.ones(N, np.float32))
     assert check_of(laplace, np.zeros(N, np.float32)) is None

@@ -203,7 +203,7 @@ def test_the_first_time_in_words():
 
     early, late = risk(0.1, 0.11, 0.5), risk(0.6, 0.375, 0.02)
     said = (
-        "risk by 4: predicted 60.0%, observed 37.5% (Kaplan-Meier; p = 0.04 adjusted for 2 times)"
+        "risk by 4: predicted 60.0 %, observed 37.5 % (Kaplan-Meier; p = 0.04 adjusted for 2 times)"
     )
     both = {"risk by 2": early, "events": late, "risk by 4": late}
     assert time_in_words(both, 0.05) == said and time_in_words(both, 0.03) is None

@@ -20,17 +20,22 @@ _MOST_LETTERS = 40
 _MOST_ROWS = 5
 
 
-def shares_in_words(predicted: float, observed: float, mean: str = " on average") -> str:
+def percent(share: float, digits: int = 1) -> str:
+    """A share such as 71.0 %; a small one has a digit."""
+    is_small = 0 < share < 0.5 * 10 ** -(digits + 2)
+    return f"{100 * share:.1g} %" if is_small else f"{100 * share:.{digits}f} %"
+
+
+def shares_in_words(
+    predicted: float, observed: float, names: tuple[str, str] = ("predicted", "observed")
+) -> str:
     """Both shares of events, with as many digits as tell them apart, and the ratio of rare ones."""
     gap = 100 * abs(observed - predicted)
     digits = min(max(1 - math.floor(math.log10(gap)), 1), 6) if gap > 0 else 1
-    p, y = (
-        f"{100 * x:.1g}%" if 0 < x < 0.5 * 10 ** -(digits + 2) else f"{x:.{digits}%}"
-        for x in (predicted, observed)
-    )
-    said = f"predicted {p}{mean}, observed {y}"
+    p, y = percent(predicted, digits), percent(observed, digits)
+    said = f"{names[0]} {p}, {names[1]} {y}"
     ratio = f"{observed / predicted:.2g}" if 0 < predicted < _RARE and observed > 0 else "1"
-    return said if ratio == "1" else f"{said}, {ratio} times as many"
+    return said if ratio == "1" else f"{said} (O/E {ratio})"
 
 
 def format_distinct(x: float, other: float, digits: int = 3) -> tuple[str, str]:

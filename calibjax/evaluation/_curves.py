@@ -11,12 +11,14 @@ from jax.typing import ArrayLike
 
 from calibjax import curves
 from calibjax._base.struct import with_fields
-from calibjax._base.text import class_name, format_distinct, shares_in_words
+from calibjax._base.text import class_name, format_distinct, percent, shares_in_words
 from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
+from calibjax.evaluation._directions import DIRECTIONS
+from calibjax.evaluation._overall_error import local_errors, probit_line
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
@@ -38,7 +40,7 @@ def strategy_of(data: Data) -> str:
 
 
 def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
-    """Where the maps of an evaluation show an error, in words with the number of rows.
+    """Where the maps of an evaluation show an error, as text with the number of rows.
 
     The clearest error and the largest one may be in two cells; None if no cell is significant.
     """
@@ -53,23 +55,30 @@ def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
 
 def _clearest_and_largest(clearest: str, largest: str) -> str:
     if clearest == largest:
-        return f"worst where {clearest}"
-    return f"clearest where {clearest}; largest where {largest}"
+        return f"worst {clearest}"
+    return f"clearest {clearest}; largest {largest}"
 
 
-def worst_level(data: Data, confidence_level: float) -> str | None:
-    """Of quantile forecasts the levels with the clearest and the largest error, in words, or None.
+def worst_level(data: Data, confidence_level: float, is_local: bool = False) -> str | None:
+    """The levels of quantiles with the clearest and the largest error, as text, or None.
 
     An error is clear if more targets are below, or fewer at or below, than by chance, at all K
     levels with the probability `confidence_level`, in the normal approximation with Bonferroni's
-    correction.
+    correction.  With `is_local` errors are those that one bias and one dispersion do not explain.
     """
     if not isinstance(data.predictions, Quantiles):
         return None
     levels, below, up_to = shares_of_levels(*data.samples)
-    excess, lack = below.mean(axis=0) - levels, levels - up_to.mean(axis=0)
+    of_below, of_up_to, expected = below.mean(axis=0), up_to.mean(axis=0), levels
+    if is_local:
+        from scipy.special import ndtr, ndtri
+
+        shares = (of_below + of_up_to) / 2
+        intercept, slope = probit_line(levels, shares, len(below))
+        expected = ndtr(intercept + slope * ndtri(levels))
+    excess, lack = of_below - expected, expected - of_up_to
     gaps = np.maximum(excess, lack)
-    scores = gaps / np.sqrt(levels * (1 - levels) / len(below))
+    scores = gaps / np.sqrt(expected * (1 - expected) / len(below))
     critical = NormalDist().inv_cdf(1 - (1 - confidence_level) / (2 * len(levels)))
     if scores.max() < critical:
         return None
@@ -77,10 +86,8 @@ def worst_level(data: Data, confidence_level: float) -> str | None:
     def in_words(worst: int) -> str:
         is_lack = lack[worst] > excess[worst] and np.any(below[:, worst] != up_to[:, worst])
         counted, where = (up_to, "at or below") if is_lack else (below, "below")
-        return (
-            f"quantiles have the level {levels[worst]:.4g}: {counted[:, worst].mean():.1%} of the "
-            f"targets lie {where} them"
-        )
+        share = percent(counted[:, worst].mean())
+        return f"at the {levels[worst]:.4g} quantile: {share} of targets {where}"
 
     largest = np.argmax(np.where(scores < critical, -1.0, gaps))
     return _clearest_and_largest(in_words(int(np.argmax(scores))), in_words(int(largest)))
@@ -97,8 +104,8 @@ def _class_in_words(
     labels = np.asarray(witness.classes).tolist()
     name = event_name(classes) if labels == [1] else class_name(classes, labels[row])
     return (
-        f"{name} gets {low:.2g} to {high:.2g}: {shares_in_words(predicted, predicted + excess)} "
-        f"({n:.0f} rows)"
+        f"for {name} at probabilities {low:.2g} to {high:.2g}: "
+        f"{shares_in_words(predicted, predicted + excess)} ({n:.0f} rows)"
     )
 
 
@@ -111,12 +118,12 @@ def _residual_in_words(residuals: curves.ResidualMap, cell: tuple[int, int, int]
     )
     value = float(np.asarray(residuals.value)[cell])
     if layer == 0:
-        found = f"targets are {abs(value):.2g} deviations {'higher' if value > 0 else 'lower'}"
+        found = f"biased {'low' if value > 0 else 'high'} by {abs(value):.2g} predicted SDs"
     else:
         size, _ = format_distinct((1 + value) ** 0.5, 1.0, 2)
-        found = f"errors are {size} times as large as predicted"
+        found = f"errors {size} times as large as predicted"
     n = int(np.asarray(residuals.count)[tuple(indices)])
-    return f"means are {means} and deviations {deviations}: {found} ({n} rows)"
+    return f"for means {means} and SDs {deviations}: {found} ({n} rows)"
 
 
 def _options(case: Case, n_resamples: int) -> dict[str, Any]:
@@ -144,15 +151,21 @@ class _Maps(Section[dict[str, Any]]):
 
 
 class _Worst(Section[str | None]):
-    """Where the model is wrong most of all, in words; None if that is not known."""
+    """Where the error is largest, as text; None if an overall error explains it everywhere."""
 
     is_saved = False
 
     def compute(self, case: Case) -> str | None:
         if not ZERO_PROBABILITY.leaves_error(case):
             return None
-        of_levels = worst_level(case.data, 1 - case.level)
-        return worst_cell(MAPS.of(case), case.data.classes) if of_levels is None else of_levels
+        is_overall = bool(DIRECTIONS.of(case))
+        of_levels = worst_level(case.data, 1 - case.level, is_overall)
+        if of_levels is not None:
+            return of_levels
+        maps = MAPS.of(case)
+        if is_overall:
+            maps = {name: local_errors(case.data, x) for name, x in maps.items()}
+        return worst_cell(maps, case.data.classes)
 
     def clause(self, case: Case) -> str | None:
         return self.of(case)

@@ -1,11 +1,7 @@
-"""Which way a whole model is wrong, such as too low or over-confident, if one number says it.
-
-Of the directions of `_judged_directions` those are told that chance does not explain.
-"""
+"""Bias and dispersion errors of a whole model, of which those are told that are significant."""
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -27,15 +23,16 @@ from calibjax.evaluation._judged_directions import (
     directions_of_numbers,
     directions_of_vectors,
 )
+from calibjax.evaluation._overall_error import LEVELS, widening
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
-from calibjax.evaluation._wording import temperature_text
+from calibjax.evaluation._wording import NO_OVERALL_ERROR
 from calibjax.measures.families import moments
 from calibjax.measures.measure import MeasureResult
+from calibjax.measures.quantiles import shares_of_levels
 from calibjax.measures.risk_by_time import RISK_BY
 from calibjax.measures.sampling import Sampling
 from calibjax.measures.survival import EVENTS, MEAN_PIT
-from calibjax.recalibration import is_end_of_range
 from calibjax.scores import pit
 
 # The share of the SKCE that a temperature must explain beyond a shift to be named first.
@@ -43,7 +40,7 @@ _AS_GOOD = 0.2
 
 
 def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequence[Direction]:
-    """All directions in which a model may be wrong, of which `clear_directions` chooses.
+    """All errors of a whole model that are looked at, of which `clear_directions` chooses.
 
     Args:
         case: the key of its measures draws the PITs, and it has the names of the classes.
@@ -73,18 +70,25 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
         if not (np.isfinite([centres, deviations]).all() and deviations.all()):
             return ()
         return directions_of_vectors(centres, deviations, y, sampling.of_rows(counts))
-    rows = pit(case.random_keys.measures, data), *_locations_and_spreads(data)
-    counts &= np.isfinite([np.asarray(x)[:n] for x in rows]).all(axis=0)
-    means = levels = None
+    columns = pit(case.random_keys.measures, data), *_locations_and_spreads(data)
+    counts &= np.isfinite([np.asarray(x)[:n] for x in columns]).all(axis=0)
+    means = quantiles = None
     if isinstance(predictions, Quantiles):
-        levels = np.asarray(predictions.levels)
+        levels, *of_levels = shares_of_levels(*data.samples)
+        quantiles = levels, of_levels[0][:n][counts], of_levels[1][:n][counts]
     else:
         both = moments(predictions)[0], restricted(predictions, data.targets)
         of_means, targets = (np.asarray(x)[:n][counts] for x in both)
         means = (of_means, targets) if np.isfinite(of_means).all() else None
-    pits, locations, spreads = counted(*rows)
+    pits, locations, spreads = counted(*columns)
     sampling = sampling.of_rows(counts)
-    return directions_of_numbers(pits, locations, spreads, sampling, means, levels)
+    below = LEVELS, pits[:, None] <= LEVELS
+    if quantiles is not None:
+        # Half of the targets that are equal to a quantile are below it.
+        below = quantiles[0], (quantiles[1].astype(float) + quantiles[2]) / 2
+    factor = widening(data, np.flatnonzero(counts), below, sampling, case.level)
+    rows = pits, locations, spreads, sampling, means, quantiles
+    return directions_of_numbers(*rows, factor, case.level)
 
 
 @functools.partial(quick_jit, light=True)
@@ -112,17 +116,18 @@ def clear_directions(found: Sequence[Direction], level: float) -> tuple[Directio
     return tuple(sorted(clear, key=rank))
 
 
-def directions_in_words(directions: Sequence[Direction]) -> str:
-    """What `clear_directions` found, in words."""
+def directions_in_words(directions: Sequence[Direction], temperature: str = "") -> str:
+    """What `clear_directions` found, as text, with the temperature that corrects confidence.
+
+    A main error of labels is said alone: confidence and the frequency of a class are related.
+    """
     if not directions:
-        return "no direction of the whole model is clear, so that it is wrong in places or in shape"
-    if directions[0].is_main:
-        return str(directions[0])
-    said = " and ".join(map(str, directions[:2]))
-    if math.isnan(directions[0].explained):
-        return said
-    each = "which is" if len(directions) == 1 else "each of which is"
-    return f"{said}, {each} less than half of the error"
+        return NO_OVERALL_ERROR
+    is_alone = directions[0].is_main and not directions[0].is_of_numbers
+    said = directions[:1] if is_alone else directions[:2]
+    return "; ".join(
+        f"{x}; {temperature}" if temperature and x.is_confidence else str(x) for x in said
+    )
 
 
 def clear_directions_of(case: Case, data: Data, temperature: float | None) -> tuple[Direction, ...]:
@@ -131,7 +136,7 @@ def clear_directions_of(case: Case, data: Data, temperature: float | None) -> tu
 
 
 class _Directions(Section[tuple[Direction, ...]]):
-    """Which way the whole model is wrong, "too low" or "over-confident", the main one first.
+    """Errors of the whole model, such as "biased low" or "over-confident", the main one first.
 
     They are clear beyond chance; none if the model is not rejected.
     """
@@ -146,35 +151,19 @@ class _Directions(Section[tuple[Direction, ...]]):
         if not case.rejected or (ZERO_PROBABILITY.is_all(case) and not self.of(case)):
             return None
         if not isinstance(case.data.targets, Between):
-            return self._how_far_off(case)
+            return self._in_words(case)
         measures = _effect.MEASURES.of(case)
         of_time = time_in_words(measures, case.level)
         said = of_time, shift_in_words(measures[MEAN_PIT], measures.get(EVENTS))
-        return "; ".join(filter(None, said)) or self._how_far_off(case)
+        return "; ".join(filter(None, said)) or self._in_words(case)
 
-    def _how_far_off(self, case: Case) -> str:
-        """The direction and the size of an error.
-
-        A temperature says the size where it is the main error: one that leaves most of the error
-        says nothing about how large that is.
-        """
-        predictions, equivalent = case.data.predictions, _effect.EFFECT.of(case).equivalent
-        directions, found = self.of(case), _effect.BEST_TEMPERATURE.of(case)
-        best = found and found.value
-        said = directions_in_words(directions)
-        is_confidence = directions and directions[0].is_main and directions[0].is_confidence
-        if best is not None and is_confidence and best < 1:
-            return f"{said}, {_effect.under_confident(predictions, best)}"
-        if best is not None and is_confidence and is_end_of_range(best):
-            said += f", its best temperature is {temperature_text(best)}"
-        if equivalent is None:
-            return said
-        temperature = float(equivalent.temperature)
-        if temperature == math.inf:
-            return f"{said}, farther off than any temperature shows"
-        is_known = is_confidence and math.isfinite(float(equivalent.confidence_interval.high))
-        size = _effect.over_confident(predictions, temperature) if is_known else None
-        return f"{said}, about as far off as if {size}" if size else said
+    def _in_words(self, case: Case) -> str:
+        found, directions = _effect.BEST_TEMPERATURE.of(case), self.of(case)
+        names = {x.name for x in directions}
+        is_over = found is not None and found.value > 1
+        if found is None or f"{'over' if is_over else 'under'}-confident" not in names:
+            return directions_in_words(directions)
+        return directions_in_words(directions, _effect.fitted(found, case.level))
 
 
 DIRECTIONS = _Directions()
@@ -210,5 +199,5 @@ def time_in_words(measures: dict[str, MeasureResult], level: float) -> str | Non
     onwards = " onwards" if first < last and len(clear) == len(found) - first else ""
     value, ends = measures[name].value, measures[name].if_calibrated
     assert ends is not None
-    said = f"{shares_in_words(ends[0], value, mean='')} (Kaplan-Meier; p = {pvalue:.2g}"
+    said = f"{shares_in_words(ends[0], value)} (Kaplan-Meier; p = {pvalue:.2g}"
     return f"{name}{onwards}: {said}" + (f" adjusted for {len(found)} times)" if last else ")")

@@ -9,12 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.struct import widest_dtype, with_fields
-from calibjax._base.text import format_distinct
-from calibjax._data.data import Data, Rows
-from calibjax._data.distribution import Distribution, Labels
+from calibjax._base.struct import with_fields
+from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
-from calibjax._data.padding import padded
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation import _wording as wording
@@ -22,7 +19,11 @@ from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import aggregated_skce_test
 from calibjax.intervals import EquivalentTemperature, temperatures
-from calibjax.intervals.skce_interval import landmark_interval, skce_and_interval
+from calibjax.intervals.skce_interval import (
+    ConfidenceInterval,
+    landmark_interval,
+    skce_and_interval,
+)
 from calibjax.measures.families import few_draws, measures
 from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
 from calibjax.measures.quantiles import coverages_not_printed
@@ -35,62 +36,50 @@ from calibjax.scores import log_score
 _MAX_ALL_PAIRS = 2**13
 # With as many cells it is within 1 % of that from all pairs.
 _CELLS = 2**10
-# The largest equivalent temperature that is an informative bound on an error.
-_TIGHT_BOUND = 1.5
 
 
-@dataclasses.dataclass(frozen=True)
-class Effect:
-    """The size of an error.
+class _SKCE(Section[MeasureResult]):
+    """The unbiased SKCE with the default kernel, and its confidence interval."""
 
-    Args:
-        skce: the unbiased SKCE with the default kernel, and its confidence interval.
-        equivalent: the temperature that shows as large an error; None for a family that has no
-            temperature, or for which it takes minutes, for weighted rows, and for targets that are
-            not known exactly.
-    """
-
-    skce: MeasureResult
-    equivalent: EquivalentTemperature | None
-
-
-class _Effect(Section[Effect]):
-    """The SKCE with its interval, and the temperature that shows as large an error."""
-
-    def compute(self, case: Case) -> Effect:
-        return effect_of(case.random_keys.effect, case.padded, 1 - case.level, N_RESAMPLES)
-
-    def clause(self, case: Case) -> str | None:
-        """A bound on the error of a model that is not rejected; None without a tight one."""
-        equivalent = self.of(case).equivalent
-        if equivalent is None:
-            return None
-        bound = float(equivalent.confidence_interval.high)
-        upper = over_confident(case.data.predictions, bound) if bound <= _TIGHT_BOUND else None
-        confidence = f"{100 * (1 - case.level):.3g} % confidence"
-        return upper and f"at most as far off as if {upper}, with {confidence}"
+    def compute(self, case: Case) -> MeasureResult:
+        return skce_of(case.random_keys.effect, case.padded, 1 - case.level, N_RESAMPLES)
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
-        skce, equivalent = self.of(case).skce, self.of(case).equivalent
-        yield "SKCE", skce
-        if equivalent is not None:
-            low, high = map(float, equivalent.confidence_interval)
-            value = float(equivalent.temperature)
-            yield "equivalent temperature", MeasureResult(value, (low, high))
+        return (("SKCE", self.of(case)),)
 
     def to_dict(self, case: Case) -> dict[str, Any]:
-        effect, equivalent = self.of(case), None
-        if effect.equivalent is not None:
-            value, ends = effect.equivalent.temperature, effect.equivalent.confidence_interval
-            equivalent = {"value": value, "interval": ends}
-        return {
-            "skce": dataclasses.asdict(effect.skce),
-            "equivalent_temperature": equivalent,
-            "deviation_ratio": effect.equivalent and effect.equivalent.deviation_ratio,
-        }
+        return {"skce": dataclasses.asdict(self.of(case))}
 
 
-EFFECT = _Effect()
+SKCE = _SKCE()
+
+
+class _EquivalentTemperature(Section[EquivalentTemperature | None]):
+    """The temperature that shows as large an error; files have it.
+
+    None for a family that has no temperature, or for which it takes minutes, for weighted rows, and
+    for targets that are not known exactly.
+    """
+
+    is_printed = False
+
+    def compute(self, case: Case) -> EquivalentTemperature | None:
+        data, skce = case.padded, SKCE.of(case)
+        if isinstance(data.predictions, Univariate) or not _has_temperature(data):
+            return None
+        assert skce.interval is not None
+        interval = ConfidenceInterval(*map(jnp.asarray, skce.interval))
+        terms = normal_form(default_kernel(data))
+        return temperatures.temperature_of_errors((terms, jnp.asarray(skce.value), interval), data)
+
+    def to_dict(self, case: Case) -> dict[str, Any]:
+        found = self.of(case)
+        value = found and {"value": found.temperature, "interval": found.confidence_interval}
+        ratio = found and found.deviation_ratio
+        return {"equivalent_temperature": value, "deviation_ratio": ratio}
+
+
+EQUIVALENT_TEMPERATURE = _EquivalentTemperature()
 
 
 class BestTemperature(NamedTuple):
@@ -116,6 +105,10 @@ class _BestTemperature(Section[BestTemperature | None]):
             return None
         best = float(fit_temperature(case.padded))
         return BestTemperature(best, interval_of_temperature(case.padded, best, 1 - case.level))
+
+    def clause(self, case: Case) -> str | None:
+        best = self.of(case)
+        return best and fitted(best, case.level)
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         best = self.of(case)
@@ -150,8 +143,8 @@ class _Measures(Section[dict[str, MeasureResult]]):
 MEASURES = _Measures()
 
 
-def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> Effect:
-    """The SKCE of the default kernel, and what it is as a temperature."""
+def skce_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> MeasureResult:
+    """The unbiased SKCE of the default kernel, with its interval."""
     kernel = default_kernel(data)
     terms = normal_form(kernel)
     n_draws = few_draws(confidence_level, n_resamples)
@@ -163,10 +156,7 @@ def effect_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: 
         test = aggregated_skce_test(key, [kernel], data, n_resamples=n_draws, n_cells=_CELLS)
         estimate, level = test.estimate, np.asarray(confidence_level, test.estimate.dtype)
         interval = landmark_interval((terms, estimate, test.interval, level), data)
-    found = MeasureResult(float(estimate), (float(interval.low), float(interval.high)))
-    if isinstance(data.predictions, Univariate) or not _has_temperature(data):
-        return Effect(found, None)
-    return Effect(found, temperatures.temperature_of_errors((terms, estimate, interval), data))
+    return MeasureResult(float(estimate), (float(interval.low), float(interval.high)))
 
 
 def _has_temperature(data: Data) -> bool:
@@ -198,30 +188,7 @@ def interval_of_temperature(data: Data, best: float, confidence_level: float) ->
     return best * math.exp(-high / curvature), best * math.exp(-low / curvature)
 
 
-def over_confident(predictions: Distribution, temperature: float) -> str | None:
-    """What is wrong with a model whose best temperature is above 1; None unless it is finite."""
-    if not 1 < temperature < math.inf:
-        return None
-    if isinstance(predictions, Labels):
-        return f"its logits were {format_distinct(temperature, 1.0)[0]} times too large"
-    ratio, _ = format_distinct(deviation_ratio(predictions, temperature), 1.0, 2)
-    return f"its standard deviations were {ratio} of the right ones"
-
-
-def under_confident(predictions: Distribution, temperature: float) -> str:
-    """What is wrong with a model whose best temperature is below 1."""
-    least = "at least " if is_end_of_range(temperature) else ""
-    if isinstance(predictions, Labels):
-        factor, _ = format_distinct(1 / temperature, 1.0)
-        return f"its logits should be {least}{factor} times as large"
-    ratio, _ = format_distinct(deviation_ratio(predictions, temperature), 1.0)
-    return f"its standard deviations are {least}{ratio} times too large"
-
-
-def deviation_ratio(predictions: Distribution, temperature: float) -> float:
-    """The standard deviation of a prediction over the one at a temperature; the median of rows."""
-    if not math.isfinite(temperature):
-        return 0.0
-    dtype = widest_dtype(*jax.tree.leaves(predictions))
-    rows = padded(Rows(predictions))
-    return float(temperatures.deviation_ratio(rows, jnp.asarray(temperature, dtype)))
+def fitted(temperature: BestTemperature, level: float) -> str:
+    """The fitted temperature as text, with its interval."""
+    text = wording.temperature_text(temperature.value)
+    return wording.with_interval(f"{wording.BEST_TEMPERATURE} {text}", temperature.interval, level)

@@ -14,16 +14,16 @@ import jax
 import numpy as np
 
 from calibjax._base.text import plain, working
-from calibjax._data.distribution import Distribution, Labels
+from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation import _rows
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
-from calibjax.evaluation._effect import BEST_TEMPERATURE, EFFECT, MEASURES, deviation_ratio
+from calibjax.evaluation._effect import BEST_TEMPERATURE, EQUIVALENT_TEMPERATURE, MEASURES, SKCE
 from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
-from calibjax.evaluation._wording import number, table_of_numbers
+from calibjax.evaluation._wording import table_of_numbers
 from calibjax.kernels.base import describe
 from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.sampler import NullSampler
@@ -67,7 +67,8 @@ class Evaluation(Case):
     n_censored = _rows.CENSORING
     zero_probability = _rows.ZERO_PROBABILITY
     segments = SEGMENTS
-    effect = EFFECT
+    skce = SKCE
+    equivalent_temperature = EQUIVALENT_TEMPERATURE
     measures = MEASURES
     best_temperature = BEST_TEMPERATURE
     directions = DIRECTIONS
@@ -111,7 +112,7 @@ class Evaluation(Case):
 
     @property
     def citation(self) -> str:
-        """The size of the error with its interval and the result of the test, for a paper."""
+        """The result of the test and the size of the error with its interval, for a paper."""
         with jax.enable_x64(self.is_x64):
             return citation(self)
 
@@ -248,12 +249,14 @@ _SECTIONS: dict[str, Section[Any]] = {
 
 
 def verdict(case: Case) -> str:
-    """Whether the model is calibrated; which way it is wrong, how far and where; what corrects it.
+    """Whether the model is calibrated; its overall error, and where it is worst; what corrects it.
 
     Each of the three is a line.  If the rows without targets of probability 0 are not rejected,
     nothing else is said to be wrong.
     """
-    rows, units = f"{case.n} rows", _rows.rows_in_words(case.data)
+    rows, units = f"n = {case.n}", _rows.rows_in_words(case.data)
+    if case.data.predictions.n_labels == 2:
+        rows += f", {int(np.sum(np.asarray(case.data.targets) == 1))} events"
     rows += "" if units is None else f", {units}"
     if isinstance(case.data.targets, Between):
         rows += f", {_rows.CENSORING.of(case)} censored"
@@ -270,12 +273,12 @@ def verdict(case: Case) -> str:
         return _lines(f"Not calibrated {found}", _joined(details), _joined(advice))
     zero, segments = _rows.ZERO_PROBABILITY.clause(case), SEGMENTS.clause(case)
     if segments is not None:
-        whole = f"No sign of miscalibration on the whole {found}"
+        whole = f"No overall miscalibration detected {found}"
         return _lines(whole, _joined([zero, segments]), SEGMENTS.advice(case))
     if zero is not None:
-        others = f"No other sign of miscalibration {found}"
-        return _lines(f"{zero}, which never happens to a calibrated model", others)
-    return _lines(_joined([f"No sign of miscalibration {found}", EFFECT.clause(case)]))
+        others = f"No other miscalibration detected {found}"
+        return _lines(f"{zero}, which is impossible under a calibrated model", others)
+    return _lines(f"No miscalibration detected {found}", BEST_TEMPERATURE.clause(case))
 
 
 def _joined(clauses: Iterable[str | None]) -> str:
@@ -288,34 +291,21 @@ def _lines(*sentences: str | None) -> str:
 
 
 def citation(case: Case) -> str:
-    """The size of the error with its interval, and the test, as a paper reports them."""
+    """The test, and the size of the error with its interval, as a paper reports them."""
     if case.why_not_tested is not None:
         return f"Calibration {case.why_not_tested}; n = {case.n}."
-    effect, confidence = EFFECT.of(case), 100 * (1 - case.level)
-    predictions = case.data.predictions
-    assert effect.skce.interval is not None
-    said = (
-        "The squared kernel calibration error (SKCE) with the default kernel was "
-        f"{skce_in_words(effect.skce.value, effect.skce.interval, confidence)}"
-    )
-    if effect.equivalent is not None:
-        ends = effect.equivalent.confidence_interval
-        numbers = list(map(float, (effect.equivalent.temperature, *ends)))
-        what, than = "logits were", "times too large"
-        if not isinstance(predictions, Labels):
-            # A large temperature is a small deviation.
-            of_value, *of_ends = (deviation_ratio(predictions, x) for x in numbers)
-            numbers = [of_value, *of_ends[::-1]]
-            what, than = "standard deviations were", "of the right ones"
-        shown = list(map(number, numbers))
-        said += f", as large as if {what} {shown[0]} {than} ({shown[1]} to {shown[2]})"
+    skce, rejected = SKCE.of(case), "rejected" if case.rejected else "not rejected"
+    assert skce.interval is not None
+    size = skce_in_words(skce.value, skce.interval, 100 * (1 - case.level))
     test = "aggregated kernel test"
     if case.test.is_exact:
-        test = f"exact {test}, {N_RESAMPLES} redraws"
+        test = f"exact {test}, {N_RESAMPLES} simulated data sets"
     else:
         test = f"{test}, {NullSampler.of(case.data).describe(case.data)}"
-    rejected = "was rejected" if case.rejected else "was not rejected"
-    return f"{said}; calibration {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n})."
+    return (
+        f"Calibration was {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n}). "
+        f"The squared kernel calibration error (default kernel) was {size}."
+    )
 
 
 def skce_in_words(value: float, interval: tuple[float, float], confidence: float) -> str:
@@ -332,6 +322,5 @@ def skce_in_words(value: float, interval: tuple[float, float], confidence: float
         for x, text in zip(numbers, texts, strict=True)
     )
     ends = f"{confidence:.3g} % CI {low} to {high}"
-    return (
-        f"{shown} ({ends})" if value >= 0 else f"0 ({ends}; the unbiased estimate is {value:.2g})"
-    )
+    note = "" if value >= 0 else "; the unbiased estimator can be negative"
+    return f"{shown} ({ends}{note})"

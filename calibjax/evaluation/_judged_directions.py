@@ -1,7 +1,8 @@
-r"""Directions in which predictions in arrays are wrong on average, and what each of them explains.
+r"""Bias and dispersion errors of predictions in arrays, and what each of them explains.
 
-A direction is a mean of the rows that a calibrated model has with mean 0: targets less means, or
-sizes of errors less expected ones.  It is clear if it is farther from 0 than chance explains.
+A direction, one of these errors, is a mean of the rows that a calibrated model has with mean 0:
+targets less means, or sizes of errors less expected ones.  It is clear if it is farther from 0
+than chance explains.
 
 A clear direction need not be *the* error.  So one number is fitted that takes it out, a shift or a
 temperature, and what is left is measured on residuals r_i, which are vectors with mean 0 under a
@@ -19,12 +20,14 @@ In NumPy: compiling it would take longer than it takes.
 import dataclasses
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._base.text import class_name, format_distinct, shares_in_words
-from calibjax.evaluation._wording import event_name
+from calibjax._base.text import class_name, format_distinct, percent, shares_in_words
+from calibjax.evaluation._wording import event_name, number, with_interval
+from calibjax.measures.measure import MeasureResult
 from calibjax.measures.sampling import Sampling
 
 # Minimum share of the SKCE that the main direction explains.
@@ -40,7 +43,10 @@ _COSINES = 4
 # Shares of the probability in central intervals whose coverage is told.
 _COVERAGES = 0.9, 0.5
 #: The names of directions that a temperature corrects.
-_CONFIDENCE = "over-confident", "under-confident", "too narrow", "too wide"
+_DISPERSION = "under-dispersive", "over-dispersive"
+_CONFIDENCE = "over-confident", "under-confident", *_DISPERSION
+#: The predicted and the observed mean, and both as text.
+Words = tuple[float, float, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +54,10 @@ class Direction:
     """A way in which predictions are wrong on average.
 
     Args:
-        name: the way, such as "too low" or "over-confident".
+        name: the way, such as "biased low" or "over-confident".
         predicted: the mean that was predicted, of what the details say.
         observed: the observed mean.
-        details: both means in words.
+        details: both means as text.
         score: how many standard deviations of a calibrated model lie between both.
         explained: the part of the SKCE that goes away with it, from 0 to 1; NaN if that is unknown.
     """
@@ -73,8 +79,13 @@ class Direction:
         """Whether it is what a temperature changes."""
         return self.name in _CONFIDENCE
 
+    @property
+    def is_of_numbers(self) -> bool:
+        """Whether it is of numbers, whose bias and dispersion do not depend on each other."""
+        return self.name.startswith(("biased", *_DISPERSION))
+
     def __str__(self) -> str:
-        return f"{self.name} ({self.details})"
+        return f"{self.name}: {self.details}"
 
 
 class _Error(NamedTuple):
@@ -84,14 +95,15 @@ class _Error(NamedTuple):
         names: what it is called if the mean of the rows is positive, and if it is not.
         values: numbers of rows with mean 0 under a calibrated model, ``[n]``.
         variances: those of the numbers under a calibrated model.
-        words: what was predicted, what was observed, and both in words.
+        words: what was predicted, what was observed, and both as text; None if these do not show
+            the error.
         corrected: what is compared with targets, without this error; None if that is not known.
     """
 
     names: tuple[str, str]
     values: np.ndarray
     variances: np.ndarray | float
-    words: Callable[[bool], tuple[float, float, str]]
+    words: Callable[[bool], Words | None]
     corrected: Callable[[], np.ndarray | None]
 
 
@@ -118,8 +130,9 @@ def _judged(
         corrected = error.corrected() if k in fitted else None
         after = math.nan if corrected is None else left(corrected)
         explained = min(max(1 - after / before, 0.0), 1.0) if before > 0 else math.nan
-        name = error.names[not score > 0]
-        found.append(Direction(name, *error.words(score > 0), score, explained))
+        words = error.words(score > 0)
+        if words is not None:
+            found.append(Direction(error.names[not score > 0], *words, score, explained))
     return found
 
 
@@ -157,7 +170,7 @@ def directions_of_labels(
     temperature: float | None,
     classes: list[Any] | None,
 ) -> list[Direction]:
-    """Of each class whether it comes more often, and whether the model is over-confident.
+    """Which classes are under-estimated, and whether the model is over-confident.
 
     A model that is over-confident is surprised: the log loss is larger than predicted.
 
@@ -178,12 +191,12 @@ def directions_of_labels(
         return sum(_pairs_in_cells(residuals[:, c, None], x, shares) for c, x in cells.items())
 
     def error_of_class(c: int) -> _Error:
-        of_class = "" if classes is None and m == 2 else f" for {class_name(classes, c)}"
+        name = "risk" if classes is None and m == 2 else class_name(classes, c)
         p = probabilities[:, c]
         predicted, observed = (float(shares @ x) for x in (p, came[:, c]))
         words = shares_in_words(predicted, observed)
         return _Error(
-            (f"too low{of_class}", f"too high{of_class}"),
+            (f"{name} under-estimated", f"{name} over-estimated"),
             came[:, c] - p,
             p * (1 - p),
             lambda _: (predicted, observed, words),
@@ -198,19 +211,17 @@ def directions_of_labels(
     expected = (probabilities * of_possible).sum(axis=1)
     surprise = surprise[rows, targets]
 
-    def confidence(is_over: bool) -> tuple[float, float, str]:
+    def confidence(is_over: bool) -> Words:
         most_likely = probabilities.argmax(axis=1)
         predicted = float(shares @ probabilities[rows, most_likely])
         observed = float(shares @ (most_likely == targets))
         if (observed < predicted) != is_over:
             means = float(shares @ expected), float(shares @ surprise)
-            return *means, f"predicted a log loss of {means[0]:.3g}, observed {means[1]:.3g}"
-        judged = "the likelier of two outcomes" if m == 2 else "the most likely class"
-        words = f"{judged}: {shares_in_words(predicted, observed)}"
+            return *means, f"expected log loss {means[0]:.3g}, observed {means[1]:.3g}"
+        words = shares_in_words(predicted, observed, ("mean confidence", "accuracy"))
         if m == 2:
-            event = event_name(classes)
             rates = float(shares @ probabilities[:, 1]), float(shares @ came[:, 1])
-            words += f"; {event}: {shares_in_words(*rates, '')}"
+            words += f"; {event_name(classes)}: {shares_in_words(*rates)}"
         return predicted, observed, words
 
     of_confidence = _Error(
@@ -233,7 +244,7 @@ def _shifted(
     probabilities: np.ndarray, label: int, frequency: float, shares: np.ndarray
 ) -> np.ndarray:
     """The probabilities, where one number is added to the logit of a label so that it has, on
-    average, the frequency with which it came."""
+    average, its observed frequency."""
     p, shift = probabilities[:, label], 0.0
     if not 0 < frequency < 1:
         shifted = np.full_like(p, frequency)
@@ -257,9 +268,11 @@ def directions_of_numbers(
     spreads: np.ndarray,
     sampling: Sampling,
     means: tuple[np.ndarray, np.ndarray] | None,
-    levels: np.ndarray | None,
+    quantiles: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
+    factor: MeasureResult | None = None,
+    level: float = 0.05,
 ) -> list[Direction]:
-    """Whether predictions of numbers are too high or low, and too narrow or too wide.
+    """Bias and dispersion errors of predictions of numbers.
 
     If the model is calibrated, PITs U are uniform, so that 2 U - 1 has the mean 0 and the
     variance 1 / 3, and |2 U - 1| the mean 1 / 2 and the variance 1 / 12.  No single target counts
@@ -271,7 +284,11 @@ def directions_of_numbers(
         spreads: predicted spreads ``[n]``.
         sampling: how rows count.
         means: predicted means and targets, ``[n]`` both; None if the means are not finite.
-        levels: the levels at which quantiles were predicted; None for others.
+        quantiles: levels, and whether targets are below the quantiles, and at most these, as
+            `shares_of_levels` has them; None for others.
+        factor: how many times as wide intervals should be once the bias is removed, and an interval
+            of it; None if that is not known.
+        level: the level of this interval.
     """
     from scipy.special import ndtr, ndtri
 
@@ -279,6 +296,7 @@ def directions_of_numbers(
     scores = np.asarray(ndtri(np.clip(pits, _LEAST_PIT, 1 - _LEAST_PIT)))
     cells = _cells(locations, _BINS) * _BINS + _cells(spreads, _BINS)
     middle, size = float(shares @ scores), float(shares @ np.square(scores)) ** 0.5
+    is_biased = abs(_score_of_mean(sides, 1 / 3, sampling)) > NormalDist().inv_cdf(1 - level / 4)
 
     def left(x: np.ndarray) -> float:
         """Of features of PITs, each with mean 0 and variance 1 if these are uniform."""
@@ -287,46 +305,75 @@ def directions_of_numbers(
         features = np.concatenate([powers, 2**0.5 * np.cos(angles)], axis=1)
         return _pairs_in_cells(features, cells, shares)
 
-    def location(is_low: bool) -> tuple[float, float, str]:
+    def location(is_low: bool) -> Words | None:
         # The means, if they differ in the same direction; a few large targets may turn them round.
-        if means is not None and levels is None:
+        if means is not None:
             predicted, observed = (float(shares @ x) for x in means)
             if (observed > predicted) == is_low:
                 p, y = format_distinct(predicted, observed)
-                return predicted, observed, f"predicted {p} on average, observed {y}"
-        level = 0.5 if levels is None else float(levels[np.argmin(np.abs(levels - 0.5))])
-        above = float(shares @ (pits > level))
-        of_level = "predicted medians" if level == 0.5 else f"quantiles of level {level:.3g}"
-        words = f"{above:.1%} of the targets lie above the {of_level}, predicted {1 - level:.1%}"
-        return 1 - level, above, words
+                return predicted, observed, f"mean predicted {p}, observed {y}"
+        at, above = 0.5, float(shares @ (pits > 0.5))
+        up_to = above
+        if quantiles is not None:
+            levels, below, at_most = quantiles
+            k = np.argmin(np.abs(levels - 0.5))
+            at = float(levels[k])
+            above, up_to = (1 - float(shares @ x[:, k]) for x in (at_most, below))
+        observed = above if is_low else up_to
+        # Where targets are equal to the median, both shares of a right one are beside 1/2.
+        if (observed > 1 - at) != is_low:
+            return None
+        place = "predicted median" if at == 0.5 else f"{at:.3g} quantile"
+        words = f"{percent(above)} of targets above the {place}"
+        words += f", {percent(up_to)} at or above" if up_to > above else ""
+        return 1 - at, observed, f"{words}, {percent(1 - at)} if calibrated"
 
-    def coverage(is_narrow: bool) -> tuple[float, float, str]:
+    def coverage(is_narrow: bool) -> Words | None:
         # That of the central interval that shows it best.
-        c = np.array(_COVERAGES)
-        if levels is not None:
-            pairs = [abs(2 * x - 1) for x in levels if np.isclose(1 - x, levels).any() and x != 0.5]
-            c = np.unique(np.round(pairs or _COVERAGES, 6))[::-1]
-        found = np.array([float(shares @ (np.abs(sides) <= x + 1e-6)) for x in c])
-        best = np.argmax((c - found if is_narrow else found - c) / np.sqrt(c * (1 - c)))
-        predicted, observed = float(c[best]), float(found[best])
-        words = f"{observed:.1%} of the targets lie in intervals of {100 * predicted:.3g} %"
+        ends = factor.interval if factor is not None else None
+        if ends is not None and ends[0] <= 1 <= ends[1]:
+            return None
+        is_narrow = is_narrow if ends is None else ends[0] > 1
+        c, inside = np.array(_COVERAGES), [np.abs(sides) <= x + 1e-6 for x in _COVERAGES]
+        if quantiles is not None:
+            levels, below, at_most = quantiles
+            n_pairs = len(levels) // 2 if np.allclose(levels + levels[::-1], 1) else 1
+            pairs = [(k, len(levels) - 1 - k) for k in range(n_pairs)]
+            c = np.round([levels[b] - levels[a] for a, b in pairs], 6)
+            # Ends count as inside where intervals are too narrow, and as outside if too wide.
+            first, last = (below, at_most) if is_narrow else (at_most, below)
+            inside = [~first[:, a] & last[:, b] for a, b in pairs]
+        gaps = c - [float(shares @ x) for x in inside]
+        best = np.argmax((gaps if is_narrow else -gaps) / np.sqrt(c * (1 - c)))
+        predicted, observed = float(c[best]), float(c[best] - gaps[best])
+        if not 0 < predicted < 1 or (observed < predicted) != is_narrow:
+            return None
+        words = f"{100 * predicted:.3g} % interval coverage {percent(observed)}"
+        if factor is not None and ends is not None:
+            corrected = "after bias correction, " if is_biased else ""
+            change = f"{corrected}intervals should be {number(factor.value)} times as wide"
+            words += f"; {with_interval(change, ends, level)}"
         return predicted, observed, words
 
-    low = _Error(("too low", "too high"), sides, 1 / 3, location, lambda: scores - middle)
+    low = _Error(("biased low", "biased high"), sides, 1 / 3, location, lambda: scores - middle)
     narrow = _Error(
-        ("too narrow", "too wide"),
+        _DISPERSION,
         np.abs(sides) - 1 / 2,
         1 / 12,
         coverage,
         lambda: scores / size if size > 0 else None,
     )
-    return _judged([low], narrow, left, scores, sampling)
+    found = _judged([low], narrow, left, scores, sampling)
+    if factor is None or factor.interval is None:
+        return found
+    name = _DISPERSION[factor.value < 1]
+    return [dataclasses.replace(x, name=name) if x.is_confidence else x for x in found]
 
 
 def directions_of_vectors(
     means: np.ndarray, deviations: np.ndarray, targets: np.ndarray, sampling: Sampling
 ) -> list[Direction]:
-    """Whether a coordinate is too high or low, and whether all deviations are too small or large.
+    """Bias of a coordinate, and whether all standard deviations are too small or large.
 
     Args:
         means: predicted means ``[n, d]``.
@@ -345,24 +392,19 @@ def directions_of_vectors(
 
     def error_of_coordinate(j: int) -> _Error:
         both = float(shares @ means[:, j]), float(shares @ targets[:, j])
-        words = f"targets are {abs(middles[j]):.2g} deviations"
         return _Error(
-            (f"too low in coordinate {j}", f"too high in coordinate {j}"),
+            (f"biased low in coordinate {j}", f"biased high in coordinate {j}"),
             errors[:, j],
             1.0,
-            lambda is_low: (*both, f"{words} {'higher' if is_low else 'lower'}"),
+            lambda _: (*both, f"by {abs(middles[j]):.2g} predicted SDs"),
             lambda: errors - middles * (np.arange(middles.size) == j),
         )
 
     narrow = _Error(
-        ("too narrow", "too wide"),
+        _DISPERSION,
         sizes - 1,
         float(np.var(sizes)),
-        lambda _: (
-            1.0,
-            size,
-            f"errors are {format_distinct(size, 1)[0]} times as large as predicted",
-        ),
+        lambda _: (1.0, size, f"errors {format_distinct(size, 1)[0]} times as large as predicted"),
         lambda: errors / size if size > 0 else None,
     )
     shifts = [error_of_coordinate(j) for j in range(middles.size)]

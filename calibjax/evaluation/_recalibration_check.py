@@ -72,19 +72,16 @@ class RecalibrationCheck:
     def in_words(self, level: float) -> str:
         """What it does, and what it leaves, in one sentence."""
         if not self.helps:
-            return (
-                f"Recalibrating with {self.method} does not lower the {self.score} of rows that "
-                "did not fit it"
-            )
+            return f"Recalibrating with {self.method} does not lower the held-out {self.score}"
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
         left = f"; what is left: {self.left}" if self.left else ""
         before, after = number(self.before), number(self.after)
-        change = f"takes the {self.score} from {before} to {after}"
+        change = f"lowers the held-out {self.score} from {before} to {after}"
         if before == after:
-            change = f"leaves the {self.score} at {after}"
+            change = f"leaves the held-out {self.score} at {after}"
         return (
-            f"Recalibrating with {self.method} {change} on rows that did not fit it, and then the "
-            f"test {ends} (p = {self.pvalue:.3g}){left}."
+            f"Recalibrating with {self.method} {change}; the test then {ends} "
+            f"(p = {self.pvalue:.3g}){left}."
         )
 
 
@@ -196,7 +193,8 @@ class _Recalibration(Section[RecalibrationCheck | None]):
             return check.in_words(case.level)
         method = best_method(case.data)
         return method and case.said_as(
-            f"recalibrate it with fit_recalibrator(method={method!r}); cross_fit shows the gain",
+            f"recalibrate it with fit_recalibrator(method={method!r}); "
+            "estimate the gain with cross_fit",
             f"recalibrate it with calibjax recalibrate --method {method}, which shows the gain",
         )
 

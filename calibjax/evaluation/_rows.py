@@ -290,7 +290,7 @@ class _ZeroProbability(Section[ZeroProbability]):
         return is_known and case.rejected and not self.is_all(case)
 
     def clause(self, case: Case) -> str | None:
-        """How many rows there are, which, and what the p-value is without them; None if none."""
+        """How many rows there are, which, and the p-value without them; None if there are none."""
         found, predictions = self.of(case), case.data.predictions
         pvalue, n = found.pvalue_without, len(found.rows)
         if n == 0:
@@ -304,8 +304,13 @@ class _ZeroProbability(Section[ZeroProbability]):
             zero = f"{kind} 0 or less than {least:.2g}"
         target, it = ("target", "it") if n == 1 else ("targets", "them")
         without = "" if pvalue is None else f"; without {it} p = {pvalue:.3g}"
-        named = named_rows(found.rows)
-        return f"{n} {target} came to which the model gave the {zero} ({named}){without}"
+        said = f"{n} observed {target} had predicted {zero}"
+        if isinstance(predictions, Labels):
+            certain = np.asarray(predictions.label_probabilities()).max(axis=1) == 1
+            wrong = int(np.isin(case.row_names[certain], found.rows).sum())
+            if wrong == n:
+                said = f"{n} of {certain.sum()} predictions with probability 1 were wrong"
+        return f"{said} ({named_rows(found.rows)}){without}"
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         found = self.of(case)

@@ -11,7 +11,7 @@ from calibjax.measures.measure import MeasureResult
 from calibjax.recalibration import is_end_of_range
 
 #: The name of a number that may be an end of the range that was searched.
-BEST_TEMPERATURE = "best temperature"
+BEST_TEMPERATURE = "fitted temperature"
 #: What is said of a rejected model without a clear overall error.
 NO_OVERALL_ERROR = "no overall bias or dispersion error detected; errors may be local or in shape"
 # Below it whole numbers have all their digits, instead of a power of ten.
@@ -44,8 +44,14 @@ def interval_text(interval: tuple[float, float] | None, between: str = " … ") 
     return low if low == high else f"{low}{between}{high}"
 
 
+def with_interval(text: str, interval: tuple[float, float] | None, level: float) -> str:
+    """A number as text with its confidence interval, "1.67 (95 % CI 1.6 to 1.74)"."""
+    ends = interval_text(interval, " to ")
+    return f"{text} ({100 * (1 - level):.3g} % CI {ends})" if ends else text
+
+
 def temperature_text(best_temperature: float) -> str:
-    """The temperature that suits a model best; it may be the end of the range that was searched."""
+    """The fitted temperature; it may be the end of the range that was searched."""
     words = ""
     if is_end_of_range(best_temperature):
         words = "at least " if best_temperature > 1 else "at most "

@@ -215,7 +215,7 @@ def in_words(
         return f"predicted spread {percent} % too {words}"
     if statistic == "coverage":
         return f"{100 * predicted:.0f} % intervals hold {100 * observed:.0f} %"
-    shares = shares_in_words(predicted, observed, "")
+    shares = shares_in_words(predicted, observed)
     if statistic == "top label":
         words = "over" if observed < predicted else "under"
         return f"{words}-confident (the most likely class: {shares})"

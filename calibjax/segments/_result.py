@@ -126,7 +126,7 @@ class SegmentTestResult:
         >>> targets, region = jnp.arange(400) % 4 == 0, ["north", "south"] * 200
         >>> result = cj.segment_test(jax.random.key(0), predictions, targets, {"region": region})
         >>> [segment.name for segment in result.rejected()], result.segments[0].words
-        (['south', 'north'], 'too high (predicted 30.0%, observed 0.0%)')
+        (['south', 'north'], 'too high (predicted 30.0 %, observed 0.0 %)')
     """
 
     statistic: jax.Array
