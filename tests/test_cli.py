@@ -37,8 +37,8 @@ def check_error(result, message):
 class Found:
     """What stands for the result of `evaluate`, which takes long to compile."""
 
-    def __init__(self, data, *, seed, level, columns, table, order):
-        self.data, self.level, self.order = data, level, order
+    def __init__(self, data, *, seed, level, above, columns, table, order):
+        self.data, self.level, self.above, self.order = data, level, above, order
         self.rejected = seed == 1
         self.why_not_tested = None
 
@@ -143,7 +143,8 @@ def test_output_of_evaluate(calls, tmp_path):
     result = run(*arguments, "--json", "--html", tmp_path / "report.html", "--level", 0.1)
     assert json.loads(result.stdout) == {"verdict": "the verdict"} and result.stderr == ""
     assert (tmp_path / "report.html").read_text() == "<p>the verdict</p>"
-    assert calls[1].level == 0.1
+    assert calls[1].level == 0.1 and calls[1].above is None
+    assert run(*arguments, "--above", 1.5).exit_code == 0 and calls[2].above == 1.5
     assert run(*arguments, "--seed", 1).exit_code == 1
 
 

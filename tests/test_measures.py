@@ -230,7 +230,9 @@ def test_bias_coverage_and_spread_of_members():
             for x, y in zip(rows, targets, strict=True)
         ]
     )
-    assert_near(found["rank variance"].value, 12 * np.var(u), "rank variance", atol=1e-4)
+    size = u.mean() * (1 - u.mean()) / u.var() - 1  # of the beta distribution with these moments
+    expected = 1 / np.sqrt(size * u.mean() * size * (1 - u.mean()))
+    assert_near(found["rank dispersion"].value, expected, "rank dispersion", atol=1e-4)
     u = np.asarray(cj.pit(jax.random.key(0), data))[:N]
     for share in (0.5, 0.9):
         inside = (u >= (1 - share) / 2) & (u <= (1 + share) / 2)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 def evaluate(
     files: Files,
     columns: Columns,
+    above: Annotated[
+        float | None,
+        typer.Option(help="Evaluate forecasts of numbers as those of the event above this number."),
+    ] = None,
     by: str | None = None,
     order: Annotated[
         int, typer.Option(min=1, help="Most columns of --segments that make one segment.")
@@ -54,6 +58,7 @@ def evaluate(
       calibjax evaluate cox.csv --survival 'S_*' --target time --event died
       calibjax evaluate wind.csv --mean mu --sd sigma --target mw --time day --horizon 4
       calibjax evaluate demand.csv --quantiles 'q*' --target sold
+      calibjax evaluate rain.csv --draws 'member_*' --target mm --above 1
       calibjax evaluate rain.csv --prob p_rain --target rained --segments station,month
       calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'law'"
     """
@@ -64,7 +69,13 @@ def evaluate(
         data = columns.data(model)
         others = columns_of_rows(model, columns.event)
         found = evaluate_data(
-            data, seed=seed, level=level, columns=others, table=model.table, order=order
+            data,
+            seed=seed,
+            level=level,
+            above=above,
+            columns=others,
+            table=model.table,
+            order=order,
         )
         return show(found, names_of_list(by) or None, html, as_json)
 

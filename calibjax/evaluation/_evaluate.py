@@ -13,6 +13,7 @@ from calibjax._data.column_options import ColumnOptions
 from calibjax._data.data import Data, as_data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
+from calibjax.evaluation._above import above_threshold
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._section import N_RESAMPLES, keys_of
 from calibjax.evaluation._serial_dependence import Column, columns_of_rows
@@ -35,6 +36,7 @@ def evaluate(
     *,
     seed: int = 0,
     level: float = 0.05,
+    above: float | None = None,
     **columns: Unpack[ColumnOptions],
 ) -> Evaluation:
     """Is this model calibrated, how far off is it, and where?
@@ -79,6 +81,9 @@ def evaluate(
         seed: an integer, from which all random numbers come.
         level: the model is called not calibrated if the p-value is at most this, from 0.001 to 0.5;
             intervals hold with the confidence 1 - level.
+        above: a threshold a: forecasts of numbers are evaluated as forecasts of the event y > a,
+            whose probability is P(Y > a).  For members it is the share above a, and for quantiles
+            that of the cdf which `Quantiles` describes.
         columns: of a frame or a file, what `read_data` documents.  Beside arrays they hold values:
             `classes`, the names of the classes in the order of the columns of predictions, of an
             event the name of its absence and its own, None for the names of the columns of a frame;
@@ -124,7 +129,7 @@ def evaluate(
         others, table = columns_of_rows(model, given.get("event")), model.table
     else:
         data = read_arrays(predictions, targets, **given)
-    return evaluate_data(data, seed=seed, level=level, columns=others, table=table)
+    return evaluate_data(data, seed=seed, level=level, above=above, columns=others, table=table)
 
 
 def evaluate_data(
@@ -132,6 +137,7 @@ def evaluate_data(
     *,
     seed: int,
     level: float,
+    above: float | None = None,
     columns: Sequence[Column] = (),
     table: Table | None = None,
     order: int = 2,
@@ -153,6 +159,8 @@ def evaluate_data(
         data = data.take(np.flatnonzero(data.where)).replace(where=None)
     in_dtype_of_jax = data.map(lambda x: jax.device_put(x) if isinstance(x, np.ndarray) else x)
     data = in_dtype_of_jax.replace(**known)
+    if above is not None:
+        data = above_threshold(data, above)
     groups = None if data.groups is None else read_segments(data, data.groups, order)
     with working(f"Testing {data.n} rows"):
         test = calibration_test(keys_of(seed).test, padded(data), n_resamples=N_RESAMPLES)

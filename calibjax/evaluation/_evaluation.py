@@ -21,6 +21,7 @@ from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._effect import BEST_TEMPERATURE, EQUIVALENT_TEMPERATURE, MEASURES, SKCE
 from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts, verdicts_of_groups
+from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import table_of_numbers
@@ -70,6 +71,7 @@ class Evaluation(Case):
     skce = SKCE
     equivalent_temperature = EQUIVALENT_TEMPERATURE
     measures = MEASURES
+    rank_histogram = RANK_HISTOGRAM
     best_temperature = BEST_TEMPERATURE
     directions = DIRECTIONS
     worst = WORST

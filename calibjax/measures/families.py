@@ -29,7 +29,7 @@ from calibjax.measures.measure import (
 )
 from calibjax.measures.quantiles import NONNEGATIVE, coverage_name, quantile_measures
 from calibjax.measures.survival import measures_of_intervals
-from calibjax.scores import crps, log_score, pit_and_interval
+from calibjax.scores import PITInterval, crps, log_score, pit_and_interval
 
 # The central intervals whose coverage is counted.
 _COVERAGES = 0.5, 0.9
@@ -128,21 +128,45 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
             found["spread"] = Measure(np.asarray(ratio.columns)[:, 1], **roots)
             found["error of the mean"] = Measure(squares, **roots)
     pits, ends = pit_and_interval(key, data)
-    low, high = (np.asarray(x, np.float64)[:n] for x in ends)
-    bias = 1 - low - high
-    if n_members is not None:
-        # The ends are r / (S + 1) for ranks r, and the cdf is that of S members.
-        bias = bias * (n_members + 1) / n_members
-        moments_of_ranks = np.stack([(low + high) / 2, (low**2 + low * high + high**2) / 3], axis=1)
-        found["rank variance"] = Measure(
-            moments_of_ranks, _relative_variance, NONNEGATIVE, expected=(1.0, 1.0)
-        )
-    found["bias"] = Measure(bias, possible=(-1.0, 1.0), expected=(0.0, 0.0))
+    found |= _bias_and_dispersion(ends, n_members, n)
     distances = np.abs(2 * np.asarray(pits)[:n] - 1)
     for share in _COVERAGES:
         covered = np.where(np.isnan(distances), np.nan, distances <= share)
         found[coverage_name(share)] = Measure(covered, expected=(share, share), is_share=True)
     return found
+
+
+def rank_measures(key: jax.Array, data: Data) -> dict[str, Measure]:
+    """The bias of an ensemble, and the dispersion of the ranks of its targets."""
+    n = data.n_kept()
+    ends = pit_and_interval(key, data)[1]
+    return _bias_and_dispersion(ends, _numbers_of_members(data.predictions, n), n)
+
+
+def _bias_and_dispersion(
+    ends: PITInterval, n_members: np.ndarray | None, n: int
+) -> dict[str, Measure]:
+    """1 - F(y) - F(y-), and for ensembles the dispersion of U, anywhere between its ends."""
+    low, high = (np.asarray(x, np.float64)[:n] for x in ends)
+    bias, found = 1 - low - high, {}
+    if n_members is not None:
+        # The ends are r / (S + 1) for ranks r, and the cdf is that of S members.
+        bias = bias * (n_members + 1) / n_members
+        of_ranks = np.stack([(low + high) / 2, (low**2 + low * high + high**2) / 3], axis=1)
+        found["rank dispersion"] = Measure(of_ranks, _dispersion, NONNEGATIVE, (1.0, 1.0))
+    return {"bias": Measure(bias, None, (-1.0, 1.0), (0.0, 0.0))} | found
+
+
+def _dispersion(means: np.ndarray) -> np.ndarray:
+    """1 / sqrt(a b) for the beta distribution of U with the means of U and U^2.
+
+    It is 1 for a uniform U, and nearly 1 for U = Phi(z + d) of normal z, whatever the shift d.  1
+    minus it is the score of Keller and Hense (Meteorologische Zeitschrift 2011).
+    """
+    mean, square = means[..., 0], means[..., 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = (mean - square) / (square - mean**2)
+        return 1 / (size * np.sqrt(mean * (1 - mean)))
 
 
 def _numbers_of_members(predictions: Distribution, n: int) -> np.ndarray | None:
@@ -152,11 +176,6 @@ def _numbers_of_members(predictions: Distribution, n: int) -> np.ndarray | None:
     if predictions.where is None:
         return np.full(n, predictions.samples.shape[1])
     return np.asarray(predictions.where)[:n].sum(axis=1)
-
-
-def _relative_variance(means: np.ndarray) -> np.ndarray:
-    """The variance of U, from the means of U and U^2, over that of a uniform U."""
-    return 12 * (means[..., 1] - np.square(means[..., 0]))
 
 
 def _error_over_variance(
