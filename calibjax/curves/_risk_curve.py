@@ -17,7 +17,8 @@ from calibjax._data.data import Data, RowOptions
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import padded
-from calibjax.measures.kaplan_meier import KaplanMeier
+from calibjax.measures.measure import Subset
+from calibjax.measures.risk_by_time import Lifetimes, risk_and_ratio
 from calibjax.measures.sampling import Sampling
 from calibjax.nulls.ranks import one_level
 from calibjax.scores import numbers_as_data
@@ -78,7 +79,7 @@ def risk_curve(
         predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of real numbers with a
             cdf, such as `SurvivalCurve` or `Weibull`, and numbers or right-censored `Between`.
         time: t, positive, and at most the last time of every curve; by default the median time of
-            events, or the last time of the curves.
+            events.
         n_bins: the number of groups.
         confidence_level: the probability of each interval.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`; with these the
@@ -109,54 +110,41 @@ def risk_curve(
     n_bins, level = check_integer("n_bins", n_bins, 1), float(confidence_level)
     one_level(confidence_level, np.float32)
     unused = ("outcome_weights",)
-    data = on_one_device(
-        numbers_as_data(predictions, targets, intervals=True, without=unused, **rows)
-    )
+    data = numbers_as_data(predictions, targets, intervals=True, without=unused, **rows)
+    data = on_one_device(data)
     if data.predictions.target_kind != "real":
         name = type(data.predictions).__name__
         raise TypeError(f"predictions must be of real numbers, got {name} predictions.")
-    kept, _ = data.counted()
-    targets = data.targets
-    ends = (targets.low, targets.high) if isinstance(targets, Between) else (targets, targets)
+    (kept, _), y = data.counted(), data.targets
+    ends = (y.low, y.high) if isinstance(y, Between) else (y, y)
     low, high = (np.asarray(x, np.float64)[kept] for x in ends)
     is_event = low == high
     if not (is_event | np.isposinf(high)).all():
         raise ValueError("targets must be known or censored on the right.")
-    predictions = padded(data).predictions
-    last = float(np.asarray(_last_times(predictions), np.float64)[: data.n][kept].min())
-    if time is None:
-        time = min(float(np.median(low[is_event])) if is_event.any() else math.inf, last)
-    if not 0 < time <= last * (1 + 1e-6) or math.isinf(time):
-        raise ValueError(
-            f"time must be positive and at most the last time of curves, {last:.6g}, got {time}."
-        )
-    risk = np.asarray(_risks(predictions, float(time)), np.float64)[: data.n][kept]
+    time = float(np.median(low[is_event])) if time is None else float(time)
+    of_rows = _risks(padded(data).predictions, time)
+    risk, last = (np.asarray(x, np.float64)[: data.n][kept] for x in of_rows)
+    if not 0 < time <= last.min() * (1 + 1e-6):
+        raise ValueError(f"time must be in (0, {last.min():.6g}], where curves end, got {time}.")
     columns = data.weights, data.clusters, data.times
     sampling = Sampling(data.n, *(None if x is None else np.asarray(x) for x in columns))
+    lifetimes = Lifetimes(np.array([time]), 1 - risk[:, None], low, is_event)
     edges = np.unique(np.quantile(risk, np.arange(1, n_bins) / n_bins, method="higher"))
     groups, found = np.searchsorted(edges, risk, "right"), []
     for group in np.unique(groups):
-        some = groups == group
-        rows_of_group = sampling.of_rows(np.flatnonzero(kept)[some])
-        estimate = KaplanMeier(low[some], is_event[some], rows_of_group)
-        survival = float(estimate.survival(time))
-        if time > low[some].max() and survival > 0:
-            survival = math.nan
-        interval = None if math.isnan(survival) else estimate.interval(time, level)
-        low_survival, high_survival = interval or (math.nan, math.nan)
-        mean = float(rows_of_group.shares() @ risk[some])
-        found.append((mean, 1 - survival, 1 - high_survival, 1 - low_survival, some.sum()))
-    predicted, observed, lows, highs, count = map(np.array, zip(*found, strict=True))
-    return RiskCurve(predicted, observed, lows, highs, count, float(time), level)
+        some, where = groups == group, np.flatnonzero(kept)
+        group_rows = Subset(where[some], sampling.of_rows(where[some]), level, where)
+        observed, _ = risk_and_ratio(lifetimes.chosen(some), 0, group_rows)
+        mean = float(group_rows.sampling.shares() @ risk[some])
+        value = math.nan if observed is None else observed.value
+        interval = observed and observed.interval
+        found.append((mean, value, *(interval or (math.nan, math.nan)), some.sum()))
+    predicted, kaplan_meier, lows, highs, count = map(np.array, zip(*found, strict=True))
+    return RiskCurve(predicted, kaplan_meier, lows, highs, count, time, level)
 
 
 @functools.partial(quick_jit, light=True)
-def _last_times(predictions: Distribution) -> jax.Array:
-    """The last time of which each forecast says something, or inf, ``[n]``."""
-    return restricted(predictions, jnp.full(len(predictions), jnp.inf))
-
-
-@functools.partial(quick_jit, light=True)
-def _risks(predictions: Distribution, time: jax.Array) -> jax.Array:
-    """F(t), ``[n]``."""
-    return 1 - predictions.survival(jnp.full(len(predictions), time))
+def _risks(predictions: Distribution, time: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """F(t), and t or the last time of which a forecast says something, each ``[n]``."""
+    at = jnp.full(len(predictions), time)
+    return 1 - predictions.survival(at), restricted(predictions, at)

@@ -230,8 +230,7 @@ def note_on_censoring(data: Data) -> str:
 def _note_on_risks(data: Data) -> list[str]:
     """Where censoring depends on the predicted risk, which biases what assumes that it does not."""
     lifetimes = Lifetimes.of(data) if data.is_plain else None
-    pvalue = 1.0 if lifetimes is None else lifetimes.pvalue_of_censoring()
-    if pvalue > _DEPENDENT_CENSORING:
+    if lifetimes is None or (pvalue := lifetimes.pvalue_of_censoring()) > _DEPENDENT_CENSORING:
         return []
     return [
         f"Censoring depends on the predicted risk (p = {pvalue:.2g}): Kaplan-Meier risks, observed "

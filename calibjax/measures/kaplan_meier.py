@@ -1,11 +1,11 @@
 """The estimate of Kaplan and Meier, with weights, and what each row adds to its error.
 
 S falls at the times of events by the factor 1 - d / Y, for the weights d of events and Y of rows at
-risk.  The derivative of S(t) in the weight of row i is S(t) times
+risk.  The derivative of 1 - S(t) in the weight of row i is S(t) times
 
-    sum_{s <= min(t, T_i)} d / (Y (Y - d)) - 1[event at T_i <= t] / (Y - d),
+    1[event at T_i <= t] / (Y - d) - sum_{s <= min(t, T_i)} d / (Y (Y - d)),
 
-so that S(t) and these numbers are a mean of rows, with their weights, clusters and times.  The
+so that 1 - S(t) and these numbers are a mean of rows, with their weights, clusters and times.  The
 variance of the mean of independent rows of equal weight is exactly that of Greenwood.
 
 Reference: Kaplan and Meier, JASA 1958; Greenwood 1926; Efron, The jackknife, the bootstrap and
@@ -22,7 +22,7 @@ from calibjax.measures.sampling import Interval, Sampling
 
 
 class KaplanMeier:
-    """P(Y > t) by right-censored times, each of them that of an event or of the last sight.
+    """P(Y <= t) by right-censored times, each of them that of an event or of the last sight.
 
     Args:
         times: ``[m]``.
@@ -41,50 +41,44 @@ class KaplanMeier:
     ) -> None:
         self.sampling, shares = sampling, sampling.shares()
         self._steps, self._row = np.unique(times, return_inverse=True)
-        self._is_event = is_event
-
-        def at_times(weights: np.ndarray) -> np.ndarray:
-            return np.bincount(self._row, weights, self._steps.size)
-
-        events = at_times(shares * is_event)
-        at_risk = np.cumsum(at_times(shares)[::-1])[::-1]
-        if events_last:
-            at_risk = at_risk - at_times(shares * ~is_event)
+        events, others = (np.bincount(self._row, shares * x) for x in (is_event, ~is_event))
+        at_risk = np.cumsum((events + others)[::-1])[::-1] - (others if events_last else 0.0)
         # Sums of weights differ by rounding where all rows at risk have an event.
-        survive = np.where(at_risk - events > 1e-12 * at_risk, at_risk - events, 0.0)
+        left = np.where(at_risk - events > 1e-12 * at_risk, at_risk - events, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            kept = np.where(events > 0, survive / at_risk, 1.0)
-            self._hazards = np.append(
-                0.0, np.cumsum(np.where(events > 0, events / survive, 0.0) / at_risk)
-            )
-            self._after = np.where(is_event, 1 / survive[self._row], 0.0)
-        self._curve = np.append(1.0, np.cumprod(kept))
+            factors = np.where(events > 0, left / at_risk, 1.0)
+            hazards = np.where(events > 0, events / (left * at_risk), 0.0)
+            self._of_event = np.where(is_event, 1 / left[self._row], 0.0)
+        self._survival, self._hazards = (
+            np.append(1.0, np.cumprod(factors)),
+            np.append(0.0, np.cumsum(hazards)),
+        )
 
-    def survival(self, at: ArrayLike, *, before: bool = False) -> Any:
-        """P(Y > t) at times t, or P(Y >= t)."""
-        return self._curve[np.searchsorted(self._steps, at, "left" if before else "right")]
+    def risk(self, at: ArrayLike, *, before: bool = False) -> Any:
+        """P(Y <= t) at times t, or P(Y < t)."""
+        return 1 - self._survival[np.searchsorted(self._steps, at, "left" if before else "right")]
 
     def influence(self, at: float) -> np.ndarray:
-        """Numbers of rows with the weighted mean 0, to whose mean S(t) owes its error, ``[m]``."""
+        """Numbers of rows with the weighted mean 0, to whose mean the risk owes its error, ``[m]``.
+
+        They are not finite where S is 0.
+        """
         k = int(np.searchsorted(self._steps, at, "right"))
-        events = np.where(self._row < k, self._after, 0.0)
-        return self._curve[k] * (self._hazards[np.minimum(self._row + 1, k)] - events)
+        of_event = np.where(self._row < k, self._of_event, 0.0)
+        return self._survival[k] * (of_event - self._hazards[np.minimum(self._row + 1, k)])
 
     def interval(self, at: float, level: float) -> Interval | None:
         """That of log(-log S), with the variance of Greenwood; None where S is 0 or 1."""
         from scipy.special import stdtrit
 
-        survival = float(self.survival(at))
+        survival = float(1 - self.risk(at))
         if not 0 < survival < 1:
             return None
-        error, freedom = self.error(at)
-        quantile = stdtrit(freedom, (1 + level) / 2)
-        power = math.exp(quantile * error / (survival * -math.log(survival)))
-        return survival**power, survival ** (1 / power)
-
-    def error(self, at: float) -> tuple[float, float]:
-        """The standard error of S(t), and how many degrees of freedom it has."""
         values = self.influence(at)
-        if self.sampling.is_plain:
-            return math.sqrt(np.square(values).sum()) / values.size, math.inf
-        return self.sampling.error(values)
+        error, freedom = math.sqrt(np.square(values).sum()) / values.size, math.inf
+        if not self.sampling.is_plain:
+            error, freedom = self.sampling.error(values)
+        power = math.exp(
+            stdtrit(freedom, (1 + level) / 2) * error / (survival * -math.log(survival))
+        )
+        return 1 - survival ** (1 / power), 1 - survival**power

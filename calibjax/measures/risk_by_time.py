@@ -19,7 +19,7 @@ outcomes, Annals of Internal Medicine 2023, for observed / expected.
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from calibjax.measures.sampling import Sampling
 
 #: Names of the share of events by a time, and of its ratio to what was predicted.
 RISK_BY, RATIO_BY = "risk by ", "observed / expected by "
+_BRIER = "integrated Brier score"
 # The largest number of times of a curve that have a line in a table.
 _MOST_TIMES = 5
 
@@ -54,23 +55,21 @@ class Lifetimes(NamedTuple):
     @classmethod
     def of(cls, data: Data) -> "Lifetimes | None":
         """Those of the kept rows; None of other predictions or targets, and without any event."""
-        predictions, targets, n = data.predictions, data.targets, data.n_kept()
-        if not (isinstance(predictions, SurvivalCurve) and isinstance(targets, Between)):
+        p, targets, n = data.predictions, data.targets, data.n_kept()
+        if not (isinstance(p, SurvivalCurve) and isinstance(targets, Between)):
             return None
-        grid, probs, low, high = (
-            np.asarray(x, np.float64)[:n]
-            for x in (predictions.times, predictions.probs, targets.low, targets.high)
-        )
+        columns = p.times, p.probs, targets.low, targets.high
+        grid, probs, low, high = (np.asarray(x, np.float64)[:n] for x in columns)
         is_event = low == high
-        if np.any(grid != grid[0]) or not (is_event | np.isposinf(high)).all():
+        is_right = (is_event | np.isposinf(high)).all() and is_event.any()
+        if not is_right or np.any(grid != grid[0]):
             return None
         survival = np.minimum.accumulate(np.clip(probs, 0.0, 1.0), axis=1)
-        return cls(grid[0], survival, low, is_event) if is_event.any() else None
+        return cls(grid[0], survival, low, is_event)
 
     def chosen(self, index: np.ndarray) -> "Lifetimes":
         """Some of the rows."""
-        of_rows = (x[index] for x in (self.survival, self.times, self.is_event))
-        return Lifetimes(self.grid, *of_rows)
+        return Lifetimes(self.grid, *(x[index] for x in self[1:]))
 
     def last_time(self) -> float:
         """If somebody is left at the last time that was seen, nothing is known of later ones."""
@@ -80,48 +79,44 @@ class Lifetimes(NamedTuple):
     def shown(self) -> list[int]:
         """Which times have a line: at most five that divide the grid evenly, with the last one."""
         known = np.flatnonzero((self.grid > 0) & (self.grid <= self.last_time()))
-        if known.size <= _MOST_TIMES:
-            return known.tolist()
-        ranks = np.linspace(0, known.size, _MOST_TIMES + 1)[1:].round().astype(int) - 1
-        return known[ranks].tolist()
+        ranks = np.arange(1, min(known.size, _MOST_TIMES) + 1) * max(1.0, known.size / _MOST_TIMES)
+        return known[ranks.round().astype(int) - 1].tolist()
 
     def residuals(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """F(t | seen) - F(t) by time k, and its variances, ``[n]``."""
-        end, starts = np.minimum(self.times, self.grid[k]), np.append(0.0, self.grid[:-1])
-        cell = np.maximum(np.searchsorted(starts, end, "right") - 1, 0)
-        width, row = self.grid[cell] - starts[cell], np.arange(end.size)
-        share = np.where(width > 0, (end - starts[cell]) / np.where(width > 0, width, 1.0), 1.0)
-        start = np.where(cell > 0, self.survival[row, cell - 1], 1.0)
-        at_end, at = (1 - share) * start + share * self.survival[row, cell], self.survival[:, k]
-        # Where S is 0 already, an event was certain.
-        left = np.where(at_end > 0, at / np.where(at_end > 0, at_end, 1.0), 0.0)
+        end, at, row = (
+            np.minimum(self.times, self.grid[k]),
+            self.survival[:, k],
+            np.arange(len(self.times)),
+        )
+        ends, curves = np.append(0.0, self.grid), np.insert(self.survival, 0, 1.0, axis=1)
+        cell = np.searchsorted(self.grid, end)
+        share = _ratio(end - ends[cell], ends[cell + 1] - ends[cell], 1.0)
+        seen = (1 - share) * curves[row, cell] + share * curves[row, cell + 1]
+        left = _ratio(at, seen, 0.0)  # Where S was 0 already, an event was certain.
         is_event = self.is_event & (self.times <= self.grid[k])
         return at - np.where(is_event, 0.0, left), (np.square(left) - np.square(at)) / 2
 
     def pvalue_of_censoring(self) -> float:
-        """That of the score test whether censoring depends on the rank of the predicted risk (Cox).
+        """That of the log-rank test whether rows of high and low predicted risk are censored alike.
 
-        Rows of the time of an event are at risk of censoring if they had none.
+        Rows with an event are not at risk of censoring at its time.
         """
-        from scipy.special import erfc
-        from scipy.stats import rankdata
+        from scipy.stats import CensoredData, logrank
 
-        rank = rankdata(-self.survival.sum(axis=1)) / self.times.size
-        steps, step = np.unique(self.times, return_inverse=True)
-
-        def sums(values: np.ndarray) -> np.ndarray:
-            return np.bincount(step, values, steps.size)
-
-        lost = sums(~self.is_event)
-        n, *moments = (
-            np.cumsum(sums(x)[::-1])[::-1] - sums(x * self.is_event)
-            for x in (np.ones(rank.size), rank, np.square(rank))
+        risk, before = -self.survival.sum(axis=1), np.nextafter(self.times, -math.inf)
+        is_high, lost = risk > np.median(risk), ~self.is_event
+        if not is_high.any() or not lost.any():
+            return 1.0
+        halves = (
+            CensoredData(self.times[x & lost], right=before[x & self.is_event])
+            for x in (is_high, ~is_high)
         )
-        mean, square = moments / np.maximum(n, 1.0)
-        spread = lost * (n - lost) / np.maximum(n - 1, 1.0)
-        variance = spread @ np.maximum(square - np.square(mean), 0.0)
-        size = abs(sums(rank * ~self.is_event).sum() - lost @ mean)
-        return float(erfc(size / math.sqrt(2 * variance))) if variance > 0 else 1.0
+        return float(logrank(*halves).pvalue)
+
+
+def _ratio(x: np.ndarray, y: np.ndarray, otherwise: float) -> np.ndarray:
+    return np.divide(x, y, out=np.full(x.shape, otherwise), where=y > 0)
 
 
 def measures_by_time(data: Data) -> dict[str, NumberOfRows]:
@@ -132,59 +127,45 @@ def measures_by_time(data: Data) -> dict[str, NumberOfRows]:
     lifetimes = Lifetimes.of(data)
     if lifetimes is None:
         return {}
+    times = {k: f"{lifetimes.grid[k]:.4g}" for k in lifetimes.shown()}
 
     @functools.cache
-    def estimated(rows: Subset) -> tuple[Lifetimes, KaplanMeier]:
-        some = lifetimes.chosen(rows.index)
-        return some, KaplanMeier(some.times, some.is_event, rows.sampling)
+    def measures(rows: Subset) -> dict[str, MeasureResult | None]:
+        some, found = lifetimes.chosen(rows.index), dict[str, MeasureResult | None]()
+        for k, time in times.items():
+            found[RISK_BY + time], found[RATIO_BY + time] = risk_and_ratio(some, k, rows)
+        scores = brier_rows(some, rows.sampling)
+        measure = scores is not None and Measure(scores, possible=(0.0, math.inf))
+        return found | {_BRIER: _of_all(measure, rows) if measure else None}
 
-    def by_time(number: Any, k: int, rows: Subset) -> MeasureResult | None:
-        some, observed = estimated(rows)
-        is_known = some.grid[k] <= some.last_time() and some.is_event.any()
-        return number(some, observed, k, rows) if is_known else None
+    def number(name: str, rows: Subset) -> MeasureResult | None:
+        return measures(rows)[name]
 
-    found: dict[str, NumberOfRows] = {}
-    for k in lifetimes.shown():
-        time = f"{lifetimes.grid[k]:.4g}"
-        found[RISK_BY + time] = functools.partial(by_time, _risk, k)
-        found[RATIO_BY + time] = functools.partial(by_time, _ratio, k)
-    return found | {"integrated Brier score": lambda rows: _brier(estimated(rows)[0], rows)}
+    names = [x + time for time in times.values() for x in (RISK_BY, RATIO_BY)]
+    return {x: functools.partial(number, x) for x in (*names, _BRIER)}
 
 
-def _risk(some: Lifetimes, observed: KaplanMeier, k: int, rows: Subset) -> MeasureResult:
-    """The share of events of Kaplan and Meier, beside the mean of what curves say."""
-    ends, value = observed.interval(some.grid[k], rows.level), observed.survival(some.grid[k])
-    predicted = float(rows.sampling.shares() @ (1 - some.survival[:, k]))
-    interval = None if ends is None else (1 - ends[1], 1 - ends[0])
-    pvalue = _pvalue(*some.residuals(k), rows)
-    return MeasureResult(1 - float(value), interval, (predicted, predicted), pvalue)
-
-
-def _pvalue(residuals: np.ndarray, variances: np.ndarray, rows: Subset) -> float:
-    """That of the mean of residuals being 0, whose variance is known if rows are independent."""
-    from scipy.special import erfc
-
-    if rows.sampling.is_dependent:
-        return rows.sampling.pvalue(residuals)
-    shares = rows.sampling.shares()
-    size, variance = abs(float(shares @ residuals)), float(np.square(shares) @ variances)
-    return float(erfc(size / math.sqrt(2 * variance))) if variance > 0 else float(size == 0)
-
-
-def _ratio(some: Lifetimes, observed: KaplanMeier, k: int, rows: Subset) -> MeasureResult | None:
-    """The share of events of Kaplan and Meier, divided by the mean of what curves say."""
-    predicted, survival = 1 - some.survival[:, k], float(observed.survival(some.grid[k]))
-    if survival in (0.0, 1.0) or not predicted.any():
-        return None
-    # The share is a mean of rows, up to terms that are smaller than its error.
-    columns = np.stack([1 - survival - observed.influence(some.grid[k]), predicted], axis=1)
-    return _of_all(Measure(columns, ratio_of_means, expected=(1.0, 1.0), is_ratio=True), rows)
-
-
-def _brier(some: Lifetimes, rows: Subset) -> MeasureResult | None:
-    """The mean of `brier_rows`, with weights that are taken as known in the interval."""
-    scores = brier_rows(some, rows.sampling)
-    return None if scores is None else _of_all(Measure(scores, possible=(0.0, math.inf)), rows)
+def risk_and_ratio(
+    some: Lifetimes, k: int, rows: Subset
+) -> tuple[MeasureResult | None, MeasureResult | None]:
+    """The Kaplan-Meier risk by time k, and its ratio to the mean of what curves say."""
+    time, predicted = some.grid[k], 1 - some.survival[:, k]
+    if time > some.last_time():
+        return None, None
+    observed, shares = KaplanMeier(some.times, some.is_event, rows.sampling), rows.sampling.shares()
+    (residuals, variances), mean = some.residuals(k), float(shares @ predicted)
+    pvalue = rows.sampling.pvalue(residuals)
+    variance = float(np.square(shares) @ variances)
+    if not rows.sampling.is_dependent and variance > 0:  # which is known then
+        pvalue = math.erfc(abs(float(shares @ residuals)) / math.sqrt(2 * variance))
+    value, ends = observed.risk(time), observed.interval(time, rows.level)
+    risk = MeasureResult(value, ends, (mean, mean), pvalue)
+    if ends is None or mean == 0:
+        return risk, None
+    # The risk is a mean of rows, up to terms that are smaller than its error.
+    columns = np.stack([value + observed.influence(time), predicted], axis=1)
+    ratio = Measure(columns, ratio_of_means, expected=(1.0, 1.0), is_ratio=True)
+    return risk, _of_all(ratio, rows)
 
 
 def brier_rows(some: Lifetimes, sampling: Sampling) -> np.ndarray | None:
@@ -195,14 +176,13 @@ def brier_rows(some: Lifetimes, sampling: Sampling) -> np.ndarray | None:
     where nobody is left; None if that is before the first time.
     """
     censoring = KaplanMeier(some.times, ~some.is_event, sampling, events_last=True)
-    uncensored = censoring.survival(some.grid)
+    uncensored = 1 - censoring.risk(some.grid)
     grid = some.grid[uncensored > 0]
     if not grid.size:
         return None
     gaps = np.diff(grid, prepend=grid[0], append=grid[-1])
     widths = (gaps[1:] + gaps[:-1]) / 2 if grid.size > 1 else np.ones(1)
-    before = censoring.survival(some.times, before=True)
-    of_events = np.where(some.is_event, 1 / np.where(some.is_event, before, 1.0), 0.0)
+    of_events = _ratio(1.0 * some.is_event, 1 - censoring.risk(some.times, before=True), 0.0)
     scores = np.zeros(some.times.size)
     for k, width in enumerate(widths):
         survival = some.survival[:, k]

@@ -28,9 +28,8 @@ from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, known_point
-from calibjax.distributions import SurvivalCurve
 from calibjax.measures.measure import Measure, MeasureResult, NumberOfRows, Subset
-from calibjax.measures.risk_by_time import measures_by_time
+from calibjax.measures.risk_by_time import Lifetimes, measures_by_time
 from calibjax.scores import pit_interval
 
 # Names of the mean of U = F(y), or of what is known of it, and of the number of events.
@@ -63,16 +62,15 @@ def _events(data: Data) -> dict[str, NumberOfRows]:
         return {}
     times, hazards, is_before_end = (np.asarray(x)[:n] for x in _hazards(predictions, targets))
     hazards, is_event = hazards.astype(np.float64), is_seen & is_before_end
-    grid = None
-    if isinstance(predictions, SurvivalCurve):
-        grid, probs = (np.asarray(x)[:n] for x in (predictions.times, predictions.probs))
-        grid = None if np.any(grid != grid[0]) else grid[0]
+    curves = Lifetimes.of(data)
+    if curves is not None:
+        curves = curves._replace(times=times.astype(np.float64), is_event=is_event)
 
     def result(rows: Subset) -> MeasureResult | None:
         some, half = rows.index, 0.0
         expected = float(hazards[some].sum())
-        if grid is not None:
-            expected = _expected(grid, probs[some], times[some], hazards[some], is_event[some])
+        if curves is not None:
+            expected = _expected(curves.chosen(some), hazards[some])
         if not math.isfinite(expected):
             return None
         if not rows.sampling.is_dependent:
@@ -93,15 +91,9 @@ def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, ja
 
 # Curves may be flat where events happened, and 0.
 @np.errstate(divide="ignore", invalid="ignore")
-def _expected(
-    grid: np.ndarray,
-    probs: np.ndarray,
-    times: np.ndarray,
-    hazards: np.ndarray,
-    is_event: np.ndarray,
-) -> float:
+def _expected(curves: Lifetimes, hazards: np.ndarray) -> float:
     """The expected number of events; H of curves on one grid is interpolated by their events."""
-    survival = np.minimum.accumulate(np.clip(probs.astype(np.float64), 0.0, 1.0), axis=1)
+    grid, survival, times, is_event = curves
     ends = -np.log(np.pad(survival, ((0, 0), (1, 0)), constant_values=1.0))
     gains = np.diff(ends, axis=1)
     cells, expected = np.searchsorted(grid, times), 0.0
