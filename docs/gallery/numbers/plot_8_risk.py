@@ -3,11 +3,11 @@ Risks of survival curves by one time
 ====================================
 
 Ten groups of predicted risk by two years, against the Kaplan-Meier risk of each with Greenwood's
-interval. This model takes the risk of each patient to be too extreme: low risks are under-estimated,
-and high ones are over-estimated.
+interval. The predicted risks of this model are too extreme: low ones are under-estimated, and high
+ones are over-estimated.
 
-Made with :class:`calibjax.SurvivalCurve`, :class:`calibjax.Between`, :func:`calibjax.risk_curve` and
-:func:`calibjax.plot.risk`.
+Made with :class:`calibjax.SurvivalCurve`, :class:`calibjax.Between`, :func:`calibjax.risk_curve`
+and :func:`calibjax.plot.risk`.
 """
 
 import numpy as np
