@@ -158,7 +158,7 @@ def risk_and_ratio(
     variance = float(np.square(shares) @ variances)
     if not rows.sampling.is_dependent and variance > 0:  # which is known then
         pvalue = math.erfc(abs(float(shares @ residuals)) / math.sqrt(2 * variance))
-    value, ends = observed.risk(time), observed.interval(time, rows.level)
+    value, ends = float(observed.risk(time)), observed.interval(time, rows.level)
     risk = MeasureResult(value, ends, (mean, mean), pvalue)
     if ends is None or mean == 0:
         return risk, None
