@@ -276,6 +276,11 @@ def test_targets_of_probability_0_count_in_what_is_predicted_and_observed():
     }
     for direction in found:
         assert (direction.predicted, direction.observed) == pytest.approx((0.8, 0.6))
+    certain = directions_of_labels(
+        np.eye(2)[[0, 1] * 50], np.ones(100, int), Sampling(100), None, None
+    )
+    names = {x.name for x in clear_directions(certain, 0.05)}
+    assert names == {"over-confident", "risk under-estimated"}
     came = np.repeat([1, 0, 1, 0], [199, 1, 120, 80])
     found = directions_of_labels(probabilities, came, Sampling(400), None, None)
     assert clear_directions(found, 0.05) == ()

@@ -384,7 +384,7 @@ VERDICTS = {
     ),
     "two errors of which none is the main one": (
         {"best": 1.1, "found": [direction("over-confident", 0.2), direction("'a' over", 0.1)]},
-        "\nOver-confident: of the test; fitted temperature 1.1; 'a' over: of the test.",
+        "\nOver-confident: of the test; fitted temperature 1.1; 'a' over.",
         "",
     ),
     "a shift": (

@@ -11,6 +11,8 @@ import pytest
 import xarray
 
 import calibjax as cj
+from calibjax.frames._columns import Columns
+from calibjax.frames._read_data import read_table
 
 N, DAYS, PLACES, MEMBERS = 6, 5, 3, 4
 DATES = np.datetime64("2026-01-01") + np.arange(N)
@@ -310,3 +312,21 @@ def test_swapped_arguments():
             cj.evaluate(predictions, targets)
     with pytest.raises(ValueError, match="count the classes from 1, subtract 1"):
         cj.evaluate(pd.DataFrame(np.full((3, 3), 1 / 3)), [1, 2, 3])
+
+
+@pytest.mark.parametrize("kind", ["prob", "probs"])
+def test_percentages(kind):
+    """Confidences from 0 to 100 are what a hundredth of them is, in reading and in writing."""
+    shares = {"no": [0.0, 0.42, 1.0], "yes": [1.0, 0.58, 0.0]}
+    frame = {name: 100 * np.array(x) for name, x in shares.items()} | {"y": ["no", "yes", "no"]}
+    names = {"prob": "yes"} if kind == "prob" else {"probs": ["no", "yes"]}
+    data = cj.read_data(frame, target="y", percent=True, **names)
+    probs = data.predictions.label_probabilities()
+    np.testing.assert_allclose(probs, np.transpose([*shares.values()]), rtol=1e-6)
+    columns = Columns(target="y", percent=True, **names).prediction_columns(read_table(frame))
+    for name, values in columns.columns_of(data.predictions).items():
+        np.testing.assert_allclose(values, frame[name], rtol=1e-6)
+    with pytest.raises(ValueError, match="yes, row 1: expected a probability, got 101"):
+        cj.read_data({"yes": [50, 101.0], "y": [0, 1]}, target="y", prob="yes", percent=True)
+    with pytest.raises(ValueError, match="percent can be used only together with prob"):
+        cj.read_data({"m": [1.0], "s": [1.0], "y": [0]}, target="y", mean="m", sd="s", percent=True)

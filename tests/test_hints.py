@@ -138,6 +138,14 @@ def test_targets_of_a_log_are_no_cluster(tmp_path):
     path.write_text("\n".join(map(json.dumps, lines)))
     model = Columns().read(path)
     assert model.target == "target" and columns_of_rows(model, None) == []
+    with pytest.warns(UserWarning, match="A is the first of option_probabilities"):
+        data = cj.read_data(str(path))
+    np.testing.assert_allclose(
+        data.predictions.probs, [[1 / (1 + np.exp(-1)), 1 / (1 + np.e)]] * 60, 1e-6
+    )
+    np.testing.assert_array_equal(data.targets, np.arange(60) % 2)
+    with pytest.raises(ValueError, match="target must say"):
+        cj.read_data(tmp_path / "samples.jsonl", probs="answer")
 
 
 def test_numbers_that_rise_with_the_target_are_no_cluster(tmp_path):

@@ -339,7 +339,7 @@ CASES = {
         ),
         "no percent sign": (
             "p,y\n0,0\n50,1\n20,0\n",
-            "p, row 3: .*got 50; of perc.*divide the col",
+            "p, row 3: .*got 50; of perc.*(divide the col|pass percent)",
         ),
         "above one": ("p,y\n0,0\n1.5,1\n", "p, row 3: expected a probability, got 1.5"),
         "underscores": ("p,y\n0.5,1\n0_1,0\n", "p, row 3: expected a finite number, got 0_1"),

@@ -39,6 +39,8 @@ class ColumnOptions(TypedDict, total=False):
     draws: the columns of draws from each prediction, such as 'draw_*'; or one array ``[n, S]``.  In
         Python also a list of columns.
     normalize: divide class probabilities by their sum.
+    percent: probabilities of `prob` or `probs` are percentages, from 0 to 100, as language models
+        state their confidence.
     drop_missing: leave out rows that miss a value of a column that is used.  In Python a warning
         says how many are left.
     survival: the columns of survival curves, such as 'S_*', where * stands for the time, as in
@@ -73,6 +75,7 @@ class ColumnOptions(TypedDict, total=False):
     sort_quantiles: bool
     draws: Names
     normalize: bool
+    percent: bool
     drop_missing: bool
     survival: Names
     censored: Name

@@ -12,7 +12,7 @@ from calibjax._base.text import listed
 from calibjax._data.distribution import as_labels
 from calibjax.distributions import Categorical
 from calibjax.frames import Model, Table
-from calibjax.frames.files import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, read_files, rows_where
+from calibjax.frames.files import read_files, rows_where
 
 
 class Columns(frames.Columns):
@@ -27,23 +27,10 @@ class Columns(frames.Columns):
 
     def read(self, *paths: Path, at_least: int = 2, others: Sequence[str | None] = ()) -> Model:
         """The predictions and the targets of files, whose rows are joined, as `of` reads them."""
-        table, columns = self.table(*paths), frames.Columns(**self.given)
+        table = self.table(*paths)
         if self.where is not None:
             table = rows_where(table, self.where)
-        probs = self.given.get("probs")
-        if PROBS in table.columns and (not self.are_said or probs == PROBS_PER_LETTER):
-            said = {"probs": probs or PROBS, "target": self.target or TARGET}
-            columns = frames.Columns(**self.given | said)
-            if not self.drop_missing:
-                words = f"a finite log-likelihood in {ANSWERS} (--drop-missing leaves out others)"
-                table.check_present(PROBS, words)
-        elif not self.are_said and ANSWERS in table.columns:
-            raise ValueError(
-                f"{table.source}: expected a log of questions of multiple choice, with the "
-                f"log-likelihood of each option in {ANSWERS}, got none; of other logs --prob or "
-                "--probs and --target name columns."
-            )
-        return columns.of(table, at_least, others)
+        return frames.Columns(**self.given).in_table(table).of(table, at_least, others)
 
     def table(self, *paths: Path) -> Table:
         """The columns of files, whose rows are joined."""

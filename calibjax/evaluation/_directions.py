@@ -111,7 +111,7 @@ def clear_directions(found: Sequence[Direction], level: float) -> tuple[Directio
         # More rare events than predicted look like over-confidence, which explains hardly more.
         explained = float(np.nan_to_num(x.explained, nan=-1.0))
         shown = explained if x.is_confidence else explained + _AS_GOOD
-        return -x.is_main, -shown, -abs(x.score)
+        return -x.is_main, -shown if x.is_main else 0.0, -abs(x.score)
 
     return tuple(sorted(clear, key=rank))
 
@@ -125,9 +125,11 @@ def directions_in_words(directions: Sequence[Direction], temperature: str = "") 
         return NO_OVERALL_ERROR
     is_alone = directions[0].is_main and not directions[0].is_of_numbers
     said = directions[:1] if is_alone else directions[:2]
-    return "; ".join(
-        f"{x}; {temperature}" if temperature and x.is_confidence else str(x) for x in said
-    )
+    texts = [f"{x}; {temperature}" if temperature and x.is_confidence else str(x) for x in said]
+    # The confidence in an event says its frequency, too.
+    if len(said) == 2 and said[1].details in texts[0]:
+        texts[1] = said[1].name
+    return "; ".join(texts)
 
 
 def clear_directions_of(case: Case, data: Data, temperature: float | None) -> tuple[Direction, ...]:

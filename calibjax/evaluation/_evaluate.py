@@ -1,6 +1,7 @@
 """From predictions, in whatever form people have them, to a verdict."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Unpack
 
 import jax
@@ -48,7 +49,8 @@ def evaluate(
     arguments give the same result.
 
     Of a frame, names of columns say what they hold, with the words of the command line:
-    ``evaluate(frame, target="sold", quantiles="q*", groups=["region"], times="week")``.
+    ``evaluate(frame, target="sold", quantiles="q*", groups=["region"], times="week")``.  A log of
+    lm-evaluation-harness needs no names: ``evaluate("samples.jsonl")``.
 
     The p-value assumes that rows are independent of each other given the predictions, unless
     clusters or times say otherwise.  A test of neighbours in the order of the rows warns if they
@@ -124,7 +126,9 @@ def evaluate(
                 f"targets and {[*given]} must not be given beside Data, which has them."
             )
         data = predictions
-    elif _name_columns(targets, given):
+    elif (targets is None and isinstance(predictions, (str, Path))) or _name_columns(
+        targets, given
+    ):
         model, data = read_model(predictions, columns)
         others, table = columns_of_rows(model, given.get("event")), model.table
     else:

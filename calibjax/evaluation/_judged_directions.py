@@ -147,7 +147,14 @@ def _score_of_mean(values: np.ndarray, variances: np.ndarray | float, sampling: 
         error, _ = sampling.error(values)
     else:
         error = float(np.square(shares) @ np.broadcast_to(variances, values.shape)) ** 0.5
-    return mean / error if error > 0 else 0.0
+    if error == 0:
+        # Errors of one sign where a model is certain of all rows are infinitely clear.
+        return (
+            math.copysign(math.inf, mean)
+            if mean and (np.sign(values) != -np.sign(mean)).all()
+            else 0.0
+        )
+    return mean / error
 
 
 def _pairs_in_cells(residuals: np.ndarray, cells: np.ndarray, shares: np.ndarray) -> float:

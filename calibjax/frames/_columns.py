@@ -26,6 +26,9 @@ _NUMBER = r"\d+\.?\d*|\.\d+"
 _KINDS = "probs", "prob", "mean", "quantiles", "draws", "survival"
 # The options that name columns of what is known of rows.
 _OF_ROWS = "censored", "clusters", "times"
+# What files of logs of lm-evaluation-harness are read as.
+PROBS, TARGET, ANSWERS = "option_probabilities", "target", "filtered_resps"
+PROBS_PER_LETTER = f"{PROBS}_norm"
 # What can be used only together with another option.
 _TOGETHER = {"sd": "mean", "levels": "quantiles", "sort_quantiles": "quantiles"}
 
@@ -134,6 +137,25 @@ class Columns:
             raise ValueError(f"{table.source}: expected at least {at_least} rows, got {n}.")
         return Model(table, columns, target, predictions, targets, classes)
 
+    def in_table(self, table: Table) -> "Columns":
+        """These, or what a log of lm-evaluation-harness calls its columns if nothing names any."""
+        probs = self.given.get("probs")
+        if PROBS in table.columns and (not self.are_said or probs == PROBS_PER_LETTER):
+            if not self.drop_missing:
+                option = table.option("drop_missing", True)
+                words = f"a finite log-likelihood in {ANSWERS} ({option} leaves out others)"
+                table.check_present(PROBS, words)
+            said = {"probs": probs or PROBS, "target": self.target or TARGET}
+            return Columns(**self.given | said)
+        if not self.are_said and ANSWERS in table.columns:
+            raise ValueError(
+                f"{table.source}: expected a log of questions of multiple choice, with the "
+                f"log-likelihood of each option in {ANSWERS}, got none; of other logs "
+                f"{table.option('prob')} or {table.option('probs')} and {table.option('target')} "
+                "name columns."
+            )
+        return self
+
     def data(self, model: Model) -> Data:
         """The data set of a model, with what columns of its table say of the rows."""
         table, targets = model.table, model.targets
@@ -169,6 +191,8 @@ class Columns:
         together = _TOGETHER | {"normalize": "probs", "classes": "probs", "event": "prob"}
         if kind in ("prob", "survival"):
             together |= {"event": kind, "classes": "prob"}
+        if kind not in ("prob", "probs"):
+            together["percent"] = "prob"
         for name, needed in together.items():
             if name in self.given and needed != kind:
                 raise ValueError(f"{option(name)} can be used only together with {option(needed)}.")
@@ -179,7 +203,8 @@ class Columns:
             if kind == "mean" and not beside:
                 words = "the column of the standard deviations"
                 raise ValueError(f"{option('mean')} needs {option('sd')}, {words}.")
-            return PredictionColumns(kind, [pattern, *beside], pattern)
+            percent: bool = self.given.get("percent", False)
+            return PredictionColumns(kind, [pattern, *beside], pattern, percent=percent)
         columns, names = self._several(table, kind, pattern)
         if kind == "survival":
             if self.event is None:
@@ -187,8 +212,8 @@ class Columns:
                 raise ValueError(f"{option(kind)} needs {option('event')}, {words}.")
             return dataclasses.replace(columns, times=_times(names or []))
         if kind == "probs":
-            normalize = self.given.get("normalize", False)
-            return dataclasses.replace(columns, classes=names, normalize=normalize)
+            divided = {x: self.given.get(x, False) for x in ("normalize", "percent")}
+            return dataclasses.replace(columns, classes=names, **divided)
         if kind == "quantiles":
             levels, sort = self._levels(table, names), self.given.get("sort_quantiles", False)
             return dataclasses.replace(columns, levels=levels, sort=sort)

@@ -32,6 +32,7 @@ class PredictionColumns:
         levels: the levels of "quantiles", in the order of the columns; None for other kinds.
         times: the times of "survival", in the order of the columns; None for other kinds.
         normalize: whether to divide each row of class probabilities by its sum.
+        percent: whether probabilities are percentages.
         sort: whether to sort the quantiles of each row.
     """
 
@@ -42,6 +43,7 @@ class PredictionColumns:
     levels: list[float] | None = None
     times: list[float] | None = None
     normalize: bool = False
+    percent: bool = False
     sort: bool = False
 
     def read(self, table: Table) -> Distribution:
@@ -59,7 +61,8 @@ class PredictionColumns:
         if self.kind == "prob":
             both = np.asarray(predictions.label_probabilities()).astype(str).astype(float)
             # As short as float32 writes them; near 1 it has fewer digits than the complement.
-            return {self.names[0]: np.where(both[:, 0] < 1e-3, 1 - both[:, 0], both[:, 1])}
+            values = np.where(both[:, 0] < 1e-3, 1 - both[:, 0], both[:, 1])
+            return {self.names[0]: self._written(values)}
         if self.kind == "mean":
             arrays = predictions.mean(), predictions.spread()
             return dict(zip(self.names, map(np.asarray, arrays), strict=True))
@@ -71,10 +74,14 @@ class PredictionColumns:
         else:
             name = "samples" if self.kind == "draws" else "probs"
             values = np.asarray(getattr(predictions, name))
+            values = self._written(values)
             values = values if absent is None else np.where(absent, np.nan, values)
         if len(self.names) == 1:
             return {self.names[0]: values}
         return dict(zip(self.names, values.T, strict=True))
+
+    def _written(self, values: np.ndarray) -> np.ndarray:
+        return np.round(100 * values.astype(np.float64), 10) if self.percent else values
 
     def shown(self) -> list[str]:
         """The columns in a few words."""
@@ -132,13 +139,13 @@ class PredictionColumns:
 
     def _read_probs(self, table: Table) -> dist.Categorical:
         absent = self.absent(table)
-        probs = self._values(table, absent)
+        probs = self._values(table, absent) / (100 if self.percent else 1)
         sums, is_negative = probs.sum(axis=1), probs < 0
         other = ""
         if probs.max(initial=0) > 1 or is_negative.any():
             other = _hint("Categorical", table)
         if np.allclose(sums, 100, atol=2):
-            other = "; they look like percentages, divide them by 100"
+            other = f"; they look like percentages, {_of_percentages(table, 'them')}"
         elif is_negative.any() and probs.min() > -TOLERANCE:
             other = _ROUNDED
         names = self.names if len(self.names) > 1 else self.names * probs.shape[1]
@@ -164,13 +171,14 @@ class PredictionColumns:
 
     def _read_prob(self, table: Table) -> dist.Bernoulli:
         (name,) = self.names
-        probs: Any = table.numbers(name)
+        probs: Any = table.numbers(name) / (100 if self.percent else 1)
         other = _hint("Bernoulli", table)
         if np.all((probs > -TOLERANCE) & (probs < 1 + TOLERANCE)):
             other = _ROUNDED
         elif np.all((probs >= 0) & (probs <= 100)):
             is_most = np.sum(probs > 1) > len(probs) / 2
-            other = "; of percentages, 0 to 100, divide the column by 100" if is_most else ""
+            words = f"; of percentages, 0 to 100, {_of_percentages(table, 'the column')}"
+            other = words if is_most else ""
         table.check(name, (probs >= 0) & (probs <= 1), "a probability", hint=other)
         return jax.device_put(dist.Bernoulli(probs).with_full_precision())
 
@@ -218,6 +226,10 @@ class PredictionColumns:
             table.say(f"{table.called(self.pattern)}: {words}")
         exists: Any = ~absent
         return dist.Empirical(samples, where=exists)
+
+
+def _of_percentages(table: Table, what: str) -> str:
+    return "pass --percent" if table.on_command_line else f"divide {what} by 100"
 
 
 def _hint(family: str, table: Table) -> str:

@@ -22,7 +22,7 @@ def read_data(source: object, **columns: Unpack[ColumnOptions]) -> Data:
     """The data set in a frame or a file, which every function takes.
 
     One of the arguments probs, prob, mean with sd, quantiles, draws and survival says which columns
-    hold the predictions.
+    hold the predictions; a log of lm-evaluation-harness needs none.
 
     Args:
         source: a frame of pandas, Polars, Arrow or Modin; a mapping of names to arrays ``[n]`` or
@@ -60,8 +60,10 @@ read_data.__doc__ = (read_data.__doc__ or "").replace(_COLUMNS, documented(" " *
 
 def read_model(source: object, columns: ColumnOptions) -> tuple[Model, Data]:
     """The predictions in a frame or a file, and their data set."""
-    found = Columns(**columns)
-    model = found.of(read_table(source, found.target))
+    said = Columns(**columns)
+    table = read_table(source, said.target)
+    found = said.in_table(table)
+    model = found.of(table)
     return model, found.data(model)
 
 

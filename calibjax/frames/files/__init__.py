@@ -7,4 +7,4 @@ if find_spec("polars") is None:
 
 from calibjax.frames.files._delimited import Text
 from calibjax.frames.files._files import read_files, rows_where
-from calibjax.frames.files._json import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET, lines_with
+from calibjax.frames.files._json import lines_with

@@ -16,12 +16,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from calibjax.frames._columns import ANSWERS, PROBS, PROBS_PER_LETTER, TARGET
 from calibjax.frames._table import Table
 
-# The columns that stand for what such a log says.
-PROBS, TARGET = "option_probabilities", "target"
-PROBS_PER_LETTER = f"{PROBS}_norm"
-ANSWERS = "filtered_resps"
 _KEYS = {"doc_id", ANSWERS, TARGET}
 
 
