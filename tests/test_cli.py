@@ -262,6 +262,33 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
     check_error(run(*command, "--horizon", 2), "--horizon .* --time")
 
 
+def test_compare_of_answers_to_the_same_questions(monkeypatch, tmp_path):
+    given = []
+
+    def comparison(key, kernel, data, others):
+        given.append((data, *others))
+        numbers = np.ones(2), np.zeros(1), np.ones(1), np.ones(1), np.ones((2, 999))
+        return cj.CalibrationComparison(*map(jnp.asarray, numbers), several=True, method="none")
+
+    monkeypatch.setattr("calibjax.intervals.compare_calibration", comparison)
+    monkeypatch.setattr("calibjax.evaluation.notes_on_independence", lambda *_: [])
+    rng, paths = np.random.default_rng(0), []
+    for name in "ab":
+        said, correct = rng.integers(5, 11, 60) * 10, rng.random(60) < 0.6
+        frame = pl.DataFrame({"id": np.arange(60), "said": said, "correct": correct})
+        paths.append(tmp_path / f"{name}.jsonl")
+        frame.write_ndjson(paths[-1])
+    command = "compare", *paths, "--prob", "said", "--percent", "--target", "correct"
+    check_error(run(*command), "same target .*; of answers to the same questions --cluster names")
+    assert run(*command, "--cluster", "id").exit_code == 0
+    for data, path in zip(given[-1], paths, strict=True):
+        frame = pl.read_ndjson(path)
+        np.testing.assert_allclose(data.predictions.probs, frame["said"] / 100, rtol=1e-6)
+        np.testing.assert_array_equal(data.targets, frame["correct"].cast(int))
+    pl.read_ndjson(paths[1]).with_columns(id=pl.col("id") // 2).write_ndjson(paths[1])
+    check_error(run(*command, "--cluster", "id"), "b.jsonl, column id, row 2: .*same value as in")
+
+
 @pytest.mark.slow
 def test_compare_as_the_library_does(tmp_path):
     paths = [binary_file(tmp_path / f"{k}.csv", factor, 0) for k, factor in enumerate((1.0, 8.0))]

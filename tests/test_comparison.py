@@ -118,6 +118,27 @@ def test_models_of_a_list_share_the_resamples(float64):
 
 
 @pytest.mark.slow
+def test_models_with_targets_of_their_own(float64):
+    """Answers to the same questions: resamples of questions take both answers along."""
+    (first, second), targets = labels(N)
+    own = jnp.roll(targets, 5)
+    kernel = kernel_of(first, second)
+    data = cj.Data(second, own)
+    result = cj.compare_calibration(KEY, kernel, first, data, targets, n_resamples=2000)
+    h = [np.asarray(cj.h_matrix(kernel, *x)) for x in ((first, targets), (second, own))]
+    difference, rng = h[0] - h[1], np.random.default_rng(0)
+    sums = difference.sum() - np.trace(difference)
+    np.testing.assert_allclose(result.difference, sums / (N * (N - 1)), rtol=1e-9)
+    counts = rng.multinomial(N, np.full(N, 1 / N), size=4000)
+    draws = np.sum(counts @ difference * counts, axis=1) / N / (N - 1)
+    np.testing.assert_allclose(result.standard_error, draws.std(), rtol=0.08)
+    # The event is called the other way round: the same model.
+    mirrored = cj.Data(cj.Bernoulli(1 - first.probs), 1 - targets)
+    assert cj.compare_calibration(KEY, kernel, first, mirrored, targets).pvalue == 1
+    (same,) = cj.compare_calibration(KEY, kernel, first, [mirrored], targets).difference
+    np.testing.assert_allclose(same, 0, atol=1e-12)
+
+
 def test_masks_jit_and_vmap(float64):
     models, targets = labels(N)
     kernel = kernel_of(*models)

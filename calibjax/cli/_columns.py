@@ -56,8 +56,11 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
     return dataclasses.replace(model, predictions=ordered, targets=targets, classes=new)
 
 
-def with_same_targets(first: Model, other: Model) -> Model:
-    """The other model, with classes in the order of the first; an error unless targets agree."""
+def with_same_targets(first: Model, other: Model, questions: str | None = None) -> Model:
+    """The other model, with classes in the order of the first; an error unless targets agree.
+
+    Where a column names the question of each row, other answers may be right: only it must agree.
+    """
     other = in_order(other, first.classes)
     if len(other.targets) != len(first.targets):
         words = f"expected {len(first.targets)} rows as in {first.table.source}"
@@ -67,6 +70,15 @@ def with_same_targets(first: Model, other: Model) -> Model:
             f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "
             "by columns that both have, and leave out missing values in both."
         )
-    words = f"the same target as in this row of {first.table.source}"
-    other.table.check(other.target, other.targets == first.targets, words)
+    of_first = f"as in this row of {first.table.source}"
+    if questions is not None and first.columns.kind == "prob":
+        same = np.asarray(first.table.cells(questions) == other.table.cells(questions))
+        other.table.check(questions, same, f"the same value {of_first}")
+        return other
+    hint = "; of answers to the same questions --cluster names the question"
+    is_same = other.targets == first.targets
+    words = f"the same target {of_first}"
+    other.table.check(
+        other.target, is_same, words, hint=hint if first.columns.kind == "prob" else ""
+    )
     return other

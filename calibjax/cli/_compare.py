@@ -22,11 +22,13 @@ def compare(
 
     The files have the same rows in the same order, and their columns the same names.  All models
     are compared with the first one by their squared kernel calibration error (SKCE).  The exit
-    status is 1 if the first two models differ at the level.
+    status is 1 if the first two models differ at the level.  Answers of language models to the same
+    questions may be right for one model alone: --cluster then names the question.
 
     \b
     Examples:
       calibjax compare old.csv new.csv --probs 'p_*' --target label
+      calibjax compare a.jsonl b.jsonl --prob confidence --percent --target correct --cluster id
       calibjax compare old.csv new.csv --mean mu --sd sigma --target mw --time day --horizon 4
     """
     import jax
@@ -38,12 +40,14 @@ def compare(
     if len(files) < 2:
         raise ValueError(f"{files[0]}: expected at least one more file to compare it with.")
     first, *others = (columns.read(file) for file in files)
-    others = [with_same_targets(first, other) for other in others]
+    others = [with_same_targets(first, x, columns.given.get("clusters")) for x in others]
     data = columns.data(first)
+    is_same = [np.array_equal(first.targets, other.targets) for other in others]
+    compared = [
+        x.predictions if same else columns.data(x) for x, same in zip(others, is_same, strict=True)
+    ]
     with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
-        result = compare_calibration(
-            jax.random.key(seed), None, data, [other.predictions for other in others]
-        )
+        result = compare_calibration(jax.random.key(seed), None, data, compared)
         beside = columns_of_rows(first, columns.event)
         remarks = notes_on_independence(keys_of(seed).neighbours, data, beside, first.table.option)
         interval = result.confidence_interval(1 - level)

@@ -29,7 +29,7 @@ as wide on both sides as the wider tail of T* demands.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -389,7 +389,7 @@ def compare_calibration(
     key: jax.Array,
     kernel: KernelLike | None,
     first: Distribution | Data,
-    second: Distribution | Sequence[Distribution],
+    second: Distribution | Data | Sequence[Distribution | Data],
     targets: Targets | None = None,
     *,
     n_resamples: int = 999,
@@ -433,7 +433,9 @@ def compare_calibration(
             for numbers, vectors and counts, times a GaussianKernel, or a WhiteKernel for labels and
             counts.
         first: a batch of n >= 2 predictions of one family, or one `Data` with the targets.
-        second: a batch of n predictions for the same targets, of any family, or a list of batches.
+        second: a batch of n predictions for the same targets, of any family, or a list of batches;
+            or `Data` of a model that has targets of its own on the same rows, such as whether its
+            answers to the same questions are right.
         targets: as in `Data`; of single numbers also `Between`.
         n_resamples: R; resample r depends only on (key, r).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
@@ -464,13 +466,16 @@ def compare_calibration(
     1992; for several models Westfall and Young, Resampling-based multiple testing, 1993.
     """
     check_key(key)
-    several = not isinstance(second, Distribution)
+    several = not isinstance(second, (Distribution, Data))
     others = _others(second)
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     if not isinstance(first, Data):
         check_predictions(first, rows.get("where"), name="first")
     data = as_data(first, targets, intervals=True, **rows)
     data.check_unrelated()
+    given = data.targets if targets is None else targets
+    own = {name: x.targets if isinstance(x, Data) else given for name, x in others.items()}
+    others = {name: x.predictions if isinstance(x, Data) else x for name, x in others.items()}
     for name, other in others.items():
         if isinstance(other, Distribution):
             (shape, *_) = (x.shape for x, _ in parameters(other, f" of {name}").values())
@@ -480,12 +485,11 @@ def compare_calibration(
                 )
         check_predictions(other, data.where, name=name)
     # The targets are checked for each family.
-    given = data.targets if targets is None else targets
     options = {"where": data.where, "weights": data.weights}
     units = {"clusters": data.clusters, "times": data.times}
     checked = [data]
-    for other in others.values():
-        checked.append(as_data(other, given, intervals=True, **options).replace(**units))
+    for name, other in others.items():
+        checked.append(as_data(other, own[name], intervals=True, **options).replace(**units))
     # All models have the same rows, and those that are known by draws are not padded.
     score_only = any(data.predictions.score_only for data in checked)
     models = checked if score_only else [padded(data) for data in checked]
@@ -506,9 +510,9 @@ def compare_calibration(
     )
 
 
-def _others(second: Distribution | Sequence[Distribution]) -> dict[str, Distribution]:
+def _others(second: Distribution | Data | Sequence[Distribution | Data]) -> dict[str, Any]:
     """The models that the first one is compared with, and what errors call them."""
-    if isinstance(second, Distribution):
+    if isinstance(second, (Distribution, Data)):
         return {"second": second}
     if not isinstance(second, Sequence):
         raise TypeError(
