@@ -14,8 +14,8 @@ from calibjax.measures.sampling import Interval
 from calibjax.scores import crps
 
 NONNEGATIVE = (0.0, math.inf)
-# Maximum number of levels whose shares are shown.
-_MOST_LEVELS = 9
+# Maximum number of levels that all have a share, and the levels that have one if there are more.
+_MOST_LEVELS, _USUAL_LEVELS = 9, np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 # Maximum number of coverages that are all printed, and those that are printed of more.
 _MOST_COVERAGES, _COVERAGE = 4, re.compile(r"coverage of (.*) % intervals")
 _USUAL_COVERAGES = ("50", "80", "90", "95")
@@ -64,8 +64,10 @@ def quantile_measures(data: Data) -> dict[str, NumberOfRows]:
             coverage, covered = levels[high] - levels[low], up_to[:, high] & ~below[:, low]
             ends: Interval = coverage, 1.0 if is_hit[low] or is_hit[high] else coverage
             found[coverage_name(coverage)] = Measure(covered, expected=ends, is_share=True)
-    n_shown = min(len(levels), _MOST_LEVELS)
-    for k in np.linspace(0, len(levels) - 1, n_shown).round().astype(int):
+    shown = np.arange(levels.size)
+    if levels.size > _MOST_LEVELS:
+        shown = np.unique(np.abs(levels[:, None] - _USUAL_LEVELS).argmin(axis=0))
+    for k in shown:
         level, name = float(levels[k]), f"level {levels[k]:.4g}"
         ends = 0.0 if is_hit[k] else level, level
         found[f"share below {name}"] = Measure(below[:, k], expected=ends, is_share=True)
