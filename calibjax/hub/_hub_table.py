@@ -111,7 +111,7 @@ def hub_table(
     hub: Mapping[str, Data],
     *,
     first: str | None = None,
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     n_resamples: int = 999,
     watch: Callable[[str], None] = lambda name: None,
 ) -> HubTable:
@@ -126,9 +126,9 @@ def hub_table(
         key: a key of ``jax.random``.
         hub: forecasts by model, as `read_hub` returns them: `groups` name the task of each row.
         first: the model that the others are compared with; None for the first one of the hub.
-        by: columns of the tasks, such as ``["horizon", "location"]``: each combination of their
-            levels is a group, with the numbers of each model and an adjusted p-value from 999 data
-            sets.
+        by: a column of the tasks, or several, such as ``["horizon", "location"]``: each combination
+            of their levels is a group, with the numbers of each model and a p-value from 999 data
+            sets, adjusted for all groups of a model.
         n_resamples: the number of data sets that other p-values come from, at least 39.
         watch: a function of the name of a model, called before its test, which may take minutes.
 
@@ -161,7 +161,7 @@ def hub_table(
     if first is not None and first not in hub:
         raise ValueError(f"first must be one of {listed(names)}, got {first}.")
     names.sort(key=lambda name: name != first)
-    hub = {name: hub[name] for name in names}
+    hub, by = {name: hub[name] for name in names}, [by] if isinstance(by, str) else by
     for column in by:
         if not all(column in data.groups for data in hub.values()):
             words = f"must name columns of the tasks, {listed(list(hub[names[0]].groups))}"
