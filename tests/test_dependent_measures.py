@@ -145,7 +145,6 @@ def share_sets(given, predictions, y, residuals, share):
     redrawn = redrawn.reshape(99, -1) - grid * np.sum(share)
     variances = np.maximum(grid * (1 - grid), 1e-9) * np.sum(share**2)
     missing = np.sqrt(np.maximum(1 - share**2 @ residuals**2 / variances, 0))
-    xi = xi - share @ xi if n_times else xi
     data_sets = (share[:, None] * xi).T @ residuals + missing * redrawn
     return np.concatenate([data_sets, [share @ residuals]])
 
@@ -212,7 +211,6 @@ def test_reliability_band_by_plain_sums(case):
     data_sets = redrawn
     if case != "weights alone":
         missing = np.sqrt(np.maximum(1 - (sums**2) @ (y - p) ** 2 / variance, 0))
-        xi = xi - xi.mean(axis=0) if "times" in given else xi
         data_sets = sums @ (xi * (y - p)[:, None]) + missing[:, None] * redrawn
         variance = (np.sum(data_sets**2, axis=1) + (sums @ (y - p)) ** 2) / 100
     rows = np.sum(sums > 0, axis=1)

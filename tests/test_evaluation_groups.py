@@ -108,16 +108,22 @@ def test_by_groups(evaluation):
     for x in table.groups:
         assert x.pvalue == pytest.approx(float(tests[x.name].pvalue), abs=0.0021)
         assert x.adjusted == pytest.approx(max(adjusted[x.name], x.pvalue), abs=0.0021)
-    header, line, *_ = repr(table).splitlines()
-    assert header.split() == "group rows predicted observed top-label ECE p adjusted".split()
-    assert line.split()[:2] == ["C", "40"] and line.split()[5:9] == ["≤", "0.001", "≤", "0.001"]
-    assert repr(table).splitlines()[-1] == "≤ 0.001: the smallest p-value that 999 draws can give"
+    header, line, *_, first_note, last_note = repr(table).splitlines()
+    assert header.split() == "station rows mean confidence accuracy ECE temperature p error".split()
+    assert line.split()[:2] == ["C", "40"] and "≤ 0.001  'yes' under-estimated" in line
+    assert first_note == "p is adjusted for 3 groups"
+    assert last_note == "≤ 0.001: the smallest p-value that 999 draws give"
     probs = np.asarray(evaluation.predictions.probs)[STATION == "C"]
     hits = probs.argmax(axis=1) == np.asarray(evaluation.targets)[STATION == "C"]
     of_group = table.groups[0].measures
     assert of_group["predicted"].value == pytest.approx(probs.max(axis=1).mean(), rel=1e-6)
     assert of_group["accuracy"].value == of_group["observed"].value == hits.mean()
-    assert table.to_dict()["groups"][0]["name"] == "C"
+    columns = table.to_dict()
+    assert columns["station"] == [x.name for x in table.groups] and columns["rows"] == [40] * 3
+    assert columns["p"] == [x.adjusted for x in table.groups]
+    of_c = evaluation.data.replace(where=STATION == "C")
+    temperature = pytest.approx(float(cj.fit_temperature(of_c)), rel=1e-4)
+    assert columns["temperature"][0] == temperature
     # Columns that were groups of the evaluation need no more than their names.
     assert evaluation.by("station").to_dict() == table.to_dict()
     with pytest.raises(ValueError, match="among the groups of evaluate.*got .'height'"):
@@ -125,15 +131,38 @@ def test_by_groups(evaluation):
 
 
 @pytest.mark.slow
-def test_small_groups_are_left_out(evaluation):
+def test_small_groups_are_not_tested(evaluation):
     names = np.where(np.arange(N) < 5, "few", "many")
     table = evaluation.by({"size": names})
-    assert [x.name for x in table.groups] == ["many"] and table.too_small == ("few",)
-    said = "1 of 2 groups are not tested (fewer than 8 rows): few"
-    assert said == repr(table).splitlines()[-1] and table.to_dict()["too_small"] == ["few"]
+    assert [x.name for x in table.groups] == ["many", "few"]
+    line = repr(table).splitlines()[2].split("  ")
+    assert line[0].split() == ["few"] and line[-1].strip() == "fewer than 8 rows"
+    columns = table.to_dict()
+    assert columns["p"][1] is None and columns["rows"] == [115, 5]
     html = evaluation.to_html(by=table)
-    assert f"<p>{said}.</p>" in html and '<th scope="row">many</th><td>115</td><td>' in html
+    assert '<th scope="row">many</th><td>115</td><td>' in html and "<td>fewer than 8 rows" in html
     assert "Each group alone" not in evaluation.to_html()
+
+
+def test_a_table_of_events_is_complete():
+    """Twelve hospitals, each as the whole evaluation of its rows; a tiny one is not tested."""
+    rng = np.random.default_rng(0)
+    hospitals = np.repeat([f"H{k:02d}" for k in range(12)], 60)
+    hospitals[:3] = "tiny"
+    risks = rng.uniform(0.05, 0.6, 720).astype(np.float32)
+    events = (rng.random(720) < np.clip(risks * (1 + (hospitals == "H05")), 0, 1)).astype(int)
+    table = cj.evaluate(risks, events).by({"hospital": hospitals})
+    columns = table.to_dict()
+    assert list(columns)[:4] == ["hospital", "rows", "observed", "expected"]
+    assert list(columns)[4:] == ["observed / expected", "low", "high", "slope", "p", "error"]
+    assert set(columns["hospital"]) == set(hospitals) and columns["hospital"][0] == "H05"
+    assert sum(columns["observed"]) == events.sum() and len(pl.DataFrame(columns)) == 13
+    rows = hospitals == "H05"
+    alone = cj.evaluate(risks[rows], events[rows]).measures
+    ratio, slope = alone["observed / expected"], alone["calibration slope"]
+    found = [columns[x][0] for x in ("observed / expected", "low", "high", "slope")]
+    assert found == pytest.approx([ratio.value, *ratio.interval, slope.value])
+    assert table.pooled.n_groups == 13 and str(table.pooled) == repr(table).splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -150,6 +179,7 @@ def test_groups_in_few_clusters_are_not_tested():
     assert last.why_not_tested == "cannot be tested: 3 clusters, at least 6 are needed"
     assert last.why_not_tested in evaluation.to_html(by=table)
     assert repr(table).splitlines()[3].endswith(last.why_not_tested)
+    assert repr(table).splitlines()[4] == "p is adjusted for 2 groups"
 
 
 def test_without_groups_nothing_is_said():
@@ -165,9 +195,12 @@ def test_the_command(tmp_path):
     assert run.exit_code == 1 and "segment_test, 999 draws" in run.stdout
     both = [*options[:-2], "--by", "station"]  # a column that need not have segments
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both])
-    assert "group  rows  predicted  observed" in run.stdout
-    run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both, "--json"])
-    assert len(json.loads(run.stdout)["by"]["groups"]) == 3
+    assert "station  rows  observed  expected  observed / expected" in run.stdout
+    saved = ["--json", "--table", str(tmp_path / "groups.csv")]
+    run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both, *saved])
+    lines, written = json.loads(run.stdout)["by"], pl.read_csv(tmp_path / "groups.csv")
+    assert len(lines) == 3 and written.columns == list(lines[0])
+    assert written["expected"].to_list() == pytest.approx([x["expected"] for x in lines])
     wrong = CliRunner().invoke(
         app, ["evaluate", str(tmp_path / "events.csv"), *options[:-1], "station,place"]
     )

@@ -84,6 +84,10 @@ def test_measures_of_a_group_are_those_of_its_rows_alone(case, rows):
             assert ours.note == expected.note
             assert_near(ours.value, expected.value, name)
             assert_near(ours.interval, expected.interval, name)
+            if name in ("expected events", "calibration-in-the-large", "calibration slope"):
+                continue  # Numbers of events are whole; only all rows have draws of the others.
+            if name in ("ICI", "E50", "E90"):
+                continue
             is_drawn = case in ("events", "labels", "ordered labels")
             assert_near(ours.if_calibrated, expected.if_calibrated, name, 0.3 if is_drawn else 0)
 

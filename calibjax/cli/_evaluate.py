@@ -1,11 +1,12 @@
 """The command `calibjax evaluate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import polars as pl
 import typer
 
-from calibjax._base.text import working
+from calibjax._base.text import plain, working
 from calibjax.cli._command import (
     AsJson,
     Columns,
@@ -19,13 +20,13 @@ from calibjax.cli._command import (
 )
 
 if TYPE_CHECKING:
-    from calibjax.evaluation import Evaluation
+    from calibjax.evaluation import Evaluation, GroupVerdicts
     from calibjax.segments import Groups
 
 
 @with_options(
     *"survival censored weights clusters times horizon groups".split(),
-    by="Columns such as region,lead: a table of the test of each group alone, with p-values "
+    by="Columns such as region,lead: a table with the measures of each group, and p-values "
     "adjusted for all groups.",
 )
 def evaluate(
@@ -40,6 +41,9 @@ def evaluate(
         int, typer.Option(min=1, help="Most columns of --segments that make one segment.")
     ] = 2,
     html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Write the table of --by as a CSV file.")
+    ] = None,
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
@@ -64,6 +68,8 @@ def evaluate(
     """
     from calibjax.evaluation import columns_of_rows, evaluate_data
 
+    if table is not None and by is None:
+        raise ValueError("--table writes the table of --by: pass --by COLUMN.")
     model = columns.read(*files)
     with working(f"Testing {len(model.table)} rows"):
         data = columns.data(model)
@@ -77,20 +83,31 @@ def evaluate(
             table=model.table,
             order=order,
         )
-        return show(found, names_of_list(by) or None, html, as_json)
+        return show(found, names_of_list(by) or None, html, as_json, table)
 
 
 def show(
-    found: "Evaluation", by: "Groups | list[str] | None", html: Path | None, as_json: bool
+    found: "Evaluation",
+    by: "Groups | list[str] | None",
+    html: Path | None,
+    as_json: bool,
+    table: Path | None = None,
 ) -> bool:
     """Prints an evaluation, with a table by group if any are asked for; whether it rejects."""
-    table = None if by is None else found.by(by)
+    groups = None if by is None else found.by(by)
     if html is not None:
-        found.to_html(html, by=table)
+        found.to_html(html, by=groups)
+    if groups is not None and table is not None:
+        pl.DataFrame(groups.to_dict(), strict=False).write_csv(table)
     if as_json:
-        echo(as_text(found.to_dict() | ({} if table is None else {"by": table.to_dict()})))
+        echo(as_text(found.to_dict() | ({} if groups is None else _saved(groups))))
     else:
-        echo(found if table is None else f"{found}\n\n{table}")
+        echo(found if groups is None else f"{found}\n\n{groups}")
     if found.why_not_tested is not None:
         raise ValueError(f"Calibration {found.why_not_tested}.")
     return found.rejected
+
+
+def _saved(groups: "GroupVerdicts") -> dict[str, Any]:
+    pooled = groups.pooled
+    return {"by": plain(groups.rows()), "pooled": pooled and plain(pooled._asdict())}

@@ -1,8 +1,8 @@
 """For people: from predictions in whatever form they have them to a verdict and a report."""
 
+from calibjax.evaluation._by_group import GroupVerdicts
 from calibjax.evaluation._evaluate import evaluate, evaluate_data
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._groups import GroupVerdicts
 from calibjax.evaluation._posterior import ParameterCheck, PosteriorCheck, check_posterior
 from calibjax.evaluation._rows import notes_on_few_units, notes_on_independence
 from calibjax.evaluation._section import keys_of

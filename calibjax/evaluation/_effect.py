@@ -36,6 +36,9 @@ from calibjax.scores import log_score
 _MAX_ALL_PAIRS = 2**13
 # With as many cells it is within 1 % of that from all pairs.
 _CELLS = 2**10
+# Measures that the table leaves out; the verdict has both means where they differ.
+_ONLY_SAVED = {PREDICTED, OBSERVED, "observed events", "expected events", "E50", "E90"}
+_ONLY_SAVED |= {"scaled Brier score", "smooth ECE", "accuracy at 1/2"}
 
 
 class _SKCE(Section[MeasureResult]):
@@ -135,8 +138,7 @@ class _Measures(Section[dict[str, MeasureResult]]):
         return found
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
-        # The verdict has both means where they differ.
-        left_out = PREDICTED, OBSERVED, *coverages_not_printed(self.of(case))
+        left_out = _ONLY_SAVED.union(coverages_not_printed(self.of(case)))
         return [x for x in self.of(case).items() if x[0] not in left_out]
 
 

@@ -17,10 +17,11 @@ from calibjax._base.text import plain, working
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation import _rows
+from calibjax.evaluation._by_group import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._effect import BEST_TEMPERATURE, EQUIVALENT_TEMPERATURE, MEASURES, SKCE
-from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts, verdicts_of_groups
+from calibjax.evaluation._groups import SEGMENTS
 from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section

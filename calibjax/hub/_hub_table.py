@@ -183,8 +183,9 @@ def hub_table(
         if by:
             columns = {x: in_common[name].groups[x] for x in by}
             by_group = Evaluation(in_common[name], *options).by(columns)
-            if by_group.too_small:
-                said.append(f"Not tested, with too few rows: {listed(by_group.too_small)}.")
+            untested = [x.name for x in by_group.groups if x.why_not_tested is not None]
+            if untested:
+                said.append(f"Not tested, with too few rows: {listed(untested)}.")
             for x in by_group.groups:
                 rows, value = groups.setdefault(x.name, {}), x.measures[_SCORES[score][0]].value
                 reference = rows[names[0]][score] if rows else value

@@ -16,6 +16,18 @@ from calibjax._data.data import Data
 from calibjax._data.outcome_weights import sampled
 from calibjax.distributions import Bernoulli
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
+from calibjax.measures.events import (
+    EVENTS,
+    EXPECTED,
+    INTERCEPT,
+    RATIO,
+    SLOPE,
+    auc,
+    logits_of,
+    regression_measures,
+    spline_basis,
+    total,
+)
 from calibjax.measures.measure import (
     OBSERVED,
     PREDICTED,
@@ -23,9 +35,18 @@ from calibjax.measures.measure import (
     MeasureResult,
     NumberOfRows,
     Subset,
+    ratio_of_means,
 )
 from calibjax.nulls.on_host import drawn_labels, label_probabilities, under_model_on_host
 
+#: The measures of events, in the order of tables.
+EVENT_MEASURES = (
+    *(PREDICTED, OBSERVED, EVENTS, EXPECTED, RATIO, INTERCEPT, SLOPE, "ICI", "E50", "E90"),
+    *("log loss", "Brier score", "scaled Brier score", "ECE", "smooth ECE", "AUC"),
+    "accuracy at 1/2",
+)
+# The sums that regressions of an event depend on, which are no measure.
+_SUMS = "sums"
 # The bins of an ECE.
 _BINNING = UniformBinning(10)
 
@@ -75,6 +96,15 @@ def label_measures(
     measures = {OBSERVED: LabelMeasure([hits], np.ones((n, 1)), {"is_share": True})}
     measures |= _scores(held.astype(np.float64), data.predictions.is_ordered)
     measures[f"{of_event}ECE"] = _ece(hits - confidences[:, None], confidences)
+    if not of_event:
+        logits = logits_of(held.astype(np.float64))
+        measures |= _of_events(confidences, measures["Brier score"].tables[0])
+        if len(groups) == 1:
+            basis = spline_basis(logits[groups[0].index])
+            every = np.zeros((n, basis.shape[1]))
+            every[groups[0].index] = basis
+            tables = [x[:, None] * np.array([0.0, 1.0]) for x in every.T]
+            measures[_SUMS] = LabelMeasure(tables, np.ones((n, 1)), {})
     draw = functools.partial(drawn_labels, key, np.asarray(sampled(probabilities, weights)))
     summed = [*measures.values()]
     if weights is not None:
@@ -86,10 +116,18 @@ def label_measures(
         means = means[..., :-1] / means[..., -1:]
     is_known = weights is not None or not data.weights_depend_on_labels()
     found: dict[str, NumberOfRows] = {PREDICTED: Measure(confidences)}
+    of_draws: dict[str, np.ndarray | None] = {}
     for name, x in measures.items():
         columns = x.columns(observed)
         drawn, means = np.split(means, [columns.shape[1]], axis=2)
-        found[name] = Measure(columns, drawn=drawn if is_known else None, **x.options)
+        of_draws[name] = drawn if is_known else None
+        found[name] = Measure(columns, drawn=of_draws[name], **x.options)
+
+    if not of_event:
+        sums = of_draws.get(_SUMS) if weights is None else None
+        found |= regression_measures(logits, observed, None if sums is None else sums[:, 0])
+        found |= {EVENTS: total(observed), "AUC": auc(confidences, observed)}
+        found[EXPECTED] = total(confidences, of_draws[RATIO])
 
     # All groups share a program.
     size = bucket(max(rows.index.size for rows in groups))
@@ -100,7 +138,8 @@ def label_measures(
         weights = None if data.weights is None else np.asarray(data.weights)[some]
         return MeasureResult(float(smooth_ece(*pairs, where=where, weights=weights)))
 
-    return found | {f"{of_event}smooth ECE": smooth}
+    found[f"{of_event}smooth ECE"] = smooth
+    return found if of_event else {name: found[name] for name in EVENT_MEASURES}
 
 
 def _scores(probabilities: np.ndarray, is_ordered: bool) -> dict[str, LabelMeasure]:
@@ -127,11 +166,31 @@ def _scores(probabilities: np.ndarray, is_ordered: bool) -> dict[str, LabelMeasu
     }
 
 
+def _of_events(probabilities: np.ndarray, brier: np.ndarray) -> dict[str, LabelMeasure]:
+    """Measures of events that are functions of the means of y, p, and the Brier score."""
+    every, label = np.ones((len(brier), 1)), np.array([0.0, 1.0])
+    y, p = every * label, np.stack([probabilities] * 2, axis=1)
+
+    @np.errstate(divide="ignore", invalid="ignore")
+    def scaled(means: np.ndarray) -> np.ndarray:
+        brier, variance = means[..., 0], means[..., 1] * (1 - means[..., 1])
+        return np.where(variance > 0, 1 - brier / variance, np.nan)
+
+    return {
+        RATIO: LabelMeasure([y, p], every, {"function": ratio_of_means, "is_ratio": True}),
+        "scaled Brier score": LabelMeasure([brier, y], every, {"function": scaled}),
+    }
+
+
 def _ece(residuals: np.ndarray, confidences: np.ndarray) -> LabelMeasure:
     """The sum over bins of |frequency - mean confidence|, each times the share of the bin."""
     ends = _BINNING.ends(np.arange(1, _BINNING.n_bins, dtype=confidences.dtype))
     bins = np.eye(_BINNING.n_bins)[np.searchsorted(ends, confidences)]
-    options = {"function": lambda means: np.abs(means).sum(axis=-1), "is_error": True}
+
+    def error(means: np.ndarray) -> np.ndarray:
+        return np.abs(means).sum(axis=-1)
+
+    options = {"function": error, "error": error, "has_interval": False}
     return LabelMeasure([residuals], bins, options)
 
 

@@ -106,7 +106,10 @@ class Measure:
             each group, and last those of the observed targets, ``[R + 1, G, k]``; or None.
         is_share: whether rows are hits, 1 or 0, for Wilson's interval.
         is_ratio: whether the interval is that of log g.
-        is_error: whether the value is a calibration error, which has a p-value and no interval.
+        error: a function of the means of drawn and observed data sets that grows with a calibration
+            error, for a p-value; or None.
+        has_interval: whether there is an interval: not for an error that is never negative.
+        has_skewness: whether the interval is corrected for the skewness of the rows.
     """
 
     columns: ArrayLike
@@ -116,7 +119,9 @@ class Measure:
     drawn: np.ndarray | None = None
     is_share: bool = False
     is_ratio: bool = False
-    is_error: bool = False
+    error: Callable[[np.ndarray], np.ndarray] | None = None
+    has_interval: bool = True
+    has_skewness: bool = True
 
     def __call__(self, rows: Subset) -> MeasureResult:
         x = np.asarray(self.columns)[rows.index].astype(np.float64).reshape(rows.index.size, -1)
@@ -125,16 +130,20 @@ class Measure:
             return MeasureResult(math.nan, note=f"NaN in {named_rows(rows.names[lost])}")
         sampling = rows.sampling
         means = x.mean(axis=0) if sampling.is_plain else sampling.shares() @ x
-        value, drawn = float(self.of_means(means)), None
+        value, drawn, errors = float(self.of_means(means)), None, None
         if self.drawn is not None:
-            drawn = self.of_means(self.drawn[:, rows.group])
-        ends = self._if_calibrated(rows, drawn)
-        if not self.is_error:
-            return MeasureResult(value, self._interval(x, means, rows), ends)
-        if drawn is None or sampling.is_dependent:
+            of_group = self.drawn[:, rows.group]
+            drawn = self.of_means(of_group)
+            errors = None if self.error is None or sampling.is_dependent else self.error(of_group)
+        if errors is None and self.error is not None and not self.has_interval:
             needed = "independent rows" if sampling.is_dependent else "the weight of every label"
             return MeasureResult(value, note=f"its p needs {needed}")
-        return MeasureResult(value, None, ends, host_pvalue(drawn, _ROUNDING), len(drawn) - 1)
+        interval = self._interval(x, means, rows) if self.has_interval else None
+        found = MeasureResult(value, interval, self._if_calibrated(rows, drawn))
+        if errors is None:
+            return found
+        pvalue = host_pvalue(errors, _ROUNDING)
+        return dataclasses.replace(found, pvalue=pvalue, n_draws=len(errors) - 1)
 
     def of_means(self, means: np.ndarray) -> np.ndarray:
         return means[..., 0] if self.function is None else self.function(means)
@@ -147,7 +156,7 @@ class Measure:
         if self.is_share:
             return wilson_interval(values, level, sampling)
         if not self.is_ratio:
-            return mean_interval(values, level, self.possible, sampling)
+            return mean_interval(values, level, self.possible, sampling, self.has_skewness)
         value = float(self.of_means(means))
         ends = mean_interval(values / value, level, sampling=sampling) if value > 0 else None
         return ends and (value * math.exp(ends[0] - 1), value * math.exp(ends[1] - 1))

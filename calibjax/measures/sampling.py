@@ -153,6 +153,7 @@ def mean_interval(
     confidence_level: float,
     possible: Interval = (-np.inf, np.inf),
     sampling: Sampling | None = None,
+    has_skewness: bool = True,
 ) -> Interval | None:
     """Student's interval for the mean of the rows, corrected for skewness; None if one is infinite.
 
@@ -181,7 +182,9 @@ def mean_interval(
     units = sampling.units(values)
     middle = units.mean()
     x = stdtrit(freedom, (1 + confidence_level) / 2) * np.array([1.0, -1.0])
-    a = 0.0 if sampling.times is not None else _skewness(units - middle) / units.size**0.5
+    a = 0.0
+    if has_skewness and sampling.times is None:
+        a = _skewness(units - middle) / units.size**0.5
     if abs(a) > _SYMMETRIC:
         x = 3 / a * (np.cbrt(1 + a * (x - a / 6)) - 1)
     least, most = min(possible[0], middle), max(possible[1], middle)

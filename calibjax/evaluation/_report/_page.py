@@ -14,8 +14,9 @@ from calibjax._base.text import class_name, named_rows
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.evaluation import _wording as wording
+from calibjax.evaluation._by_group import GroupVerdicts
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._groups import SEGMENTS, GroupVerdicts
+from calibjax.evaluation._groups import SEGMENTS
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.kernels.base import KernelLike, Sum, describe
