@@ -12,6 +12,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
+from calibjax.evaluation._evaluation import _risk_in_words
 from calibjax.measures.events import Design, spline_basis
 from calibjax.measures.families import measures
 from calibjax.measures.measure import MeasureResult
@@ -86,6 +87,15 @@ def test_scores_and_ratios(found):
     low, high = found["expected events"].if_calibrated
     sd = (P * (1 - P)).sum() ** 0.5
     assert (high - low) / (2 * sd) == pytest.approx(1.96, abs=0.6)  # 99 draws
+
+
+def test_the_sentence_of_a_clinical_paper(found):
+    ratio, slope = found["observed / expected"], found["calibration slope"]
+    numbers = [ratio.value, *ratio.interval, slope.value, *slope.interval]
+    expected = "(O/E {:.2f}, 95 % CI {:.2f} to {:.2f}; calibration slope {:.2f}, 95 % CI {:.2f} to "
+    expected = (expected + "{:.2f})").format(*numbers)
+    assert _risk_in_words(found, 95) == f"The model under-estimated risk {expected}"
+    assert _risk_in_words({}, 95) is None
 
 
 def test_distances_from_the_smooth_curve(found):

@@ -27,6 +27,7 @@ from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIO
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import table_of_numbers
 from calibjax.kernels.base import describe
+from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.measure import MeasureResult
 from calibjax.nulls.sampler import NullSampler
 from calibjax.segments import Groups
@@ -305,10 +306,28 @@ def citation(case: Case) -> str:
         test = f"exact {test}, {N_RESAMPLES} simulated data sets"
     else:
         test = f"{test}, {NullSampler.of(case.data).describe(case.data)}"
-    return (
-        f"Calibration was {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n}). "
-        f"The squared kernel calibration error (default kernel) was {size}."
+    said = (
+        f"Calibration was {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n})",
+        _risk_in_words(MEASURES.of(case), 100 * (1 - case.level)),
+        f"The squared kernel calibration error (default kernel) was {size}",
     )
+    return "".join(f"{x}. " for x in said if x).rstrip()
+
+
+def _risk_in_words(measures: dict[str, MeasureResult], confidence: float) -> str | None:
+    """Observed / expected and the slope of events, as clinical papers report them; None without."""
+    ratio, slope = measures.get(RATIO), measures.get(SLOPE)
+    if ratio is None or ratio.interval is None:
+        return None
+    low, high = ratio.interval
+    clear = "over-estimated " if high < 1 else "under-estimated " if low > 1 else ""
+    ci = f"{confidence:.3g} % CI"
+    said = f"The model {clear}risk (" if clear else "Risk agreed with events on average ("
+    said += f"O/E {ratio.value:.2f}, {ci} {low:.2f} to {high:.2f}"
+    if slope is None or slope.interval is None:
+        return f"{said})"
+    ends = " to ".join(f"{x:.2f}" for x in slope.interval)
+    return f"{said}; calibration slope {slope.value:.2f}, {ci} {ends})"
 
 
 def skce_in_words(value: float, interval: tuple[float, float], confidence: float) -> str:

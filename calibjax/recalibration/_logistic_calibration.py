@@ -1,6 +1,7 @@
 """Slope and intercept of a logistic recalibration, and what medical papers show beside them."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,12 +13,12 @@ from calibjax._base.struct import is_traced
 from calibjax._data.data import DEPENDENCE, Data
 from calibjax._data.distribution import Distribution
 from calibjax.estimators.labels import binary_as_data
+from calibjax.measures.events import regression_measures
+from calibjax.measures.measure import Subset
 from calibjax.measures.sampling import Estimate, Sampling, mean_interval, wilson_interval
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._fit_recalibrator import rows_of_labels
-from calibjax.recalibration._label_curves import fit_spline
 from calibjax.recalibration._penalised_regression import logistic_regression
-from calibjax.recalibration._probability_maps import run
 
 # An interval whose end is not found below this size has no end.
 _LARGEST = 1e6
@@ -60,10 +61,10 @@ class LogisticCalibration(NamedTuple):
         """Words, as `print` shows them."""
         lines = [
             f"LogisticCalibration of {self.n_rows} rows, {self.n_events} events",
-            f"  observed / expected {self.observed_over_expected}: 1 is right",
-            f"  intercept {self.intercept}: 0 is right, above 0 risks are too low",
-            f"  slope {self.slope}: 1 is right, below 1 the model is over-confident",
-            f"  p = {self.pvalue:.3g} of the intercept 0 with the slope 1",
+            f"  observed / expected {self.observed_over_expected}: ideal 1",
+            f"  intercept {self.intercept}: ideal 0; above 0, risk is under-estimated",
+            f"  slope {self.slope}: ideal 1; below 1, risks are too extreme",
+            f"  joint test, intercept 0 and slope 1: p = {self.pvalue:.3g}",
             f"  integrated calibration index {self.integrated_index:.4g}",
         ]
         return "\n".join(lines + [f"  {self.words}"] * bool(self.words))
@@ -87,9 +88,9 @@ def logistic_calibration(
     The slope is the estimate of b of maximum likelihood with a free, and the intercept that of a
     with b = 1, "calibration in the large".  Their intervals are those of the profile likelihood:
     all numbers whose likelihood ratio test does not reject.  The interval of O / E is Wilson's of
-    the share of events, divided by the mean probability.  q is the natural cubic spline in logit p
-    of `fit_recalibrator`, fitted to these rows, so that the ICI is above 0 for calibrated models
-    too.
+    the share of events, divided by the mean probability.  q is the restricted cubic spline in
+    logit p that is fitted to these rows, so that the ICI is above 0 for calibrated models too; NaN
+    if the fit has no finite estimate.
 
     With `weights` ``[n, 2]``, such as 20 without and 1 with an event, rows were sampled by their
     label.  The likelihood is then that of sampled rows, with the offset log(w_0 / w_1) and without
@@ -173,14 +174,15 @@ def logistic_calibration(
         # The expected share depends on the targets, too: the interval is that of log O / E.
         parts = happened / share - rows.probs[:, 1] / expected
         low, high = share * np.exp(np.array(mean_interval(parts, level, sampling=sampling)))
-    distance = np.abs(run(fit_spline(rows).steps, rows.probs) - rows.probs)[:, 1]
+    counted = Subset(np.arange(len(logits)), sampling, level, np.arange(len(logits)))
+    index = regression_measures(logits, happened, None)["ICI"](counted)
     return LogisticCalibration(
         observed_over_expected=Estimate(share / expected, low / expected, high / expected),
         intercept=of_intercept,
         slope=of_slope,
         intercept_beside_slope=float(beside),
         pvalue=pvalue,
-        integrated_index=float(sampling.shares() @ distance),
+        integrated_index=math.nan if index is None else index.value,
         n_rows=len(happened),
         n_events=int(happened.sum()),
         words=words,
