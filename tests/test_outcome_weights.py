@@ -224,7 +224,7 @@ def test_weights_that_follow_the_label_are_not_called_exact(key):
     assert not result.is_exact and "of rows, as the other labels' weights are" in result.method
     printed = str(cj.evaluate(followed))
     assert "Weights follow the outcome" in printed and "exact aggregated" not in printed
-    assert "its p needs the weight of every label" in printed and "clearest where" not in printed
+    assert "its p needs the weight of every label" in printed and "worst for" not in printed
 
 
 def columns_of_events():
