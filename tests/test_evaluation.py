@@ -253,7 +253,7 @@ def test_rows_are_called_as_they_were_given():
     frame = {"p_0": probabilities[:, 0], "p_1": probabilities[:, 1], "p_2": probabilities[:, 2]}
     with pytest.warns(UserWarning, match="119 of 120 rows"):
         found = cj.evaluate(frame | {"y": labels}, target="y", probs="p_*", drop_missing=True)
-    assert "the probability 0 (row 7)" in found.verdict
+    assert "1 of 1 predictions with probability 1 was wrong (row 7)" in found.verdict
     assert found.to_dict()["impossible_rows"] == [7]
     assert found.worst_rows(1).tolist() == [7] and found.worst_indices(1).tolist() == [6]
     assert found.targets[6] == 2 and 3 not in found.worst_rows(119)
@@ -269,7 +269,7 @@ def test_impossible_targets_are_named():
     assert found.pvalue <= 0.05 < found.zero_probability.pvalue_without
     assert found.verdict == (
         f"Not calibrated (p = {found.pvalue:.3g}, n = 120).\n"
-        "1 observed target had predicted probability 0 (row 7); without it "
+        "1 of 1 predictions with probability 1 was wrong (row 7); without it "
         f"p = {found.zero_probability.pvalue_without:.3g}."
     )
     assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3

@@ -308,7 +308,8 @@ class _ZeroProbability(Section[ZeroProbability]):
             certain = np.asarray(predictions.label_probabilities()).max(axis=1) == 1
             wrong = int(np.isin(case.row_names[certain], found.rows).sum())
             if wrong == n:
-                said = f"{n} of {certain.sum()} predictions with probability 1 were wrong"
+                were = "was" if n == 1 else "were"
+                said = f"{n} of {certain.sum()} predictions with probability 1 {were} wrong"
         return f"{said} ({named_rows(found.rows)}){without}"
 
     def to_dict(self, case: Case) -> dict[str, Any]:
