@@ -321,6 +321,7 @@ def said(
     pvalue=0.001,
     best=1.0,
     interval=None,
+    measures=None,
     found=(),
     worst=None,
     zero=((), None),
@@ -337,6 +338,7 @@ def said(
             n=n,
             data=Data(cj.Bernoulli(jnp.full(n, 0.5)), np.zeros(n, int)),
             row_names=np.arange(n),
+            measures=measures or {},
             best_temperature=BestTemperature(best, interval),
             directions=found,
             worst=worst,
@@ -390,6 +392,19 @@ VERDICTS = {
     "a shift": (
         {"best": 1.8, "found": [SHIFT, TOO_SURE]},
         "\nRisk under-estimated: of the test.",
+        "temperature",
+    ),
+    "measures of events": (
+        {
+            "best": 1.8,
+            "found": [direction("over-confident", 0.4), direction("'b' over-estimated", 0.3)],
+            "measures": {
+                "calibration slope": MeasureResult(0.7, (0.6, 0.8)),
+                "observed / expected": MeasureResult(0.77, (0.71, 0.84)),
+            },
+        },
+        "\nOver-confident: of the test; calibration slope 0.7 (95 % CI 0.6 to 0.8); 'b' "
+        "over-estimated; O/E 0.77 (95 % CI 0.71 to 0.84).",
         "temperature",
     ),
     "a map that was not fitted": (

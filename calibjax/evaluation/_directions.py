@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
 import jax
@@ -26,7 +26,8 @@ from calibjax.evaluation._judged_directions import (
 from calibjax.evaluation._overall_error import LEVELS, widening
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
-from calibjax.evaluation._wording import NO_OVERALL_ERROR
+from calibjax.evaluation._wording import NO_OVERALL_ERROR, number, with_interval
+from calibjax.measures.events import RATIO
 from calibjax.measures.families import moments
 from calibjax.measures.measure import MeasureResult
 from calibjax.measures.quantiles import shares_of_levels
@@ -116,8 +117,10 @@ def clear_directions(found: Sequence[Direction], level: float) -> tuple[Directio
     return tuple(sorted(clear, key=rank))
 
 
-def directions_in_words(directions: Sequence[Direction], temperature: str = "") -> str:
-    """What `clear_directions` found, as text, with the temperature that corrects confidence.
+def directions_in_words(
+    directions: Sequence[Direction], sizes: Mapping[str, str] | None = None
+) -> str:
+    """What `clear_directions` found, as text, with the size of an error by the end of its name.
 
     A main error of labels is said alone: confidence and the frequency of a class are related.
     """
@@ -125,11 +128,12 @@ def directions_in_words(directions: Sequence[Direction], temperature: str = "") 
         return NO_OVERALL_ERROR
     is_alone = directions[0].is_main and not directions[0].is_of_numbers
     said = directions[:1] if is_alone else directions[:2]
-    texts = [f"{x}; {temperature}" if temperature and x.is_confidence else str(x) for x in said]
+    texts = [str(x) for x in said]
     # The confidence in an event says its frequency, too.
     if len(said) == 2 and said[1].details in texts[0]:
         texts[1] = said[1].name
-    return "; ".join(texts)
+    of_names = [[y for end, y in (sizes or {}).items() if x.name.endswith(end)] for x in said]
+    return "; ".join("; ".join([x, *y]) for x, y in zip(texts, of_names, strict=True))
 
 
 def clear_directions_of(case: Case, data: Data, temperature: float | None) -> tuple[Direction, ...]:
@@ -160,12 +164,14 @@ class _Directions(Section[tuple[Direction, ...]]):
         return "; ".join(filter(None, said)) or self._in_words(case)
 
     def _in_words(self, case: Case) -> str:
-        found, directions = _effect.BEST_TEMPERATURE.of(case), self.of(case)
-        names = {x.name for x in directions}
-        is_over = found is not None and found.value > 1
-        if found is None or f"{'over' if is_over else 'under'}-confident" not in names:
-            return directions_in_words(directions)
-        return directions_in_words(directions, _effect.fitted(found, case.level))
+        sizes, confidence = {}, _effect.confidence_of(case)
+        if confidence is not None:
+            sizes["over-confident" if confidence[0] else "under-confident"] = confidence[1]
+        events = _effect.MEASURES.of(case) if case.data.predictions.n_labels == 2 else {}
+        if (ratio := events.get(RATIO)) is not None:
+            name = "under-estimated" if ratio.value > 1 else "over-estimated"
+            sizes[name] = with_interval(f"O/E {number(ratio.value)}", ratio.interval, case.level)
+        return directions_in_words(self.of(case), sizes)
 
 
 DIRECTIONS = _Directions()

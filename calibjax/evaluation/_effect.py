@@ -24,6 +24,7 @@ from calibjax.intervals.skce_interval import (
     landmark_interval,
     skce_and_interval,
 )
+from calibjax.measures.events import SLOPE
 from calibjax.measures.families import few_draws, measures
 from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
 from calibjax.measures.quantiles import coverages_not_printed
@@ -110,8 +111,8 @@ class _BestTemperature(Section[BestTemperature | None]):
         return BestTemperature(best, interval_of_temperature(case.padded, best, 1 - case.level))
 
     def clause(self, case: Case) -> str | None:
-        best = self.of(case)
-        return best and fitted(best, case.level)
+        found = confidence_of(case)
+        return found and found[1]
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         best = self.of(case)
@@ -190,7 +191,17 @@ def interval_of_temperature(data: Data, best: float, confidence_level: float) ->
     return best * math.exp(-high / curvature), best * math.exp(-low / curvature)
 
 
-def fitted(temperature: BestTemperature, level: float) -> str:
-    """The fitted temperature as text, with its interval."""
-    text = wording.temperature_text(temperature.value)
-    return wording.with_interval(f"{wording.BEST_TEMPERATURE} {text}", temperature.interval, level)
+def confidence_of(case: Case) -> tuple[bool, str] | None:
+    """Whether a model is over-confident, and the number that says by how much, as text.
+
+    It is the calibration slope of events, and else the fitted temperature.
+    """
+    events = MEASURES.of(case) if case.data.predictions.n_labels == 2 else {}
+    slope, best = events.get(SLOPE), BEST_TEMPERATURE.of(case)
+    if slope is not None and slope.interval is not None:
+        text = f"{SLOPE} {wording.number(slope.value)}"
+        return slope.value < 1, wording.with_interval(text, slope.interval, case.level)
+    if best is None:
+        return None
+    text = f"{wording.BEST_TEMPERATURE} {wording.temperature_text(best.value)}"
+    return best.value > 1, wording.with_interval(text, best.interval, case.level)
