@@ -108,7 +108,7 @@ def test_distances_from_the_smooth_curve(found):
 
 
 def test_fits_to_points_are_those_to_rows():
-    """3000 rows: fits to 512 points are within a hundredth of their standard error."""
+    """3000 rows: fits to 256 points are within a fiftieth of their standard error."""
     rng = np.random.default_rng(1)
     logits = rng.gumbel(-2, 1, 3000)
     basis, shares = spline_basis(logits), np.full(3000, 1 / 3000)
@@ -117,7 +117,7 @@ def test_fits_to_points_are_those_to_rows():
     slopes = 1 + points.fit((y * shares) @ basis[:, :2]).coefficients[:, 1]
     for targets, slope in zip(y, slopes, strict=True):
         expected = regression(sm.add_constant(logits), targets)
-        assert abs(slope - expected.params[1]) < 0.01 * expected.bse[1]
+        assert abs(slope - expected.params[1]) < 0.02 * expected.bse[1]
 
 
 @pytest.mark.parametrize(

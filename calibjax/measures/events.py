@@ -33,7 +33,7 @@ _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
 # Minimum expected number of events, and of rows without one, for each parameter.
 _EVENTS_PER_PARAMETER = 10
 # Maximum number of points at which a fit to many data sets looks at the predictions.
-_MOST_POINTS = 512
+_MOST_POINTS = 256
 # Newton's steps: their number, the largest change of a logit, and the last change, whose square is
 # the order of the error.
 _MOST_STEPS, _LARGEST_STEP, _CONVERGED = 30, 3.0, 1e-4
@@ -43,6 +43,8 @@ _DECIMALS = 6
 _RIDGE = 1e-12
 # A function whose part that others do not determine is smaller, relatively, is left out.
 _DETERMINED = 1e-6
+# Maximum number of functions of a spline.
+_ALL = len(_KNOTS)
 
 
 def expit(logits: np.ndarray) -> np.ndarray:
@@ -124,7 +126,7 @@ class Design(NamedTuple):
         return cls(basis @ mixing, mixing, logits, shares)
 
     def points(self) -> "Design":
-        """At most 512 points in place of the rows, each the mean of rows with similar logits."""
+        """At most 256 points in place of the rows, each the mean of rows with similar logits."""
         n = len(self.logits)
         if n <= _MOST_POINTS:
             return self
@@ -186,7 +188,7 @@ def regression_measures(
     """
 
     @functools.cache
-    def fitted(rows: Subset, n_functions: int | None) -> tuple[Design, np.ndarray, Fits] | str:
+    def fitted(rows: Subset, n_functions: int) -> tuple[Design, np.ndarray, Fits] | str:
         """The fit to the rows, with its functions; or why there is none."""
         some, shares = rows.index, rows.sampling.shares()
         lost = some[~np.isfinite(logits[some])]
@@ -202,19 +204,25 @@ def regression_measures(
             return "no finite estimate"
         return design, functions, found
 
+    @functools.cache
+    def drawn_fits(rows: Subset, n_functions: int) -> tuple[Design, Fits]:
+        """Those of drawn data sets, at points in place of the rows."""
+        found = fitted(rows, n_functions)
+        assert drawn is not None and not isinstance(found, str)
+        points = found[0].points()
+        return points, points.fit(drawn[:, :n_functions])
+
     def result(
         rows: Subset,
         column: np.ndarray,
-        design: Design,
+        n_functions: int,
         of_draws: Callable[[Design, Fits], np.ndarray],
         **options: Any,
     ) -> MeasureResult:
         """With Student's interval for the mean of a column of these rows, as regressions do."""
         values = None
         if drawn is not None and not rows.sampling.is_dependent:
-            points = design.points()
-            fits = points.fit(drawn[:, : design.mixing.shape[0]])
-            values = of_draws(points, fits)[:, None, None]
+            values = of_draws(*drawn_fits(rows, n_functions))[:, None, None]
         else:
             options["error"] = None
         every = np.full(len(logits), np.nan)
@@ -230,7 +238,7 @@ def regression_measures(
         return result(
             rows,
             k + fits.coefficients[0, k] + moves,
-            design,
+            k + 1,
             lambda _, of_draws: k + of_draws.coefficients[:, k],
             expected=(float(k), float(k)),
             error=_size if k == 0 else None,
@@ -238,7 +246,7 @@ def regression_measures(
 
     def distance(level: float | None, rows: Subset) -> MeasureResult:
         """The mean distance of p from the curve, or the quantile of a level."""
-        found = fitted(rows, None)
+        found = fitted(rows, _ALL)
         if isinstance(found, str):
             return MeasureResult(math.nan, note=found)
         design, functions, fits = found
@@ -254,7 +262,7 @@ def regression_measures(
             slopes = (np.sign(gaps) * q * (1 - q) * design.shares) @ functions
             column = np.abs(gaps) + design.influence(q, targets[rows.index]) @ slopes
         options = {"possible": (0.0, 1.0), "has_interval": level is None, "error": _size}
-        return result(rows, column, design, values, **options)
+        return result(rows, column, _ALL, values, **options)
 
     found: dict[str, NumberOfRows] = {
         INTERCEPT: functools.partial(coefficient, 0),
