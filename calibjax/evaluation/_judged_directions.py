@@ -333,7 +333,7 @@ def directions_of_numbers(
             return None
         place = "predicted median" if at == 0.5 else f"{at:.3g} quantile"
         words = f"{percent(above)} of targets above the {place}"
-        words += f", {percent(up_to)} at or above" if up_to > above else ""
+        words += f", {percent(up_to)} at or above" if percent(up_to) != percent(above) else ""
         return 1 - at, observed, f"{words}, {percent(1 - at)} if calibrated"
 
     def coverage(is_narrow: bool) -> Words | None:
