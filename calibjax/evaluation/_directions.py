@@ -1,18 +1,15 @@
 """Bias and dispersion errors of a whole model, of which those are told that are significant."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._base.compile import quick_jit
 from calibjax._base.text import shares_in_words
 from calibjax._data.capabilities import restricted
-from calibjax._data.data import Data, clean
+from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax.distributions import Quantiles
@@ -71,8 +68,9 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
         if not (np.isfinite([centres, deviations]).all() and deviations.all()):
             return ()
         return directions_of_vectors(centres, deviations, y, sampling.of_rows(counts))
-    columns = pit(case.random_keys.measures, data), *_locations_and_spreads(data)
-    counts &= np.isfinite([np.asarray(x)[:n] for x in columns]).all(axis=0)
+    every = np.asarray(pit(case.random_keys.measures, data), np.float64)[:n]
+    counts &= np.isfinite(every)
+    pits, sampling = every[counts], sampling.of_rows(counts)
     means = quantiles = None
     if isinstance(predictions, Quantiles):
         levels, *of_levels = shares_of_levels(*data.samples)
@@ -81,21 +79,12 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
         both = moments(predictions)[0], restricted(predictions, data.targets)
         of_means, targets = (np.asarray(x)[:n][counts] for x in both)
         means = (of_means, targets) if np.isfinite(of_means).all() else None
-    pits, locations, spreads = counted(*columns)
-    sampling = sampling.of_rows(counts)
     below = LEVELS, pits[:, None] <= LEVELS
     if quantiles is not None:
         # Half of the targets that are equal to a quantile are below it.
         below = quantiles[0], (quantiles[1].astype(float) + quantiles[2]) / 2
     factor = widening(data, np.flatnonzero(counts), below, sampling, case.level)
-    rows = pits, locations, spreads, sampling, means, quantiles
-    return directions_of_numbers(*rows, factor, case.level)
-
-
-@functools.partial(quick_jit, light=True)
-def _locations_and_spreads(data: Data) -> tuple[jax.Array, jax.Array]:
-    predictions = clean(data).predictions
-    return predictions.location(), predictions.spread()
+    return directions_of_numbers(pits, sampling, means, quantiles, factor, case.level)
 
 
 def clear_directions(found: Sequence[Direction], level: float) -> tuple[Direction, ...]:
@@ -126,8 +115,7 @@ def directions_in_words(
     """
     if not directions:
         return NO_OVERALL_ERROR
-    is_alone = directions[0].is_main and not directions[0].is_of_numbers
-    said = directions[:1] if is_alone else directions[:2]
+    said = directions[:1] if directions[0].is_main else directions[:2]
     texts = [str(x) for x in said]
     # The confidence in an event says its frequency, too.
     if len(said) == 2 and said[1].details in texts[0]:

@@ -4,9 +4,9 @@ A direction, one of these errors, is a mean of the rows that a calibrated model 
 targets less means, or sizes of errors less expected ones.  It is clear if it is farther from 0
 than chance explains.
 
-A clear direction need not be *the* error.  So one number is fitted that takes it out, a shift or a
-temperature, and what is left is measured on residuals r_i, which are vectors with mean 0 under a
-calibrated model, in cells of similar predictions:
+A clear direction of labels need not be *the* error.  So one number is fitted that takes it out, a
+shift or a temperature, and what is left is measured on residuals r_i, which are vectors with mean 0
+under a calibrated model, in cells of similar predictions:
 
     sum_cells (|sum_i r_i|^2 - sum_i |r_i|^2) = sum_cells sum_{i != j} <r_i, r_j>,
 
@@ -26,25 +26,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax._base.text import class_name, format_distinct, percent, shares_in_words
+from calibjax.evaluation._overall_error import with_fitted_logits
 from calibjax.evaluation._wording import event_name, number, with_interval
 from calibjax.measures.measure import MeasureResult
 from calibjax.measures.sampling import Sampling
 
 # Minimum share of the SKCE that the main direction explains.
 _MAIN_ERROR = 0.5
-# The number of cells of equally many rows for each class, by its probability; and for numbers, of
-# bins of the location, and of the spread.
-_CELLS, _BINS = 10, 5
-# Newton's steps for a shift, which has one root; each step is at most _STEP.
-_STEPS, _STEP = 30, 2.0
-# Normal scores of PITs closer to 0 or 1 are no larger.
-_LEAST_PIT = 1e-5
-_COSINES = 4
+# The number of cells of equally many rows for each class, by its probability.
+_CELLS = 10
 # Shares of the probability in central intervals whose coverage is told.
 _COVERAGES = 0.9, 0.5
 #: The names of directions that a temperature corrects.
 _DISPERSION = "under-dispersive", "over-dispersive"
-_CONFIDENCE = "over-confident", "under-confident", *_DISPERSION
+_CONFIDENCE = "over-confident", "under-confident"
 #: The predicted and the observed mean, and both as text.
 Words = tuple[float, float, str]
 
@@ -79,11 +74,6 @@ class Direction:
         """Whether it is what a temperature changes."""
         return self.name in _CONFIDENCE
 
-    @property
-    def is_of_numbers(self) -> bool:
-        """Whether it is of numbers, whose bias and dispersion do not depend on each other."""
-        return self.name.startswith(("biased", *_DISPERSION))
-
     def __str__(self) -> str:
         return f"{self.name}: {self.details}"
 
@@ -98,36 +88,37 @@ class _Error(NamedTuple):
         words: what was predicted, what was observed, and both as text; None if these do not show
             the error.
         corrected: what is compared with targets, without this error; None if that is not known.
+            Bias and dispersion of numbers do not depend on each other, and need none.
     """
 
     names: tuple[str, str]
     values: np.ndarray
     variances: np.ndarray | float
     words: Callable[[bool], Words | None]
-    corrected: Callable[[], np.ndarray | None]
+    corrected: Callable[[], np.ndarray | None] | None = None
 
 
 def _judged(
     shifts: list[_Error],
     spread: _Error,
-    left: Callable[[np.ndarray], float],
-    whole: np.ndarray,
     sampling: Sampling,
+    left: Callable[[np.ndarray | None], float] = lambda _: math.nan,
+    whole: np.ndarray | None = None,
 ) -> list[Direction]:
     """What is found of all errors; of shifts only the clearest is named, so that only it is fitted.
 
     Args:
         shifts: errors of locations or of classes.
         spread: the error of confidence.
+        sampling: how rows count.
         left: the SKCE of predictions, up to a factor.
         whole: the predictions with all errors.
-        sampling: how rows count.
     """
     errors, before, found = [*shifts, spread], left(whole), []
     scores = [_score_of_mean(x.values, x.variances, sampling) for x in errors]
     fitted = int(np.argmax(np.abs(scores[:-1]))), len(shifts)
     for k, (error, score) in enumerate(zip(errors, scores, strict=True)):
-        corrected = error.corrected() if k in fitted else None
+        corrected = error.corrected() if error.corrected and k in fitted else None
         after = math.nan if corrected is None else left(corrected)
         explained = min(max(1 - after / before, 0.0), 1.0) if before > 0 else math.nan
         words = error.words(score > 0)
@@ -193,7 +184,7 @@ def directions_of_labels(
     came[rows, targets] = 1
     cells = {c: _cells(probabilities[:, c], _CELLS) for c in ([1] if m == 2 else range(m))}
 
-    def left(q: np.ndarray) -> float:
+    def left(q: Any) -> float:
         residuals = came - q
         return sum(_pairs_in_cells(residuals[:, c, None], x, shares) for c, x in cells.items())
 
@@ -208,7 +199,7 @@ def directions_of_labels(
             came[:, c] - p,
             p * (1 - p),
             lambda _: (predicted, observed, words),
-            lambda: _shifted(probabilities, c, observed, shares),
+            lambda: with_fitted_logits(probabilities, came, shares, c),
         )
 
     with np.errstate(divide="ignore"):
@@ -239,7 +230,8 @@ def directions_of_labels(
         confidence,
         lambda: _tempered(probabilities, temperature) if temperature else None,
     )
-    return _judged([error_of_class(c) for c in cells], of_confidence, left, probabilities, sampling)
+    shifts = [error_of_class(c) for c in cells]
+    return _judged(shifts, of_confidence, sampling, left, probabilities)
 
 
 def _tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
@@ -248,32 +240,8 @@ def _tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def _shifted(
-    probabilities: np.ndarray, label: int, frequency: float, shares: np.ndarray
-) -> np.ndarray:
-    """The probabilities, where one number is added to the logit of a label so that it has, on
-    average, its observed frequency."""
-    p, shift = probabilities[:, label], 0.0
-    if not 0 < frequency < 1:
-        shifted = np.full_like(p, frequency)
-    else:
-        for _ in range(_STEPS):
-            odds = math.exp(shift)
-            shifted = odds * p / (1 - p + odds * p)
-            slope = float(shares @ (shifted * (1 - shifted)))
-            if slope <= 0:
-                break
-            shift += float(np.clip((frequency - shares @ shifted) / slope, -_STEP, _STEP))
-    others = np.where(p < 1, (1 - shifted) / np.where(p < 1, 1 - p, 1), 0.0)
-    found = probabilities * others[:, None]
-    found[:, label] = shifted
-    return found
-
-
 def directions_of_numbers(
     pits: np.ndarray,
-    locations: np.ndarray,
-    spreads: np.ndarray,
     sampling: Sampling,
     means: tuple[np.ndarray, np.ndarray] | None,
     quantiles: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
@@ -288,8 +256,6 @@ def directions_of_numbers(
 
     Args:
         pits: U = F(y) of each row, drawn evenly where a range of it is known, ``[n]``.
-        locations: predicted locations ``[n]``.
-        spreads: predicted spreads ``[n]``.
         sampling: how rows count.
         means: predicted means and targets, ``[n]`` both; None if the means are not finite.
         quantiles: levels, and whether targets are below the quantiles, and at most these, as
@@ -298,20 +264,8 @@ def directions_of_numbers(
             of it; None if that is not known.
         level: the level of this interval.
     """
-    from scipy.special import ndtr, ndtri
-
     shares, sides = sampling.shares(), 2 * pits - 1
-    scores = np.asarray(ndtri(np.clip(pits, _LEAST_PIT, 1 - _LEAST_PIT)))
-    cells = _cells(locations, _BINS) * _BINS + _cells(spreads, _BINS)
-    middle, size = float(shares @ scores), float(shares @ np.square(scores)) ** 0.5
     is_biased = abs(_score_of_mean(sides, 1 / 3, sampling)) > NormalDist().inv_cdf(1 - level / 4)
-
-    def left(x: np.ndarray) -> float:
-        """Of features of PITs, each with mean 0 and variance 1 if these are uniform."""
-        angles = np.pi * (pits if x is scores else ndtr(x))[:, None] * np.arange(1, _COSINES + 1)
-        powers = np.stack([x, (np.square(x) - 1) / 2**0.5], axis=1)
-        features = np.concatenate([powers, 2**0.5 * np.cos(angles)], axis=1)
-        return _pairs_in_cells(features, cells, shares)
 
     def location(is_low: bool) -> Words | None:
         # The means, if they differ in the same direction; a few large targets may turn them round.
@@ -363,19 +317,12 @@ def directions_of_numbers(
             words += f"; {with_interval(change, ends, level)}"
         return predicted, observed, words
 
-    low = _Error(("biased low", "biased high"), sides, 1 / 3, location, lambda: scores - middle)
-    narrow = _Error(
-        _DISPERSION,
-        np.abs(sides) - 1 / 2,
-        1 / 12,
-        coverage,
-        lambda: scores / size if size > 0 else None,
-    )
-    found = _judged([low], narrow, left, scores, sampling)
-    if factor is None or factor.interval is None:
-        return found
-    name = _DISPERSION[factor.value < 1]
-    return [dataclasses.replace(x, name=name) if x.is_confidence else x for x in found]
+    names = _DISPERSION
+    if factor is not None and factor.interval is not None:
+        names = 2 * (_DISPERSION[factor.value < 1],)
+    low = _Error(("biased low", "biased high"), sides, 1 / 3, location)
+    narrow = _Error(names, np.abs(sides) - 1 / 2, 1 / 12, coverage)
+    return _judged([low], narrow, sampling)
 
 
 def directions_of_vectors(
@@ -390,13 +337,9 @@ def directions_of_vectors(
         sampling: how rows count.
     """
     shares, errors = sampling.shares(), (targets - means) / deviations
-    cells = [_cells(column, _BINS) for column in means.T]
-    sizes, middles = np.square(errors).mean(axis=1), shares @ errors
+    middles = shares @ errors
+    sizes = np.square(errors - middles).mean(axis=1)
     size = float(shares @ sizes) ** 0.5
-
-    def left(errors: np.ndarray) -> float:
-        residuals = np.stack([errors, (np.square(errors) - 1) / 2**0.5], axis=2)
-        return sum(_pairs_in_cells(residuals[:, j], c, shares) for j, c in enumerate(cells))
 
     def error_of_coordinate(j: int) -> _Error:
         both = float(shares @ means[:, j]), float(shares @ targets[:, j])
@@ -405,7 +348,6 @@ def directions_of_vectors(
             errors[:, j],
             1.0,
             lambda _: (*both, f"by {abs(middles[j]):.2g} predicted SDs"),
-            lambda: errors - middles * (np.arange(middles.size) == j),
         )
 
     narrow = _Error(
@@ -413,7 +355,6 @@ def directions_of_vectors(
         sizes - 1,
         float(np.var(sizes)),
         lambda _: (1.0, size, f"errors {format_distinct(size, 1)[0]} times as large as predicted"),
-        lambda: errors / size if size > 0 else None,
     )
     shifts = [error_of_coordinate(j) for j in range(middles.size)]
-    return _judged(shifts, narrow, left, errors, sampling)
+    return _judged(shifts, narrow, sampling)

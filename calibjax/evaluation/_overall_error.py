@@ -15,8 +15,7 @@ from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax._data.distribution import as_labels
 from calibjax.curves import ResidualMap, WitnessMap
-from calibjax.distributions import Empirical
-from calibjax.measures.families import moments
+from calibjax.measures.families import moments, numbers_of_members
 from calibjax.measures.measure import Measure, MeasureResult, Subset
 from calibjax.measures.sampling import Sampling
 
@@ -63,13 +62,10 @@ def widening(
     if is_exchangeable(predictions) or predictions.target_kind == "integer":
         means, deviations = (np.asarray(x, np.float64)[rows] for x in moments(predictions))
         errors = np.asarray(data.targets, np.float64)[rows] - means
-        variances = np.square(deviations)
-        if isinstance(predictions, Empirical):
-            n_members: np.ndarray | int = predictions.samples.shape[1]
-            if predictions.where is not None:
-                n_members = np.asarray(predictions.where)[rows].sum(axis=1)
+        variances, n_members = np.square(deviations), numbers_of_members(predictions, data.n)
+        if n_members is not None:
             with np.errstate(divide="ignore", invalid="ignore"):
-                variances = variances * (n_members + 1) / (n_members - 1)
+                variances = variances * np.divide(n_members + 1, n_members - 1)[rows]
         columns = np.stack([errors, np.square(errors), variances], axis=1)
         measure = Measure(
             columns, lambda m: np.sqrt((m[..., 1] - m[..., 0] ** 2) / m[..., 2]), is_ratio=True
@@ -99,7 +95,8 @@ def _scores_of_classes(data: Data, rows: np.ndarray, found: WitnessMap) -> np.nd
 
     p = np.asarray(as_labels(data.predictions).label_probabilities())[rows]
     happened = np.eye(p.shape[1])[np.asarray(data.targets)[rows]]
-    corrected, edges = _with_fitted_logits(p, happened), np.asarray(found.probability_edges)
+    shares, edges = np.full(len(p), 1 / len(p)), np.asarray(found.probability_edges)
+    corrected = with_fitted_logits(p, happened, shares)
     scores = np.zeros(np.shape(found.value))
     for row, c in enumerate(np.asarray(found.classes)):
         cells, q = np.searchsorted(edges[1:-1], p[:, c]), corrected[:, c]
@@ -113,8 +110,17 @@ def _scores_of_classes(data: Data, rows: np.ndarray, found: WitnessMap) -> np.nd
     return scores
 
 
-def _with_fitted_logits(probabilities: np.ndarray, happened: np.ndarray) -> np.ndarray:
-    """Probabilities with logits b log p + s, by maximum likelihood of b and of s for each class."""
+def with_fitted_logits(
+    probabilities: np.ndarray, happened: np.ndarray, shares: np.ndarray, shifted: int | None = None
+) -> np.ndarray:
+    """Probabilities with logits b log p + s, by maximum likelihood of b and of s for each class.
+
+    Args:
+        probabilities: p, ``[n, m]``.
+        happened: 1 for the observed class, ``[n, m]``.
+        shares: the weights of the rows, whose sum is 1, ``[n]``.
+        shifted: the only class with another s than 0, beside b = 1; None for all.
+    """
     from scipy.optimize import minimize
 
     logits = np.log(np.maximum(probabilities.astype(np.float64), _LEAST))
@@ -122,7 +128,7 @@ def _with_fitted_logits(probabilities: np.ndarray, happened: np.ndarray) -> np.n
     step = max(n * m // _MOST_NUMBERS, 1)
     # An outcome of probability 0 would decide the fit alone.
     possible = (logits * happened).sum(axis=1) > np.log(_LEAST)
-    some, hits = logits[possible][::step], happened[possible][::step]
+    some, hits, weights = (x[possible][::step] for x in (logits, happened, shares))
 
     def predicted(x: np.ndarray, logits: np.ndarray) -> np.ndarray:
         moved = x[0] * logits + x[1:]
@@ -131,12 +137,15 @@ def _with_fitted_logits(probabilities: np.ndarray, happened: np.ndarray) -> np.n
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         q = predicted(x, some)
-        gaps = (q - hits) / len(hits)
+        gaps = weights[:, None] * (q - hits)
         losses = -np.log(np.maximum((q * hits).sum(axis=1), _LEAST))
-        return float(losses.mean()), np.append((gaps * some).sum(), gaps.sum(axis=0))
+        return float(weights @ losses), np.append((gaps * some).sum(), gaps.sum(axis=0))
 
-    start = np.append(1.0, np.zeros(m))
-    return predicted(minimize(loss, start, jac=True, method="L-BFGS-B").x, logits)
+    start, bounds = np.append(1.0, np.zeros(m)), None
+    if shifted is not None:
+        bounds = [(1.0, 1.0), *((None, None) if c == shifted else (0.0, 0.0) for c in range(m))]
+    fit = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return predicted(fit.x, logits)
 
 
 def _scores_of_numbers(data: Data, rows: np.ndarray, found: ResidualMap) -> np.ndarray:

@@ -119,7 +119,7 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
         fair = np.asarray(crps(data.replace(predictions=with_fields(predictions, split=True))))[:n]
         if np.isfinite(fair).all():  # where each row has two members
             found["fair CRPS"] = Measure(fair)
-    squares, n_members = np.square(targets - means), _numbers_of_members(predictions, n)
+    squares, n_members = np.square(targets - means), numbers_of_members(predictions, n)
     ratio = _error_over_variance(squares, np.square(deviations), n_members)
     if np.isfinite(ratio.columns).all() and np.isfinite(deviations).all():
         found["squared error / variance"] = ratio
@@ -140,7 +140,7 @@ def rank_measures(key: jax.Array, data: Data) -> dict[str, Measure]:
     """The bias of an ensemble, and the dispersion of the ranks of its targets."""
     n = data.n_kept()
     ends = pit_and_interval(key, data)[1]
-    return _bias_and_dispersion(ends, _numbers_of_members(data.predictions, n), n)
+    return _bias_and_dispersion(ends, numbers_of_members(data.predictions, n), n)
 
 
 def _bias_and_dispersion(
@@ -169,7 +169,7 @@ def _dispersion(means: np.ndarray) -> np.ndarray:
         return 1 / (size * np.sqrt(mean * (1 - mean)))
 
 
-def _numbers_of_members(predictions: Distribution, n: int) -> np.ndarray | None:
+def numbers_of_members(predictions: Distribution, n: int) -> np.ndarray | None:
     """The number of members of each row, ``[n]``; None but for ensembles without weights."""
     if not isinstance(predictions, Empirical) or predictions.weights is not None:
         return None
