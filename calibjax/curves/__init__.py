@@ -1,5 +1,6 @@
 """Curves and maps: what a picture of calibration shows, as arrays."""
 
+from calibjax.curves._calibration_curve import CalibrationCurve, calibration_curve
 from calibjax.curves._corp_curve import CORPCurve, corp_curve
 from calibjax.curves._error_maps import ResidualMap, WitnessMap, residual_map, witness_map
 from calibjax.curves._pit_curve import CoverageCurve, PITCurve, coverage_curve, pit_curve
@@ -8,8 +9,9 @@ from calibjax.curves._risk_curve import RiskCurve, risk_curve
 from calibjax.curves._spread_skill import SpreadSkillCurve, spread_skill_curve
 
 __all__ = [
-    "CORPCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap", "RiskCurve",
-    "SpreadSkillCurve", "WitnessMap", "corp_curve", "coverage_curve", "pit_curve",
-    "reliability_curve", "residual_map", "risk_curve", "spread_skill_curve", "witness_map",
+    "CORPCurve", "CalibrationCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap",
+    "RiskCurve", "SpreadSkillCurve", "WitnessMap", "calibration_curve", "corp_curve",
+    "coverage_curve", "pit_curve", "reliability_curve", "residual_map", "risk_curve",
+    "spread_skill_curve", "witness_map",
 ]  # fmt: skip
 __dir__ = __all__.copy

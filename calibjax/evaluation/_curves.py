@@ -1,5 +1,6 @@
 """The curves and maps of an evaluation, and where they show an error, in words."""
 
+import contextlib
 import dataclasses
 import functools
 from statistics import NormalDist
@@ -174,7 +175,8 @@ class _Worst(Section[str | None]):
 class _Curves(Section[dict[str, Any]]):
     """What the pictures show, by name, each with arrays as fields.
 
-    The names are "reliability", "corp" and "witness" for labels, with "pit" for Ordinal ones, and
+    The names are "reliability", "corp" and "witness" for labels, with "calibration" for events and
+    "pit" for Ordinal ones, and
     "pit", "coverage" and "residuals" for numbers, with "spread_skill" for members of ensembles;
     they are the functions of calibjax that made them.  Targets that are not known exactly have none
     but "risk" of survival curves, at the middle one of the times of the table.
@@ -191,6 +193,12 @@ class _Curves(Section[dict[str, Any]]):
         if isinstance(data.predictions, Labels):
             binary = judged(data)
             of_bins = options | {"n_bins": 15, "strategy": strategy_of(binary)}
+            if data.predictions.n_labels == 2:
+                # Rows at 0 or 1, or few events, have no curve.
+                with contextlib.suppress(ValueError):
+                    found["calibration"] = curves.calibration_curve(
+                        binary, confidence_level=1 - case.level
+                    )
             found["reliability"] = curves.reliability_curve(keys[0], binary, **of_bins)
             of_corp = binary.replace(clusters=None, times=None, outcome_weights=None)
             # Its band is that of weights that are known before the targets.

@@ -28,6 +28,8 @@ RATIO, EVENTS, EXPECTED = "observed / expected", "observed events", "expected ev
 INTERCEPT, SLOPE = "calibration-in-the-large", "calibration slope"
 # What is said of the distances of p from the smooth curve: their mean, or a quantile.
 _DISTANCES = {"ICI": None, "E50": 0.5, "E90": 0.9}
+#: Events are rare if the median probability is below: axes of pictures are logarithmic.
+RARE = 0.05
 # Levels of the quantiles at which the spline has its knots.
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
 # Minimum expected number of events, and of rows without one, for each parameter.
@@ -60,14 +62,16 @@ def logits_of(probabilities: np.ndarray) -> np.ndarray:
     return both[:, 1] - both[:, 0]
 
 
-def spline_basis(logits: np.ndarray) -> np.ndarray:
+def spline_basis(logits: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
     """1, the logit, and up to three functions that bend, at all rows: ``[n, 2]`` to ``[n, 5]``.
 
     A restricted cubic spline is linear beyond its first and last knot.  Predictions decide how many
-    knots there are, so that drawn targets have the same ones.
+    knots there are, so that drawn targets have the same ones.  `at` are other logits, ``[g]``, at
+    which the functions of these rows are wanted, ``[g, K]``.
     """
     z = np.where(np.isfinite(logits), logits, 0.0)
-    share, straight = expit(z).mean(), np.stack([np.ones_like(z), z], axis=1)
+    x = z if at is None else at
+    share, straight = expit(z).mean(), np.stack([np.ones_like(x), x], axis=1)
     n_bends = int(min(share, 1 - share) * z.size / _EVENTS_PER_PARAMETER) - 2
     knots = np.unique(np.quantile(z, _KNOTS))
     knots = knots[np.linspace(0, knots.size - 1, min(knots.size, n_bends + 2)).round().astype(int)]
@@ -76,7 +80,7 @@ def spline_basis(logits: np.ndarray) -> np.ndarray:
     *first, before, last = knots
 
     def cubic(knot: float) -> np.ndarray:
-        return np.maximum(z - knot, 0.0) ** 3 / (last - knots[0]) ** 2
+        return np.maximum(x - knot, 0.0) ** 3 / (last - knots[0]) ** 2
 
     bends = [
         cubic(knot)
@@ -175,6 +179,34 @@ class Design(NamedTuple):
         return moves @ self.mixing.T
 
 
+def fit_to_rows(
+    rows: Subset, logits: np.ndarray, targets: np.ndarray, n_functions: int = _ALL
+) -> tuple[Design, np.ndarray, Fits] | str:
+    """The regression of some rows on the first functions of the spline, or why there is none.
+
+    Args:
+        rows: those that are fitted.
+        logits, targets: of all rows, ``[n]``.
+        n_functions: the largest number of functions of the spline.
+
+    Returns:
+        The design, its functions ``[m, K]``, and the fit.
+    """
+    some, shares = rows.index, rows.sampling.shares()
+    lost = some[~np.isfinite(logits[some])]
+    if lost.size:
+        return f"0 and 1 have no logit: {named_rows(rows.names[lost])}"
+    functions = spline_basis(logits[some])[:, :n_functions]
+    n, k = functions.shape
+    if n <= k:
+        return "too few rows"
+    design = Design.of(functions, logits[some], shares)
+    found = design.fit((shares * targets[some]) @ functions[None])
+    if not found.converged[0] or design.mixing.shape[1] < min(k, 2):
+        return "no finite estimate"
+    return design, functions, found
+
+
 def regression_measures(
     logits: np.ndarray, targets: np.ndarray, drawn: np.ndarray | None
 ) -> dict[str, NumberOfRows]:
@@ -189,20 +221,7 @@ def regression_measures(
 
     @functools.cache
     def fitted(rows: Subset, n_functions: int) -> tuple[Design, np.ndarray, Fits] | str:
-        """The fit to the rows, with its functions; or why there is none."""
-        some, shares = rows.index, rows.sampling.shares()
-        lost = some[~np.isfinite(logits[some])]
-        if lost.size:
-            return f"0 and 1 have no logit: {named_rows(rows.names[lost])}"
-        functions = spline_basis(logits[some])[:, :n_functions]
-        n, k = functions.shape
-        if n <= k:
-            return "too few rows"
-        design = Design.of(functions, logits[some], shares)
-        found = design.fit((shares * targets[some]) @ functions[None])
-        if not found.converged[0] or design.mixing.shape[1] < min(k, 2):
-            return "no finite estimate"
-        return design, functions, found
+        return fit_to_rows(rows, logits, targets, n_functions)
 
     @functools.cache
     def drawn_fits(rows: Subset, n_functions: int) -> tuple[Design, Fits]:

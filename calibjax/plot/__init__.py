@@ -1,6 +1,7 @@
 """Pictures of calibration: each function draws the result of a data function into matplotlib axes.
 
-- Labels: `reliability` of `reliability_curve` or `corp_curve`, `witness` of `witness_map`.
+- Events: `calibration` of `calibration_curve`, `reliability` of `reliability_curve` or
+  `corp_curve`; `witness` of `witness_map` for all labels.
 - Numbers and lifetimes: `pit` and `pit_difference` of `pit_curve`, `coverage` of `coverage_curve`,
   `residual_location` and `residual_spread` of `residual_map`.
 - Survival: `risk` of `risk_curve`.
@@ -17,6 +18,7 @@ from importlib.util import find_spec
 if find_spec("matplotlib") is None:
     raise ModuleNotFoundError("calibjax.plot needs matplotlib: pip install 'calibjax[plot]'")
 
+from calibjax.plot._calibration import calibration
 from calibjax.plot._evidence import e_process, null_distribution, segments
 from calibjax.plot._maps import residual_location, residual_spread, witness
 from calibjax.plot._pit import coverage, pit, pit_difference, spread_skill
@@ -25,7 +27,8 @@ from calibjax.plot._risk import risk
 from calibjax.plot._style import NotebookFigure, SettledLayout
 
 __all__ = [
-    "coverage", "e_process", "null_distribution", "pit", "pit_difference", "reliability",
-    "residual_location", "residual_spread", "risk", "segments", "spread_skill", "witness",
+    "calibration", "coverage", "e_process", "null_distribution", "pit", "pit_difference",
+    "reliability", "residual_location", "residual_spread", "risk", "segments", "spread_skill",
+    "witness",
 ]  # fmt: skip
 __dir__ = __all__.copy

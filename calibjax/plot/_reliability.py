@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox, ScaledTranslation
 
-from calibjax.curves import CORPCurve, ReliabilityCurve
+from calibjax.curves import CalibrationCurve, CORPCurve, ReliabilityCurve
+from calibjax.measures.events import RARE
 from calibjax.plot import _style as style
 
 # The band of each bin or forecast alone, within the wider one of all.
@@ -18,6 +19,8 @@ _BARS = 20
 _GAP, _HEIGHT = 0.07, 0.2
 # Points: what the ticks and the name of the axis take below them, and a line of the legend.
 _WORDS, _ENTRY = 25.0, 11.0
+# The margin of logarithmic axes, as a factor.
+_LOG_MARGIN = 1.1
 # A legend of two columns fits below axes that are as wide as this many points.
 _WIDE = 150.0
 
@@ -28,6 +31,8 @@ def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) 
     A calibrated model is near the diagonal: within the dark band at one forecast
     alone, and within the light band everywhere at once.  What leaves the light band is red.  The
     numbers of forecasts stand below.  Both axes show the part of [0, 1] in which there are data.
+    If the median forecast of bins is below 0.05, they are logarithmic, and a frequency of 0 is at
+    their lower end.
 
     Args:
         curve: what `reliability_curve` or `corp_curve` returned.
@@ -70,6 +75,10 @@ def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     bands = curve.simultaneous_low, curve.simultaneous_high, curve.pointwise_low
     low, high, each_low, each_high = (np.asarray(x)[filled] for x in (*bands, curve.pointwise_high))
     level = _percent(float(curve.confidence_level))
+    is_log = 0 < forecast[0] and np.median(np.repeat(forecast, counts[filled])) < RARE
+    outside = (frequency < low) | (frequency > high)
+    if is_log:
+        edges, frequency = edges.clip(forecast[0] / 2), frequency.clip(forecast[0] / 2)
     left, width = edges[:-1][filled], np.diff(edges)[filled]
     for bottom, top, color, where in (
         (low, high, style.PALE, "all bins at once"),
@@ -78,41 +87,44 @@ def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
         label = f"{level}, {where}"
         ax.bar(left, top - bottom, width, bottom, align="edge", color=color, label=label, zorder=1)
     ax.plot(forecast, frequency, **style.CURVE)
-    outside = (frequency < low) | (frequency > high)
-    _draw_points(ax, forecast[~outside], frequency[~outside], style.BLUE, "o", None)
-    _draw_points(ax, forecast[outside], frequency[outside], style.VERMILLION, "D", "outside")
+    draw_points(ax, forecast[~outside], frequency[~outside], style.BLUE, "o", None)
+    draw_points(ax, forecast[outside], frequency[outside], style.VERMILLION, "D", "outside")
     style.words(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
-    limits = _show(ax, left, left + width, frequency, low, high)
-    _draw_below(ax, limits, edges, counts)
+    limits = show(ax, left, left + width, frequency, low.clip(left[0]), high, is_log=is_log)
+    draw_below(ax, limits, edges, counts)
 
 
 def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
-    level = _percent(float(curve.confidence_level))
     low, high = curve.simultaneous_low, curve.simultaneous_high
-    for bottom, top, color, where in (
-        (low, high, style.PALE, "everywhere at once"),
-        (curve.pointwise_low, curve.pointwise_high, _DARKER, "each forecast"),
-    ):
-        if curve.grid.size:
-            label = f"{level}, {where}"
-            ax.fill_between(
-                curve.grid, bottom, top, color=color, linewidth=0, label=label, zorder=1
-            )
+    if curve.grid.size:
+        fill_bands(ax, curve.grid, curve)
     ax.plot(curve.forecasts, curve.recalibrated, **style.CURVE)
     at_grid = curve.recalibrated[np.searchsorted(curve.forecasts, curve.grid)]
     outside = (at_grid < low) | (at_grid > high)
-    _draw_points(ax, curve.grid[outside], at_grid[outside], style.VERMILLION, ".", "outside")
+    draw_points(ax, curve.grid[outside], at_grid[outside], style.VERMILLION, ".", "outside")
     style.words(
         ax, f"Reliability without bins, n = {curve.count.sum():,}", "", "observed frequency"
     )
-    limits = _show(ax, curve.forecasts, curve.recalibrated)
+    limits = show(ax, curve.forecasts, curve.recalibrated)
     counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
     parts = f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}"
     title = f"{parts}, UNC {curve.uncertainty:.2g}"
-    _draw_below(ax, limits, edges, counts, title=title, title_fontsize=style.NOTE)
+    draw_below(ax, limits, edges, counts, title=title, title_fontsize=style.NOTE)
 
 
-def _draw_points(
+def fill_bands(ax: Axes, at: np.ndarray, curve: CORPCurve | CalibrationCurve) -> None:
+    """The simultaneous band, and the pointwise one within it."""
+    bands = curve.simultaneous_low, curve.simultaneous_high, curve.pointwise_low
+    low, high, each_low, each_high = (*bands, curve.pointwise_high)
+    for bottom, top, color, where in (
+        (low, high, style.PALE, "everywhere at once"),
+        (each_low, each_high, _DARKER, "each forecast"),
+    ):
+        label = f"{_percent(float(curve.confidence_level))}, {where}"
+        ax.fill_between(at, bottom, top, color=color, linewidth=0, label=label, zorder=1)
+
+
+def draw_points(
     ax: Axes, x: np.ndarray, y: np.ndarray, color: str, marker: str, label: str | None
 ) -> None:
     if x.size:
@@ -124,16 +136,19 @@ def _percent(level: float) -> str:
     return f"{100 * level:.4g} %"
 
 
-def _show(ax: Axes, *values: np.ndarray) -> tuple[float, float]:
+def show(ax: Axes, *values: np.ndarray, is_log: bool = False) -> tuple[float, float]:
     """Lets both axes show all values and a little more, but nothing beyond [0, 1]."""
     least, most = min(np.min(x) for x in values), max(np.max(x) for x in values)
     margin = max(0.03 * (most - least), 0.001)
     limits = float(max(0.0, least - margin)), float(min(1.0, most + margin))
+    if is_log:
+        limits = float(least / _LOG_MARGIN), float(min(1.0, most * _LOG_MARGIN))
+        ax.set(xscale="log", yscale="log")
     ax.set(xlim=limits, ylim=limits, aspect="equal", anchor="N")
     return limits
 
 
-def _draw_below(
+def draw_below(
     ax: Axes, limits: tuple[float, float], edges: np.ndarray, counts: np.ndarray, **options: Any
 ) -> None:
     """The numbers of forecasts below the curve, and the legend, which would hide data elsewhere."""
@@ -142,7 +157,7 @@ def _draw_below(
     below.bar(edges[:-1], counts, np.diff(edges), align="edge", color=style.GREY, linewidth=0)
     below.spines[["top", "right"]].set_visible(False)
     below.tick_params(labelsize=style.TICK, width=style.THIN, length=2.5)
-    below.set_xlim(limits)
+    below.set(xscale=ax.get_xscale(), xlim=limits)
     below.set_xlabel("predicted probability", fontsize=style.LABEL)
     below.set_ylabel("count", fontsize=style.LABEL)
     figure = ax.figure

@@ -29,6 +29,7 @@ from calibjax.segments import Segment, SegmentTestResult
 # The name of a picture and of its curve, the function that draws, and the field of values with the
 # prefix of the fields of their band.
 _CURVES: list[tuple[str, str, Callable[..., Any], str, str]] = [
+    ("calibration", "calibration", plot.calibration, "predicted", "simultaneous_"),
     ("reliability", "reliability", plot.reliability, "frequency", "simultaneous_"),
     ("corp", "corp", plot.reliability, "recalibrated", "simultaneous_"),
     ("pit", "pit", plot.pit, "density", "density_"),
