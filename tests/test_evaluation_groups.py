@@ -148,7 +148,7 @@ def test_a_table_of_events_is_complete():
     """Twelve hospitals, each as the whole evaluation of its rows; a tiny one is not tested."""
     rng = np.random.default_rng(0)
     hospitals = np.repeat([f"H{k:02d}" for k in range(12)], 60)
-    hospitals[:3] = "tiny"
+    hospitals[:3], hospitals[3] = "tiny", "one row"
     risks = rng.uniform(0.05, 0.6, 720).astype(np.float32)
     events = (rng.random(720) < np.clip(risks * (1 + (hospitals == "H05")), 0, 1)).astype(int)
     table = cj.evaluate(risks, events).by({"hospital": hospitals})
@@ -156,7 +156,7 @@ def test_a_table_of_events_is_complete():
     assert list(columns)[:4] == ["hospital", "rows", "observed", "expected"]
     assert list(columns)[4:] == ["observed / expected", "low", "high", "slope", "p", "error"]
     assert set(columns["hospital"]) == set(hospitals) and columns["hospital"][0] == "H05"
-    assert sum(columns["observed"]) == events.sum() and len(pl.DataFrame(columns)) == 13
+    assert sum(columns["observed"]) == events.sum() and len(pl.DataFrame(columns)) == 14
     rows = hospitals == "H05"
     alone = cj.evaluate(risks[rows], events[rows]).measures
     ratio, slope = alone["observed / expected"], alone["calibration slope"]

@@ -132,7 +132,9 @@ def label_measures(
     # All groups share a program.
     size = bucket(max(rows.index.size for rows in groups))
 
-    def smooth(rows: Subset) -> MeasureResult:
+    def smooth(rows: Subset) -> MeasureResult | None:
+        if rows.index.size < 2:
+            return None
         some, where = filled_up(rows.index, size), np.arange(size) < rows.index.size
         pairs = Bernoulli(confidences[some]), (observed == event)[some].astype(np.int32)
         weights = None if data.weights is None else np.asarray(data.weights)[some]
