@@ -89,25 +89,31 @@ direction or segment, what is wrong, something else, or nothing. Made by
 #: What is wrong, in the words of the verdict; None of a calibrated model.
 CASES: dict[str, tuple[Callable[[Rng], DataSet], str | None]] = {
     "events, calibrated": (events, None),
-    "events, logits .5 higher": (lambda rng: events(rng, shift=0.5), "too low"),
-    "events, logits .5 lower": (lambda rng: events(rng, shift=-0.5), "too high"),
+    "events, logits .5 higher": (lambda rng: events(rng, shift=0.5), "risk under-estimated"),
+    "events, logits .5 lower": (lambda rng: events(rng, shift=-0.5), "risk over-estimated"),
     "events, logits times .6": (lambda rng: events(rng, slope=0.6), "over-confident"),
     "events, logits times 1.6": (lambda rng: events(rng, slope=1.6), "under-confident"),
     "rare events, calibrated": (lambda rng: events(rng, middle=-4.0), None),
-    "rare events, 1.5 times as many": (lambda rng: events(rng, 0.42, middle=-4.0), "too low"),
-    "rare events, .6 times as many": (lambda rng: events(rng, -0.55, middle=-4.0), "too high"),
+    "rare events, 1.5 times as many": (
+        lambda rng: events(rng, 0.42, middle=-4.0),
+        "risk under-estimated",
+    ),
+    "rare events, .6 times as many": (
+        lambda rng: events(rng, -0.55, middle=-4.0),
+        "risk over-estimated",
+    ),
     "four classes, calibrated": (classes, None),
-    "four classes, one .8 higher": (lambda rng: classes(rng, 0.8), "too low for class 2"),
+    "four classes, one .8 higher": (lambda rng: classes(rng, 0.8), "class 2 under-estimated"),
     "four classes, logits times .6": (lambda rng: classes(rng, slope=0.6), "over-confident"),
-    "one of five regions, logits 1.2 higher": (in_segment, "wrong most clearly for c"),
+    "one of five regions, logits 1.2 higher": (in_segment, "clearest segment: c"),
 }
 for _name, _draw in {"normal": normal, "quantiles": quantiles, "ensemble": ensemble}.items():
     CASES |= {
         f"{_name}, calibrated": (_draw, None),
-        f"{_name}, .3 deviations higher": (lambda rng, f=_draw: f(rng, shift=0.3), "too low"),
-        f"{_name}, .3 deviations lower": (lambda rng, f=_draw: f(rng, shift=-0.3), "too high"),
-        f"{_name}, spread 1.4": (lambda rng, f=_draw: f(rng, factor=1.4), "too narrow"),
-        f"{_name}, spread .7": (lambda rng, f=_draw: f(rng, factor=0.7), "too wide"),
+        f"{_name}, .3 deviations higher": (lambda rng, f=_draw: f(rng, shift=0.3), "biased low"),
+        f"{_name}, .3 deviations lower": (lambda rng, f=_draw: f(rng, shift=-0.3), "biased high"),
+        f"{_name}, spread 1.4": (lambda rng, f=_draw: f(rng, factor=1.4), "under-dispersive"),
+        f"{_name}, spread .7": (lambda rng, f=_draw: f(rng, factor=0.7), "over-dispersive"),
     }
 
 
@@ -116,13 +122,13 @@ def said(data_set: DataSet, truth: str | None) -> str:
     predictions, targets, options = data_set
     found = cj.evaluate(predictions, targets, **options)
     names = [x.name for x in found.directions]
-    if truth is not None and truth.startswith("wrong most"):
+    if truth is not None and truth.startswith("clearest"):
         segments = found.segments.rejected(found.level)
         if not segments:
             return "nothing"
         return (
             "the truth"
-            if segments[0].name == truth.removeprefix("wrong most clearly for ")
+            if segments[0].name == truth.removeprefix("clearest segment: ")
             else "what is false"
         )
     if not names:

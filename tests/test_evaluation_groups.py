@@ -39,13 +39,13 @@ def evaluation():
 def test_the_verdict_names_the_segment(evaluation):
     segment = worst_segment(evaluation.segments, 0.05)
     assert segment is not None and segment.conditions == {"station": "C"}
-    assert f"wrong most clearly for {segment}, after " in evaluation.verdict
-    assert evaluation.verdict.endswith("egments are recalibrated by fit_recalibrator(groups=...).")
-    assert f"{segment} after" in repr(evaluation)
+    assert f"learest segment: {segment}, adjusted for " in evaluation.verdict
+    assert evaluation.verdict.endswith("o correct segments, use fit_recalibrator(groups=...).")
+    assert f"{segment}, adjusted for" in repr(evaluation)
     told = copy.copy(evaluation)
     vars(told)["table"] = Table({}, np.arange(0), on_command_line=True)
     del vars(told)["verdict"]
-    assert told.verdict.endswith("egments are recalibrated by calibjax recalibrate --segments.")
+    assert told.verdict.endswith("o correct segments, use calibjax recalibrate --segments.")
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_the_picture(evaluation):
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels[-1] == "all rows (120)" and labels[-2] == "C (40)" and len(labels) <= 12
     ax = plot.segments(found, statistic="calibration slope")
-    assert ax.get_xlabel() == "factor that logits should have"
+    assert ax.get_xlabel() == "calibration slope"
     with pytest.raises(ValueError, match="statistic must be one that a segment has"):
         plot.segments(found, statistic="spread")
 

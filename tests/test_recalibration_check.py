@@ -70,8 +70,8 @@ def test_a_sentence(tested):
     said += "(p = 0.4)."
     assert check.in_words(0.05) == said.format("no longer rejects")
     assert check.in_words(0.45) == said.format("still rejects")
-    left = dataclasses.replace(check, left="wrong most clearly for north")
-    assert left.in_words(0.05).endswith("(p = 0.4); what is left: wrong most clearly for north.")
+    left = dataclasses.replace(check, left="clearest segment: north")
+    assert left.in_words(0.05).endswith("(p = 0.4); remaining error: clearest segment: north.")
     same = dataclasses.replace(check, score="CRPS", before=33.31, after=33.29)
     assert same.in_words(0.05).startswith(
         "Recalibrating with sms leaves the held-out CRPS at 33.3;"

@@ -12,7 +12,7 @@ from calibjax.segments import Segment, SegmentTestResult, segments_tested
 
 
 def worst_segment(result: SegmentTestResult, level: float) -> Segment | None:
-    """The clearest segment whose error is not that of all rows; None if none is beyond chance.
+    """The clearest segment whose error is not that of all rows; None if none is significant.
 
     A model that is wrong on the whole is wrong in many segments, too.  One of these stands out if
     its simultaneous interval does not hold what is observed of all rows, or if that is chance.
@@ -32,7 +32,7 @@ def segments_in_words(result: SegmentTestResult | None, level: float) -> str | N
     segment = None if result is None else worst_segment(result, level)
     if result is None or segment is None:
         return None
-    return f"wrong most clearly for {segment}, after {result.n_segments} segments"
+    return f"clearest segment: {segment}, {result.adjustment()}"
 
 
 class _Segments(Section[SegmentTestResult | None]):
@@ -56,7 +56,7 @@ class _Segments(Section[SegmentTestResult | None]):
     def advice(self, case: Case) -> str | None:
         if isinstance(case.data.targets, Between) or self.clause(case) is None:
             return None
-        return f"segments are recalibrated by {recalibration_of_segments(case)}"
+        return f"to correct segments, use {recalibration_of_segments(case)}"
 
 
 SEGMENTS = _Segments()

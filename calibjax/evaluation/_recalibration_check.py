@@ -74,7 +74,7 @@ class RecalibrationCheck:
         if not self.helps:
             return f"Recalibrating with {self.method} does not lower the held-out {self.score}"
         ends = "no longer rejects" if self.pvalue > level else "still rejects"
-        left = f"; what is left: {self.left}" if self.left else ""
+        left = f"; remaining error: {self.left}" if self.left else ""
         before, after = number(self.before), number(self.after)
         change = f"lowers the held-out {self.score} from {before} to {after}"
         if before == after:
@@ -224,7 +224,7 @@ def _left(case: Case, data: Data, pvalue: float) -> str:
     if case.groups is not None:
         found = segments_in_words(SEGMENTS.of_data(case, data), case.level)
         if found is not None:
-            return f"{found} ({recalibration_of_segments(case)} recalibrates segments, too)"
+            return f"{found} (to correct segments, use {recalibration_of_segments(case)})"
     if pvalue > case.level:
         return ""
     return directions_in_words(clear_directions_of(case, padded(data), None))

@@ -151,11 +151,11 @@ _WIDTH = 26
 # What is shown of each statistic of segments.
 _UNITS = {
     "rate": "observed rate",
-    "calibration slope": "factor that logits should have",
-    "location": "targets above predictions (predicted deviations)",
+    "calibration slope": "calibration slope",
+    "location": "targets minus predictions (predicted SDs)",
     "spread": "observed spread / predicted spread",
     "coverage": "coverage of central intervals",
-    "top label": "accuracy of the most probable class",
+    "top label": "accuracy",
 }
 
 
@@ -166,7 +166,7 @@ def segments(
 
     A point is what was observed, with its interval; the grey bar is where it would lie if the model
     were calibrated, and the tick in it is what was predicted.  Intervals and bars hold for all
-    segments and statistics at once, with 95 %.  Segments beyond chance are red.
+    segments and statistics at once, with 95 %.  Significant segments are red.
 
     Args:
         result: what `segment_test` returned, or `segments` of an evaluation.
@@ -209,7 +209,7 @@ def segments(
     ax.barh(rows, high - low, 0.7, low, color=style.PALE, label="if calibrated", zorder=1)
     predicted = [x.predicted for x in lines]
     ax.plot(predicted, rows, "|", color=style.GREY, markersize=8, label="predicted", zorder=2)
-    is_beyond = np.array([x.pvalue <= _LEVEL for x in lines])
+    is_significant = np.array([x.pvalue <= _LEVEL for x in lines])
     observed = np.array([x.observed for x in lines])
     ends = np.array([x.interval for x in lines]).T + np.array(predicted)
     arms = np.abs(ends - observed)
@@ -217,8 +217,8 @@ def segments(
     arms = np.where(np.isfinite(arms), arms, np.max(arms, initial=0, where=np.isfinite(arms)))
     look: style.Look = {"fmt": "o", "markersize": 3.5, "linewidth": style.THIN, "zorder": 3}
     for chosen, color, label in (
-        (~is_beyond, style.BLUE, "observed"),
-        (is_beyond, style.VERMILLION, "beyond chance"),
+        (~is_significant, style.BLUE, "observed"),
+        (is_significant, style.VERMILLION, "significant"),
     ):
         if chosen.any():
             x, y, error = observed[chosen], rows[chosen], arms[:, chosen]
@@ -226,7 +226,7 @@ def segments(
     ax.set_yticks(rows, names, parse_math=False)
     ax.tick_params(axis="y", length=0, labelsize=style.NOTE)
     is_chance = float(np.asarray(result.pvalue)) > _LEVEL
-    title = "No segment is wrong beyond noise" if is_chance else "For whom the model is wrong"
+    title = "No significant segment" if is_chance else "Errors by segment"
     style.words(ax, title, _UNITS.get(str(statistic), f"{statistic}"), "")
     ax.use_sticky_edges = False
     style.legend_below(ax)

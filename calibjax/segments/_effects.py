@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax._base.text import class_name, format_distinct, shares_in_words
+from calibjax._base.text import class_name, format_distinct, percent, shares_in_words
 from calibjax.measures.sampling import share_bound
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 
@@ -203,24 +203,26 @@ def in_words(
             return "strongly over-confident" if observed < 1 else "strongly under-confident"
         words = "over-confident" if observed < 1 else "under-confident"
         factor, _ = format_distinct(observed, 1.0, 2)
-        return f"{words}, logits should be about {factor} times as large"
+        return f"{words}: calibration slope about {factor}"
     if statistic == "location":
-        words = "higher" if observed > 0 else "lower"
-        return f"targets {abs(observed):.2g} predicted deviations {words}"
+        words = "low" if observed > 0 else "high"
+        return f"biased {words} by {abs(observed):.2g} predicted SDs"
     if statistic == "spread":
         if observed <= 0:
-            return "predicted spread much too large"
-        change, words = (1 - 1 / observed, "small") if observed > 1 else (1 / observed - 1, "large")
-        percent = f"{100 * change:.{0 if change >= 0.01 else 1}f}"
-        return f"predicted spread {percent} % too {words}"
+            return "over-dispersive: predicted spread much too large"
+        name, words = ("under", "small") if observed > 1 else ("over", "large")
+        change = abs(1 - 1 / observed)
+        change_text = percent(change, 0 if change >= 0.01 else 1)
+        return f"{name}-dispersive: predicted spread {change_text} too {words}"
     if statistic == "coverage":
-        return f"{100 * predicted:.0f} % intervals hold {100 * observed:.0f} %"
-    shares = shares_in_words(predicted, observed)
+        return f"{100 * predicted:.0f} % interval coverage {100 * observed:.0f} %"
     if statistic == "top label":
         words = "over" if observed < predicted else "under"
-        return f"{words}-confident (the most likely class: {shares})"
+        shares = shares_in_words(predicted, observed, ("mean confidence", "accuracy"))
+        return f"{words}-confident ({shares})"
     kind, _, number = statistic.partition(" ")
+    shares = shares_in_words(predicted, observed)
     if kind not in ("rate", "class"):
         return f"{statistic} ({shares})"
-    of_class = f" for {class_name(classes, int(number))}" if number else ""
-    return f"too {'low' if observed > predicted else 'high'}{of_class} ({shares})"
+    name = class_name(classes, int(number or 1)) if number or classes else "risk"
+    return f"{name} {'under' if observed > predicted else 'over'}-estimated ({shares})"

@@ -40,7 +40,7 @@ class Segment:
             "calibration slope" of classes; "location", "spread" and "coverage" of numbers.
         observed: frequencies as they are; of a slope about the factor by which logits should be
             multiplied, one step of Newton from 1 to the most likely one: far from 1 it says which
-            way, and not how far; of location the shift in predicted deviations; of spread the ratio
+            way, and not how far; of location the shift in predicted SDs; of spread the ratio
             of what was observed, around the location of the segment, to what was predicted, both as
             if forecasts were normal; of coverage the share of central intervals that hold their
             target, of 90 % or of the two levels of quantiles that are nearest to it.
@@ -52,7 +52,7 @@ class Segment:
         expected: the range of `observed` if the model is calibrated, with 95 % for all at once.
         score: nearly standard normal if the model is calibrated.
         pvalue: adjusted for all segments and statistics.
-        words: the error in words, such as "predicted spread 18 % too small".
+        words: the error in words, such as "over-dispersive: predicted spread 18 % too large".
 
     Example:
         >>> import jax, numpy as np, calibjax as cj
@@ -78,7 +78,7 @@ class Segment:
     words: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.words}, {self.n} rows, p = {self.pvalue:.3g}"
+        return f"{self.name}, {self.words}, n = {self.n}, p = {self.pvalue:.3g}"
 
 
 class Names(NamedTuple):
@@ -126,7 +126,7 @@ class SegmentTestResult:
         >>> targets, region = jnp.arange(400) % 4 == 0, ["north", "south"] * 200
         >>> result = cj.segment_test(jax.random.key(0), predictions, targets, {"region": region})
         >>> [segment.name for segment in result.rejected()], result.segments[0].words
-        (['south', 'north'], 'too high (predicted 30.0 %, observed 0.0 %)')
+        (['south', 'north'], 'risk over-estimated (predicted 30.0 %, observed 0.0 %)')
     """
 
     statistic: jax.Array
@@ -214,25 +214,27 @@ class SegmentTestResult:
 
     def notes(self) -> list[str]:
         """Which columns and levels are not tested, a line for each column with the reason."""
-        n_levels = {name: len(levels) for name, levels in self.names.levels}
         small = [
-            f"{len(levels)} of {n_levels[name]} levels of {name} have too few rows to tell: "
-            f"{first_of(levels, _SHOWN)}"
+            f"not tested (too few rows): {name} {first_of(levels, _SHOWN)}"
             for name, levels in self.too_small.items()
         ]
-        return small + [f"{name} is left out: it {reason}" for name, reason in self.names.left_out]
+        return small + [f"not tested: {name} {reason}" for name, reason in self.names.left_out]
 
     def sentence(self, level: float = 0.05) -> str:
-        """The first segment, or that none is beyond chance."""
-        n = self.n_segments
-        if n == 0:
+        """The first segment, or that none is significant."""
+        if not self.n_segments:
             return "No segment has enough rows for a test."
-        segments, words = self.segments, "segment" if n == 1 else "segments"
+        segments = self.segments
         if math.isnan(segments[0].pvalue):
             return "Segments cannot be tested."
         if segments[0].pvalue > level * (1 + 1e-6):
-            return f"No segment is beyond chance: p = {segments[0].pvalue:.3g} after {n} {words}."
-        return f"{segments[0]} after {n} {words}."
+            least = f"smallest p = {segments[0].pvalue:.3g}"
+            return f"No significant segment: {least}, {self.adjustment()}."
+        return f"Clearest segment: {segments[0]}, {self.adjustment()}."
+
+    def adjustment(self) -> str:
+        """What the p-values are adjusted for."""
+        return f"adjusted for {self.n_segments} segment{'s' if self.n_segments > 1 else ''}"
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts of Python, as JSON takes them."""

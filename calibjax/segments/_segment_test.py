@@ -105,7 +105,7 @@ def segment_test(
         >>> groups = {"station": station, "lead": lead}
         >>> result = cj.segment_test(jax.random.key(0), predictions, errors, groups)
         >>> print(result.segments[0])
-        C: predicted spread 31 % too small, 205 rows, p = 0.001
+        C, under-dispersive: predicted spread 31 % too small, n = 205, p = 0.001
 
     Reference: Westfall and Young, Resampling-based multiple testing, 1993, for the maximum; Wilson
     and Hilferty, The distribution of chi-square, PNAS 1931.

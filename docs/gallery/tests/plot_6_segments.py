@@ -3,7 +3,7 @@ For whom it is wrong
 ====================
 
 One of five stations measures with larger errors than the forecast says. `segment_test` looks at all
-stations, at all lead times and at their pairs at once; points beyond chance are red, and the
+stations, at all lead times and at their pairs at once; significant points are red, and the
 intervals and grey bars hold for all of them together, with 95 %. The same picture is in the report
 of `evaluate(..., groups=...)`.
 
