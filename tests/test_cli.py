@@ -223,7 +223,7 @@ def test_compare(monkeypatch, tmp_path):
     # The exit status is about the first two.
     result = run("compare", good, good, bad, *PROBS)
     assert result.exit_code == 0
-    assert f"No sign that one of {good} and {good} is better calibrated (p = 1" in result.stdout
+    assert f"No significant difference between {good} and {good} (p = 1" in result.stdout
     assert f"{good} is better calibrated than {bad} (p = 0.001" in result.stdout
 
 
@@ -245,15 +245,15 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
         path
     )
     command = "compare", path, path, "--mean", "mu", "--sd", "sd", "--target", "y"
-    warning = r"Rows next to each other in day may depend on each other .*: pass 'day' as --time"
+    warning = r"Neighbouring rows in day appear dependent .*: pass 'day' as --time"
     assert re.search(warning, run(*command).stdout)
     (remark,) = json.loads(run(*command, "--json").stdout)["remarks"]
     assert re.search(warning, remark)
     assert not any(data.is_dependent for data in given)
 
-    assert "depend" not in run(*command, "--time", "day").stdout
+    assert "dependent" not in run(*command, "--time", "day").stdout
     few = run(*command, "--time", "day", "--horizon", 2)
-    assert "Few stretches: 5.0 of the horizon 2" in few.stdout
+    assert "Few stretches (5.0 of the horizon 2," in few.stdout
     np.testing.assert_array_equal(given[2].clusters, days)
     np.testing.assert_array_equal(given[3].times, days / 2)
     assert [data.horizon for data in given[2:]] == [0, 2]

@@ -108,52 +108,52 @@ REGIONS = ["north"] * 10 + ["south"] * 10
 # Calls for one state, one after the other: rows, options, the status, and words of the output.
 CALLS = {
     "a file that was counted": [
-        (ONE, (), 0, "No alarm: the largest e-value of 20 rows is 7.39, and an alarm needs 20."),
-        (TWO, (), 0, "of 40 rows"),
+        (ONE, (), 0, "No alarm: largest e-value 7.39, threshold 20 (level 0.05), n = 20."),
+        (TWO, (), 0, "n = 40"),
         (ONE.select("y", "p"), (), 2, "the 20 rows were counted before, from 0.csv at 2"),
-        (ONE.sort("p"), (), 2, "20 of the 20 rows are among the 20 that were counted before"),
-        (pl.concat([ONE, MANY]), (), 2, "20 of the 60 rows are among the 20", "from 0.csv"),
-        (ONE, ("--again",), 0, "of 60 rows"),
+        (ONE.sort("p"), (), 2, "20 of the 20 rows match the 20 rows already counted"),
+        (pl.concat([ONE, MANY]), (), 2, "20 of the 60 rows match the 20", "from 0.csv"),
+        (ONE, ("--again",), 0, "n = 60"),
         (ONE, (), 2, "were counted before, from 0.csv"),
     ],
     "a file that was corrected": [
-        (ONE, (), 0, "of 20 rows"),
-        (corrected(ONE), (), 2, "15 of the 20 rows are among the 20", "--again counts all of them"),
-        (pl.concat([corrected(ONE), MANY]), (), 2, "15 of the 60 rows are among the 20"),
-        (corrected(ONE, n=20), (), 1, "of 40 rows"),
+        (ONE, (), 0, "n = 20"),
+        (corrected(ONE), (), 2, "15 of the 20 rows match the 20", "--again counts all of them"),
+        (pl.concat([corrected(ONE), MANY]), (), 2, "15 of the 60 rows match the 20"),
+        (corrected(ONE, n=20), (), 1, "n = 40"),
     ],
     "rows that are few or alike by chance": [
-        (FEW[:9], (), 0, "of 9 rows"),
-        (FEW[:9].with_columns(p=pl.Series(np.arange(1, 10) / 10)), (), 0, "of 18 rows"),
-        (FEW, (), 0, "of 38 rows"),
-        (corrected(FEW, 1), (), 0, "of 58 rows"),
+        (FEW[:9], (), 0, "n = 9"),
+        (FEW[:9].with_columns(p=pl.Series(np.arange(1, 10) / 10)), (), 0, "n = 18"),
+        (FEW, (), 0, "n = 38"),
+        (corrected(FEW, 1), (), 0, "n = 58"),
         (FEW, (), 2, "the 20 rows were counted before"),
     ],
     "days ascend": [
-        (days("day 8", "day 9", "day 10"), BY, 0, "of 15 rows"),
+        (days("day 8", "day 9", "day 10"), BY, 0, "n = 15"),
         (days("day 10", seed=1), BY, 2, "column day: expected values after day 10", "none is new"),
         (days("day 9", "day 11", seed=1), BY, 2, "got day 9; from day 11 on they are new"),
         (days("day 12", "day 11", seed=1), BY, 2, "row 7: expected values in ascending order"),
         (days("day 3", seed=1), BY, 2, "day 3 was never counted, and comes late"),
-        (days("day 3", seed=1), (*BY, "--again"), 0, "of 20 rows"),
+        (days("day 3", seed=1), (*BY, "--again"), 0, "n = 20"),
         (days("day 3", seed=2), BY, 2, "got day 3; none is new; --again counts all rows."),
-        (days("day 11", seed=3), BY, 0, "of 25 rows"),
+        (days("day 11", seed=3), BY, 0, "n = 25"),
         (days("day 12", seed=4).with_columns(day=None), BY, 2, "column day, row 2: expected a val"),
-        (days("market 5", seed=5), BY, 0, "of 30 rows"),
+        (days("market 5", seed=5), BY, 0, "n = 30"),
     ],
     "numbers of days are sorted": [
         (days(9, 10, 11).reverse(), BY, 0, "the rows were sorted by day, those of one"),
         (days(9.5, seed=1), BY, 2, "after 11"),
-        (days(11.5, seed=1), BY, 0, "of 20 rows"),
+        (days(11.5, seed=1), BY, 0, "n = 20"),
     ],
     "dates with points": [
-        (days("30.09.2026", "1.10.2026"), BY, 0, "of 10 rows"),
+        (days("30.09.2026", "1.10.2026"), BY, 0, "n = 10"),
         (days("30.9.2026", seed=1), BY, 2, "after 1.10.2026"),
-        (days("2026-10-02", seed=1), BY, 0, "of 15 rows"),
+        (days("2026-10-02", seed=1), BY, 0, "n = 15"),
     ],
     "weeks of a new year": [
         (days(51, 52, 1, 2), BY, 2, "got 1 after 52; for weeks or months", "the year first"),
-        (days(52), BY, 0, "of 5 rows"),
+        (days(52), BY, 0, "n = 5"),
         (days(1, seed=1), BY, 2, "after 52", "name the year first"),
     ],
     "dates in other words": [
@@ -161,21 +161,21 @@ CALLS = {
         for day in ("09/30/2026", "30-09-2026", "30.06.25", "Jun 30 2025", "6/30/25")
     ],
     "a day that is a copy": [
-        (ONE.with_columns(day=pl.lit("2026-03-04")), BY, 0, "of 20 rows"),
+        (ONE.with_columns(day=pl.lit("2026-03-04")), BY, 0, "n = 20"),
         (ONE.with_columns(day=pl.lit("2026-03-05")), BY, 2, "from 0.csv, as 2026-03-04, at 2"),
-        (corrected(ONE, day=pl.lit("2026-03-05")), BY, 2, "15 of the 20 rows of 2026-03-05 are"),
-        (ONE.with_columns(day=pl.lit("2026-03-05")), (*BY, "--again"), 0, "of 40 rows"),
+        (corrected(ONE, day=pl.lit("2026-03-05")), BY, 2, "15 of the 20 rows of 2026-03-05 match"),
+        (ONE.with_columns(day=pl.lit("2026-03-05")), (*BY, "--again"), 0, "n = 40"),
     ],
     "another model": [
-        (ONE, (), 0, "of 20 rows"),
+        (ONE, (), 0, "n = 20"),
         (TWO.rename({"p": "q"}), ("--prob", "q"), 2, "the same columns", "--target y --prob q"),
         (TWO.with_columns(day=1), BY, 2, "the same --by as in its first call, none, got day"),
         (TWO, ("--level", "0.1"), 2, "the same --level as in its first call, 0.05, got 0.1"),
-        (TWO, ("--level", "0.05"), 0, "of 40 rows"),
+        (TWO, ("--level", "0.05"), 0, "n = 40"),
     ],
     "other classes": [
-        (PETS, ("--probs", "p_*"), 0, "of 2 rows"),
-        (PETS.select("y", "p_dog", "p_cat").reverse(), ("--probs", "p_*"), 0, "of 4 rows"),
+        (PETS, ("--probs", "p_*"), 0, "n = 2"),
+        (PETS.select("y", "p_dog", "p_cat").reverse(), ("--probs", "p_*"), 0, "n = 4"),
         (
             PETS.rename({"p_cat": "p_cow"}).with_columns(y=pl.Series(["cow", "dog"])),
             ("--probs", "p_*"),
@@ -184,7 +184,7 @@ CALLS = {
         ),
     ],
     "a lag": [
-        (rows(4), ("--lag", "4"), 1, "ALARM since 0.csv (row 20)"),
+        (rows(4), ("--lag", "4"), 1, "ALARM at 0.csv (row 20)"),
         (TWO, ("--json",), 1, '"lag": 4'),
         (MANY, ("--lag", "2"), 2, "the same --lag as in its first call, 4, got 2"),
         (MANY, ("--lag", "0"), 2, "--lag"),
@@ -198,7 +198,7 @@ CALLS = {
             1,
             "3.csv: rows come in pairs whose probabilities and events add up to 1"[1:],
         ),
-        (MANY, (), 1, "of 80 rows"),
+        (MANY, (), 1, "n = 80"),
     ],
     "clusters": [
         # The last day has three clusters, each of which counts as one row here.
@@ -207,7 +207,12 @@ CALLS = {
         (TWO, ("--cluster", "y"), 2, "the same --cluster as in its first call, site, got y"),
     ],
     "streams that come later": [
-        (rows(4, 0, region=REGIONS, day=1), (*REGION, "--reserve", "1"), 0, "or of 1 to come with"),
+        (
+            rows(4, 0, region=REGIONS, day=1),
+            (*REGION, "--reserve", "1"),
+            0,
+            "ever, 1 to come included: at",
+        ),
         (rows(5, 1, region=["east"], day=2), REGION, 1, "ALARM in 2 of 3 streams", "north, east;"),
         (rows(0, 2, region=["west"], day=3), REGION, 2, "streams that share the", "got west"),
         (rows(0, 2, region=["east"], day=3), (*REGION, "--reserve", "2"), 2, "--reserve", "1, got"),
@@ -258,19 +263,19 @@ def test_an_alarm_remains(tmp_path, monkeypatch):
     for k, n_rows in (1, 40), (2, 60):
         said, granted = run(f"{k}.csv", "state.sqlite").stdout.splitlines()
         assert said == (
-            f"ALARM since 1.csv (row 40): the largest e-value of {n_rows} rows is 54.6, and an "
-            "alarm needs 20, wrong since about 1.csv (row 25)."
+            "ALARM at 1.csv (row 40): largest e-value 54.6, threshold 20 (level 0.05), "
+            f"n = {n_rows}. Estimated onset 1.csv (row 25)."
         )
-        assert granted.endswith("if they were not, begin a new --state with --lag.")
+        assert granted.endswith("If not, start a new --state with --lag.")
     result = run("2.csv", "state.sqlite", "--again", "--json")
     expected = {"alarm": True, "first_alarm": "1.csv", "first_alarm_row": 40, "n_rows": 80}
     expected |= {"log_e_value": 0.0, "level": 0.05, "changed_at": 25, "changed_in": "1.csv"}
     expected |= {"pvalue": pytest.approx(np.exp(-4)), "lag": 1, "new_alarm": False}
     assert json.loads(result.stdout) == expected | {"impossible": None} and result.exit_code == 1
     shown = call(None, "state.sqlite", "--show")
-    assert shown.exit_code == 1 and shown.stdout.startswith("ALARM since 1.csv (row 40)")
+    assert shown.exit_code == 1 and shown.stdout.startswith("ALARM at 1.csv (row 40)")
     assert shown.stdout.splitlines()[-1] == (
-        "evidence  ▅█▁▁  e-value 1 after 2.csv; a full bar is 54.6, and bars are logarithms."
+        "evidence  ▅█▁▁  e-value 1 after 2.csv; full bar: 54.6 (log scale)."
     )
 
 
@@ -283,15 +288,15 @@ def test_streams_share_the_level(tmp_path):
         frame.with_columns(y=events.astype(int)).write_csv(tmp_path / f"{k}.csv")
     result = run(tmp_path / "1.csv", state, *REGION)
     said, _, *lines = result.stdout.splitlines()
-    assert said.startswith("No alarm in 2 streams of region; 20 rows; a false one ever rings")
+    assert said.startswith("No alarm in 2 streams of region; n = 20; probability of any false")
     assert lines[0].split() == ["north", "10", "20.1", "0.1"]
     assert lines[1].split() == ["south", "10", "7.39", "0.14"]
     result = run(tmp_path / "2.csv", state, *REGION, "--plot", picture, "--show")
     assert result.exit_code == 1 and picture.stat().st_size > 0
     said, _, *lines = result.stdout.splitlines()
-    assert said.startswith("ALARM in 2 of 2 streams of region, new: north, south; 40 rows;")
+    assert said.startswith("ALARM in 2 of 2 streams of region, new: north, south; n = 40;")
     assert lines[0].split() == "south 20 54.6 0.037 day 2 day 2".split()
-    assert lines[-2].startswith("north  █▆  e-value 7.39 after day 2; a full")
+    assert lines[-2].startswith("north  █▆  e-value 7.39 after day 2; full")
     found = json.loads(run(tmp_path / "3.csv", state, *REGION, "--json").stdout)
     assert found["alarm"] and found["n_rows"] == 60 and found["new_alarms"] == []
     north = found["streams"]["north"]
@@ -309,7 +314,11 @@ def test_infinite_evidence(tmp_path):
     row = f"{path}, column y, row 2: 1 had the probability 0"
     assert found["impossible"].startswith(row)
     result = run(path, state, "--again", "--show", "--plot", tmp_path / "evidence.png")
-    assert result.exit_code == 1 and "6 rows is Infinity" in result.stdout and row in result.stdout
+    assert (
+        result.exit_code == 1
+        and "largest e-value Infinity" in result.stdout
+        and row in result.stdout
+    )
 
 
 def with_sql(statement):
@@ -391,7 +400,7 @@ def test_a_full_disk(tmp_path):
         result.exit_code == 2 and f"{state}: disk I/O error. Nothing was counted" in result.stderr
     )
     assert state.read_bytes() == before
-    assert "of 9020 rows" in run(path, state).stdout
+    assert "n = 9020" in run(path, state).stdout
 
 
 def test_one_call_at_a_time(monkeypatch, tmp_path):
@@ -442,7 +451,7 @@ def test_a_call_that_is_killed_has_counted_nothing(monkeypatch, tmp_path):
         run(path, state)
     for folder in left, tmp_path:
         assert evidence_of(folder / "state.sqlite") == before
-        assert "of 40 rows" in run(path, folder / "state.sqlite").stdout
+        assert "n = 40" in run(path, folder / "state.sqlite").stdout
 
 
 def test_processes_that_are_killed_lose_nothing(monkeypatch, tmp_path):

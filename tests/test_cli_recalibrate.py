@@ -197,7 +197,7 @@ def test_what_is_printed(tested, rows):
     assert scores[1] < scores[0]
     for words in (
         "Recalibrator: svs",
-        r"5 folds by chance\)",
+        r"5 random folds\)",
         rf"before +{scores[0]:.4g} +0.001",
         rf"after +{scores[1]:.4g} +0.4",
     ):
@@ -218,7 +218,7 @@ def test_folds(tested, rows, tmp_path):
     targets = targets_of(frame, options)
     blocks = cj.cross_fit(predictions, targets, "pit_beta", np.repeat(np.arange(5), N // 5))
     np.testing.assert_allclose(tested[1].predictions.values, blocks.values)
-    assert "rows one after another" in done.stdout
+    assert "5 consecutive folds of rows" in done.stdout
     for word, p in (("before", predictions), ("after", blocks)):
         of_levels = zip(p.levels, np.asarray(p.values, float).T, strict=True)
         loss = np.mean([mean_pinball_loss(targets, q, alpha=u) for u, q in of_levels])
@@ -228,7 +228,7 @@ def test_folds(tested, rows, tmp_path):
     assert tested[-1].clusters.tolist() == sites.tolist() and "clusters" in done.stdout
     frame.with_columns(site=pl.lit("one")).write_csv(tmp_path / "one.csv")
     done = run(tmp_path / "one.csv", *PROBS, "--method", "svs", "--cluster", "site")
-    assert "too few clusters or times to hold" in done.stdout
+    assert "fewer than 3 clusters or times" in done.stdout
 
 
 def test_times_segments_and_covariates(tested, rows, tmp_path):
@@ -240,7 +240,7 @@ def test_times_segments_and_covariates(tested, rows, tmp_path):
     beside = "--time", "day", "--segments", "shop", "--covariates", "lead"
     done = run(rows, *options, *beside, *apply, "--save", kept, "--method", "conditional")
     assert done.exit_code == 0, done.stderr
-    assert "5 folds of times one after another" in done.stdout
+    assert "5 consecutive folds of times" in done.stdout
 
     def read(frame):
         values = frame["q10", "q50", "q90"].to_numpy().astype(np.float32)
@@ -300,13 +300,13 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
         lambda *_, **__: lambda p, **_: cj.Categorical(np.roll(p.probs, 1, axis=1)),
     )
     said = run(rows, *PROBS, "--method", "svs", "--cluster", "site").stdout
-    assert "better as they are" in said
+    assert "keep the original predictions" in said
     frame = frame_of()
     probs, labels = frame["p_a", "p_b", "p_c"].to_numpy(), targets_of(frame, PROBS)
     before, after = (np.log(np.roll(probs, k, axis=1)[np.arange(N), labels]) for k in (0, 1))
     # Sites have six rows each: Student's interval of their means, but for its skewness.
     gaps = (before - after).reshape(-1, 6).mean(axis=1)
-    low, high = map(float, re.search(r"interval ([-\d.]+) … ([-\d.]+)\)", said).groups())
+    low, high = map(float, re.search(r"CI ([-\d.]+) to ([-\d.]+)\)", said).groups())
     error = gaps.std(ddof=1) / gaps.size**0.5
     assert abs(high - low - 2 * t.ppf(0.975, gaps.size - 1) * error) < 0.2 * (high - low)
     assert low < gaps.mean() < high and f"after - before: {gaps.mean():.3g} " in said
@@ -314,7 +314,7 @@ def test_a_map_that_does_not_help(monkeypatch, rows):
         "calibjax.recalibration.cross_fitting.fit_recalibrator", lambda *_, **__: lambda p, **_: p
     )
     said = run(rows, *PROBS, "--method", "svs").stdout
-    assert "after - before: 0 (95 % interval 0 … 0), which may be chance" in said
+    assert "after - before: 0 (95 % CI 0 to 0), not significant" in said
 
 
 def test_columns_of_other_names(tested, rows, tmp_path):

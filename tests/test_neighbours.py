@@ -1,4 +1,4 @@
-"""The warning of `evaluate`: do rows next to each other depend on each other?"""
+"""The warning of `evaluate`: do neighbouring rows depend on each other?"""
 
 import dataclasses
 
@@ -224,7 +224,10 @@ def test_other_columns_say_which_rows_depend():
     of_days, of_wards = neighbours_in_columns(jax.random.key(0), data, columns)
     assert of_days.pvalue == pytest.approx(1 / 300) and of_wards.pvalue > 0.01
     (of_both,) = notes_on_order(None, [of_wards, of_days])
-    assert "in day may depend" in of_both and "pass 'day' as times with the horizon of" in of_both
+    assert (
+        "in day appear dependent" in of_both
+        and "pass 'day' as times with the horizon of" in of_both
+    )
     assert notes_on_order(None, [of_wards]) == []
 
 
@@ -286,14 +289,14 @@ def test_what_tells_the_test_is_said():
     day = Column("day", True, np.arange(N), 21.0, 0.003)
     ward = Column("my ward", False, np.arange(N), None, 0.003)
     (both,) = notes_on_order(None, [ward, day])
-    of_day = "pass 'day' as times with the horizon 21, if errors at near times are alike"
-    of_ward = "'my ward' as clusters, if errors of one my ward are alike"
+    of_day = "pass 'day' as times with the horizon 21, if errors at nearby times are similar"
+    of_ward = "'my ward' as clusters, if errors in one my ward are similar"
     assert both.endswith(f"{of_day}, or {of_ward}, and not both.")
     assert notes_on_order(0.5, [ward._replace(pvalue=0.5), day])[0].endswith(f"{of_day}.")
     assert notes_on_order(0.003, [ward])[0].endswith(f"pass {of_ward}.")
     on_command_line = Table({}, np.arange(0), "x.csv", on_command_line=True).option
     told = notes_on_order(0.003, [], on_command_line)[0]
-    shared = "if they share a day, a place or a person."
+    shared = "if they share a day, a location or a person."
     assert told.endswith(f"pass --time and a --horizon, or --cluster, {shared}")
     told = notes_on_order(0.003, [])[0]
     assert told.endswith(f"pass times and a horizon, or clusters, {shared}")
@@ -304,9 +307,9 @@ def test_evaluate_warns():
     predictions, targets = autoregressive(np.random.default_rng(5))
     found = cj.evaluate(predictions, targets)
     assert found.pvalue_of_neighbours <= 0.01
-    assert "Rows next to each other may depend on each other" in found.remarks[0]
+    assert "Neighbouring rows appear dependent" in found.remarks[0]
     assert "assumes independent rows" in repr(found)
     told = cj.evaluate(predictions, targets, times=np.arange(N), horizon=4)
-    assert told.pvalue_of_neighbours is None and "next to each other" not in repr(told)
+    assert told.pvalue_of_neighbours is None and "eighbouring rows" not in repr(told)
     assert told.pvalue > found.pvalue and "160 times, horizon 4" in repr(told)
     assert notes_on_order(0.011, []) == []

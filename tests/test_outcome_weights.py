@@ -223,8 +223,8 @@ def test_weights_that_follow_the_label_are_not_called_exact(key):
     result = cj.calibration_test(key, followed, n_resamples=99)
     assert not result.is_exact and "of rows, as the other labels' weights are" in result.method
     printed = str(cj.evaluate(followed))
-    assert "Weights follow the outcome" in printed and "exact aggregated" not in printed
-    assert "its p needs the weight of every label" in printed and "worst for" not in printed
+    assert "Weights depend on the outcome" in printed and "exact aggregated" not in printed
+    assert "p omitted: weights depend on the outcome" in printed and "worst for" not in printed
 
 
 def columns_of_events():

@@ -75,9 +75,9 @@ def _sentence(pair: dict[str, Any]) -> str:
     first, second = pair["first"], pair["second"]
     low, high = pair["interval"]
     numbers = (
-        f"p = {pair['pvalue']:.3g}, difference {pair['difference']:.3g} in {low:.3g} … {high:.3g}"
+        f"p = {pair['pvalue']:.3g}, difference {pair['difference']:.3g}, {low:.3g} to {high:.3g}"
     )
     if not pair["rejected"]:
-        return f"No sign that one of {first} and {second} is better calibrated ({numbers})."
+        return f"No significant difference between {first} and {second} ({numbers})."
     better, worse = (first, second) if pair["difference"] < 0 else (second, first)
     return f"{better} is better calibrated than {worse} ({numbers})."

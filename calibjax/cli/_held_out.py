@@ -39,12 +39,12 @@ def held_out(
         return None
     count = min(_FOLDS, n_units or n)
     folds: Any = count
-    by = "of clusters, by chance" if data.is_dependent else "by chance"
+    by = "random folds of clusters" if data.is_dependent else "random folds"
     if data.horizon is not None:
-        by = "of times one after another"
+        by = "consecutive folds of times"
     elif not (data.is_dependent or isinstance(data.predictions, Labels)):
         # Forecasts of one week are wrong together.
-        folds, by = np.arange(n) * count // n, "of rows one after another"
+        folds, by = np.arange(n) * count // n, "consecutive folds of rows"
     held = judged_on_held_out(data, method, folds, lower=lower, **beside)
 
     def judged(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def in_words(found: dict[str, Any]) -> str:
     """What `held_out` found, for people."""
     score, (before, after) = found["score"], (found["before"], found["after"])
     lines = [
-        f"What such maps do to rows that did not fit them ({found['folds']} folds {found['by']}):",
+        f"Cross-validated performance ({found['folds']} {found['by']}):",
         f"          {score}   p of the calibration test",
         *(
             f"  {name:6}  {x['score']:{len(score)}.4g}   {x['pvalue']:25.3g}"
@@ -77,10 +77,10 @@ def in_words(found: dict[str, Any]) -> str:
     difference = after["score"] - before["score"]
     if found["interval"] is not None:
         low, high = found["interval"]
-        words = "better" if high < 0 else "which may be chance"
-        words = "worse: the predictions are better as they are" if low > 0 else words
-        interval = f"95 % interval {low:.3g} … {high:.3g}"
+        words = "better" if high < 0 else "not significant"
+        words = "worse: keep the original predictions" if low > 0 else words
+        interval = f"95 % CI {low:.3g} to {high:.3g}"
         lines.append(f"  after - before: {difference:.3g} ({interval}), {words}.")
     elif difference > 0:
-        lines.append("  It is worse after than before: the predictions are better as they are.")
+        lines.append("  Worse after than before: keep the original predictions.")
     return "\n".join(lines)

@@ -12,10 +12,10 @@ from calibjax.cli._monitor_state import MonitorState, Stream
 
 # What is said of a p-value that float32 cannot tell from 0.
 _UNDERFLOW = "< 1e-37"
-# What an alarm takes for granted, unless the user has said how late targets are.
+# What an alarm assumes, unless the user has said how late targets are.
 _IN_TIME = (
-    "This takes for granted that the targets of each batch were known before the next one was "
-    "predicted; if they were not, begin a new --state with --lag."
+    "This assumes that the targets of each batch were known before the next one was predicted. "
+    "If not, start a new --state with --lag."
 )
 _BARS, _MOST_BARS = "▁▂▃▄▅▆▇█", 60
 
@@ -55,21 +55,19 @@ def in_words(state: MonitorState) -> str:
 
 def _of_all_rows(state: MonitorState) -> str:
     stream = state.by_name[""]
-    beginning, since = "No alarm", ""
+    beginning, onset = "No alarm", ""
     if stream.alarm is not None:
-        beginning = f"ALARM since {stream.alarm} (row {stream.alarm_row})"
-        since = f", wrong since about {stream.changed_in} (row {stream.changed_at})"
-    most = _e_value(stream.log_max)
-    return (
-        f"{beginning}: the largest e-value of {stream.n_rows} rows is {most}, and an alarm needs "
-        f"{1 / state.level:g}{since}."
-    )
+        beginning = f"ALARM at {stream.alarm} (row {stream.alarm_row})"
+        onset = f" Estimated onset {stream.changed_in} (row {stream.changed_at})."
+    most, threshold = _e_value(stream.log_max), f"{1 / state.level:g} (level {state.level:g})"
+    rows = f"n = {stream.n_rows}"
+    return f"{beginning}: largest e-value {most}, threshold {threshold}, {rows}.{onset}"
 
 
 def _table(state: MonitorState) -> list[str]:
     """A line for each stream, those with the largest evidence first."""
     pvalues = state.pvalues()
-    head = "stream", "rows", "largest e-value", "adjusted p", "alarm since", "wrong since about"
+    head = "stream", "rows", "largest e-value", "adjusted p", "alarm at", "estimated onset"
     lines = [list(head)]
     for name, stream in sorted(state.by_name.items(), key=lambda x: -x[1].log_max):
         since = ["", ""] if stream.alarm is None else [stream.alarm, stream.changed_in]
@@ -81,12 +79,9 @@ def _table(state: MonitorState) -> list[str]:
     if state.alarms:
         new = listed(state.new_alarms) or "none"
         beginning = f"ALARM in {len(state.alarms)} of {of_streams}, new: {new}"
-    to_come = f" or of {len(state.streams) - n} to come" if len(state.streams) > n else ""
-    said = (
-        f"{beginning}; {state.n_rows} rows; a false one ever rings in any of them{to_come} "
-        f"with a probability of at most {state.level:g}."
-    )
-    return [said, *text_table(lines, "<" * len(head))]
+    to_come = f", {len(state.streams) - n} to come included" if len(state.streams) > n else ""
+    bound = f"probability of any false alarm, ever{to_come}: at most {state.level:g}"
+    return [f"{beginning}; n = {state.n_rows}; {bound}.", *text_table(lines, "<" * len(head))]
 
 
 def _e_value(logarithm: float) -> str:
@@ -108,8 +103,8 @@ def curves(state: MonitorState) -> str:
         bars = "".join(_BARS[k] for k in heights.round().astype(int))
         now, most = map(_e_value, (stream.log_e_value, float(high)))
         lines.append(
-            f"{name or 'evidence'}  {bars}  e-value {now} after {stream.evidence[-1].batch}; a "
-            f"full bar is {most}, and bars are logarithms."
+            f"{name or 'evidence'}  {bars}  e-value {now} after {stream.evidence[-1].batch}; full "
+            f"bar: {most} (log scale)."
         )
     return "\n".join(lines)
 

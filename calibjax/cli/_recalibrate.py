@@ -117,7 +117,7 @@ def recalibrate(
             if judged is not None:
                 blocks.append(in_words(judged))
             elif load is None:
-                blocks.append("There are too few clusters or times to hold some of them out.")
+                blocks.append("No cross-validation: fewer than 3 clusters or times.")
             echo("\n".join([*blocks, *written]))
 
 

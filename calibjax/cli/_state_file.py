@@ -143,6 +143,6 @@ def check_new(
             [json.dumps(batch.telling), MIN_ROWS, len(batch.telling)],
         ):
             raise ValueError(
-                f"{source}: {n} of the {rows} are among the {n_before} that were counted before, "
+                f"{source}: {n} of the {rows} match the {n_before} rows already counted, "
                 f"from {origin}; give only new rows, or --again counts all of them."
             )

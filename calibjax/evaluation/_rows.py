@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import widest_dtype
-from calibjax._base.text import named_rows
+from calibjax._base.text import named_rows, percent
 from calibjax._data.capabilities import KnownLevels
 from calibjax._data.data import Data, Rows
 from calibjax._data.distribution import Labels
@@ -30,7 +30,7 @@ from calibjax.measures.sampling import Sampling
 from calibjax.nulls.ranks import as_multiple
 from calibjax.scores import pit_interval
 
-# With fewer clusters or stretches of a horizon, tests find only large errors.
+# With fewer clusters or stretches of a horizon, only large errors are detectable.
 _FEW_CLUSTERS, _FEW_STRETCHES = 10, 8
 # With fewer rows intervals of means, and of the SKCE, miss more often than they say.
 _FEW_ROWS = 50
@@ -55,28 +55,25 @@ def notes_on_rows(data: Data) -> list[str]:
     found, units = [], rows_in_words(data)
     if data.n < _FEW_ROWS:
         found.append(
-            f"Few rows: with fewer than {_FEW_ROWS}, intervals of the SKCE and of means may be too "
-            "narrow."
+            f"Few rows (fewer than {_FEW_ROWS}): intervals of the SKCE and means may be too narrow."
         )
     if data.weights is not None:
-        maps = ", and where it is worst, count every row once; temperatures,"
+        left_out = "temperatures, recalibrations and influential rows"
+        maps = f"Error maps and the worst cells are unweighted; {left_out}"
         if data.weights_depend_on_labels():
-            maps = ", where it is worst, temperatures,"
-        found.append(
-            f"Weights: the p-value, the numbers and the curves use them. Maps{maps} "
-            "recalibrations and rows that contribute most are left out."
-        )
+            maps = f"Error maps, worst cells, {left_out}"
+        found.append(f"Weights: the p-value, measures and curves use them. {maps} are omitted.")
     if data.weights_depend_on_labels() and data.outcome_weights is None:
         found.append(
-            "Weights follow the outcome: no weight occurs with two labels. The p-value is then "
-            "approximate. For an exact one, pass the weight that each row would have had with "
-            "every label: weights with one column for each label, such as w_none,w_event."
+            "Weights depend on the outcome: no weight occurs with two labels. The p-value is "
+            "approximate. For an exact one, pass the weight of each row under every label, a "
+            "column for each label, such as w_none,w_event."
         )
     if units is not None:
         found.append(
-            f"Dependent rows, {units}: the p-value, the intervals above, and the bands of "
-            "reliability, PIT and coverage allow for it. The CORP curve, maps, and where it is "
-            "worst, assume independent rows; recalibrations are left out."
+            f"Dependent rows ({units}): the p-value, the intervals above and the bands of "
+            "reliability, PIT and coverage account for it. The CORP curve, error maps and worst "
+            "cells assume independent rows; recalibrations are omitted."
         )
     found += notes_on_few_units(data)
     if isinstance(data.targets, Between):
@@ -91,9 +88,9 @@ def notes_on_rows(data: Data) -> list[str]:
     if min(expected, observed) < FEW_EVENTS:
         differ = "target differs" if observed == 1 else "targets differ"
         found.append(
-            f"Few events: {observed} {differ} from the most common one, and {expected:.2g} are "
-            "expected not to be the most probable one; intervals may be too narrow, above all "
-            "where none came."
+            f"Few events: {observed} {differ} from the most common one, {expected:.2g} are "
+            "expected to differ from the most probable one. Intervals may be too narrow, "
+            "especially where no events were observed."
         )
     return found
 
@@ -102,13 +99,13 @@ def notes_on_few_units(data: Data) -> list[str]:
     """Whether there are too few clusters or stretches of a horizon to learn much from."""
     number, least = data.n_stretches(), _FEW_STRETCHES
     if number is not None:
-        words = f"stretches: {number:.1f} of the horizon {data.horizon or 1:g}. With fewer than"
+        words = f"stretches ({number:.1f} of the horizon {data.horizon or 1:g}"
     elif data.is_dependent:
         number, least = data.n_units(), _FEW_CLUSTERS
-        words = f"{data.describe_units().split()[-1]}: {number}. With fewer than"
+        words = f"{data.describe_units().split()[-1]} ({number}"
     if number is None or number >= least:
         return []
-    return [f"Few {words} {least}, tests find only large errors, and intervals are wide."]
+    return [f"Few {words}, fewer than {least}): only large errors are detectable."]
 
 
 def notes_on_independence(
@@ -130,7 +127,7 @@ def notes_on_independence(
 
 
 class _NeighbourPvalue(Section[float | None]):
-    """The p-value of a test whether rows next to each other are independent of each other.
+    """The p-value of a test whether neighbouring rows are independent.
 
     None with clusters or times, for vectors, and for fewer than 50 rows.
     """
@@ -166,7 +163,7 @@ class _EffectiveRows(Section[float | None]):
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         n = self.of(case)
         words = f"(Σ w)² / Σ w² of {case.n} rows with weights w"
-        return () if n is None else (("effective rows", MeasureResult(n, note=words)),)
+        return () if n is None else (("effective sample size", MeasureResult(n, note=words)),)
 
     def notes(self, case: Case) -> list[str]:
         key = case.random_keys.neighbours
@@ -211,19 +208,18 @@ def note_on_censoring(data: Data) -> str:
     """What an evaluation lacks because only intervals of targets are known."""
     targets, share = data.targets, _share_in_large_cells(data)
     if targets.censored_at is not None:
-        said = "The p-value draws targets and censors them as their rows would be censored."
+        said = "The p-value redraws targets and censors them at the times of their rows."
     elif share <= _MOST_INSIDE:
-        said = "The p-value needs no law of the censoring, and is right for many rows."
+        said = "The p-value needs no censoring model; it is asymptotically valid."
     else:
         said = (
-            f"The p-value may be too small: {share:.0%} of rows are censored between two times of "
-            f"a curve with a probability above {_LARGE_CELL:g} between them, where S is taken to "
-            "be linear. Give curves at more times, or censored_at of all rows."
+            f"The p-value may be too small: {percent(share, 0)} of rows are censored between two "
+            f"times of a curve that falls by more than {_LARGE_CELL:g} between them, where it is "
+            "assumed to be linear. Give curves at more times, or censored_at of all rows."
         )
     return (
-        f"Censored targets: of {n_censored(targets)} of {len(targets.low)} an interval is known. "
-        f"{said} Coverage, CRPS, temperatures, recalibrations and pictures of errors need exact "
-        "targets and are left out."
+        f"Censored targets: {n_censored(targets)} of {len(targets.low)}. {said} Coverage, CRPS, "
+        "temperatures, recalibrations and plots of errors need exact targets and are omitted."
     )
 
 

@@ -1,4 +1,4 @@
-r"""Do rows next to each other, in their order or in that of a column, depend on each other?
+r"""Do neighbouring rows, in their order or in that of a column, depend on each other?
 
 If the model is calibrated and rows are independent given the predictions, features f_i of the
 targets with mean 0 are uncorrelated, and so are those of targets drawn from the predictions.  Sums
@@ -86,10 +86,12 @@ class Column(NamedTuple):
     def in_words(self, option: Callable[[str], str]) -> str:
         """What tells the test so, with options as users write them, and when it is right."""
         if not self.is_time:
-            return f"{self.name!r} as {option('clusters')}, if errors of one {self.name} are alike"
+            return (
+                f"{self.name!r} as {option('clusters')}, if errors in one {self.name} are similar"
+            )
         horizon = "of the forecasts" if self.horizon is None else f"{self.horizon:g}"
         times = f"{self.name!r} as {option('times')} with the {option('horizon')} {horizon}"
-        return f"{times}, if errors at near times are alike"
+        return f"{times}, if errors at nearby times are similar"
 
 
 def notes_on_order(
@@ -101,21 +103,21 @@ def notes_on_order(
     """
     found = sorted((x for x in in_columns if x.pvalue <= _LEVEL), key=lambda x: not x.is_time)
     if found:
-        order = " and r".join(
-            f"ows {'next to each other in' if x.is_time else 'of one'} {x.name}" for x in found
+        order = " and ".join(
+            f"{'neighbouring rows in' if x.is_time else 'rows of one'} {x.name}" for x in found
         )
         pvalues = " and ".join(f"{x.pvalue:.2g}" for x in found)
         advice = ", or ".join(x.in_words(option) for x in found)
         advice += ", and not both" if len(found) > 1 else ""
     elif of_rows is not None and of_rows <= _LEVEL:
-        order, pvalues = "ows next to each other", f"{of_rows:.2g}"
+        order, pvalues = "neighbouring rows", f"{of_rows:.2g}"
         units = f"{option('times')} and a {option('horizon')}, or {option('clusters')}"
-        advice = f"{units}, if they share a day, a place or a person"
+        advice = f"{units}, if they share a day, a location or a person"
     else:
         return []
     return [
-        f"R{order} may depend on each other (p = {pvalues}); the p-value assumes independent rows: "
-        f"pass {advice}."
+        f"{order[0].upper()}{order[1:]} appear dependent (p = {pvalues}); the p-value assumes "
+        f"independent rows: pass {advice}."
     ]
 
 
@@ -125,9 +127,9 @@ def notes_on_horizon(key: jax.Array, data: Data) -> list[str]:
     if pvalue is None or pvalue > _LEVEL:
         return []
     return [
-        f"Errors may last longer than the horizon {data.horizon or 1:g}: sums over times further "
-        f"apart are correlated (p = {pvalue:.2g}), and the p-value may be too small; a longer "
-        "horizon allows for it."
+        f"Errors appear dependent beyond the horizon {data.horizon or 1:g}: sums over times "
+        f"further apart are correlated (p = {pvalue:.2g}). The p-value may be too small; use a "
+        "longer horizon."
     ]
 
 

@@ -77,15 +77,15 @@ class HubTable:
     def __repr__(self) -> str:
         lines = [*_table(["model"], self.models), f"p-values: {self.dependence}."]
         tasks = f"the {self.n_common} tasks of all models"
-        lines.append(f"Relative to {[*self.models][0]}: the ratio of means on {tasks}.")
+        lines.append(f"Relative to {[*self.models][0]}: ratio of means on {tasks}.")
         lines += self.notes
         if self.groups:
             lines += ["", f"By group, on {tasks}; p-values adjusted for all groups of a model:"]
             lines += _table(["group", "model"], _by_group_and_model(self.groups))
             lines.append("")
         lines.append(
-            f"On {tasks}, with the first model's value minus that of each other, its 95 % "
-            "interval, and p-values adjusted for all models:"
+            f"On {tasks}; differences: {[*self.models][0]} minus each other model, 95 % CI, "
+            "p adjusted for all models:"
         )
         for measure, rows in self.common.items():
             lines += _table([measure], rows)

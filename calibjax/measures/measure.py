@@ -136,8 +136,8 @@ class Measure:
             drawn = self.of_means(of_group)
             errors = None if self.error is None or sampling.is_dependent else self.error(of_group)
         if errors is None and self.error is not None and not self.has_interval:
-            needed = "independent rows" if sampling.is_dependent else "the weight of every label"
-            return MeasureResult(value, note=f"its p needs {needed}")
+            why = "rows are dependent" if sampling.is_dependent else "weights depend on the outcome"
+            return MeasureResult(value, note=f"p omitted: {why}")
         interval = self._interval(x, means, rows) if self.has_interval else None
         found = MeasureResult(value, interval, self._if_calibrated(rows, drawn))
         if errors is None:

@@ -118,7 +118,7 @@ def e_process(
         line, color=style.VERMILLION, linewidth=style.THIN, label=f"alarm line, 1 / {level:.3g}"
     )
     if changed is not None:
-        since = f"wrong since about {_name_of(changed, names)}"
+        since = f"estimated onset {_name_of(changed, names)}"
         ax.axvline(changed, color=style.GREY, linewidth=style.THIN, linestyle="--", label=since)
     over = [alarm] if alarm is not None else np.flatnonzero(powers >= line).tolist()
     if over:

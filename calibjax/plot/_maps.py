@@ -69,7 +69,7 @@ def witness(
         shown = np.argsort(-largest, kind="stable")[:_MOST_ROWS]
         title = f"The worst {_MOST_ROWS} of {labels.size} classes"
     if not significant.any():
-        title = "No class is wrong beyond noise"
+        title = "No significant error"
     shown = shown[::-1]
 
     width, height = style.SIZE
@@ -157,7 +157,7 @@ def _draw_residuals(
     _draw_cells(ax, np.arange(columns.size + 1), cells, colours_mean)
     ax.set_xticks(*_ticks(np.asarray(residual_map.location_edges), columns))
     ax.set_yticks(*_ticks(np.asarray(residual_map.spread_edges), rows))
-    title = f"No {name} is wrong beyond noise"
+    title = f"No significant error of {name}"
     if significant.any():
         title = f"Where the predicted {name} is wrong"
     style.words(ax, title, "predicted location", "predicted spread")

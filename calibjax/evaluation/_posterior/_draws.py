@@ -201,9 +201,9 @@ def shared(found: Mapping[str, Rows]) -> list[str]:
         if share <= _MOST_SHARED:
             return []
         return [
-            f"Similar simulations share draws, {share:.0%} of them, as from one bank of "
-            "simulations: what is wrong by chance with one posterior is wrong with all around it, "
-            "so that right posteriors are rejected, too. Give each simulation a bank of its own."
+            f"Similar simulations share draws, {100 * share:.0f} % of them, as from one bank of "
+            "simulations: neighbours share chance errors, so that calibrated "
+            "posteriors may be rejected. Give each simulation a bank of its own."
         ]
     return []
 
