@@ -192,7 +192,7 @@ def test_rounding_moves_no_number_across_a_cut(form):
         np.testing.assert_array_equal(codes, quarter, err_msg=name)
 
 
-@pytest.mark.parametrize("form", TIMES)
+@pytest.mark.parametrize("form", [x for x in TIMES if x != "pandas categories"])
 def test_times_are_cut_alike(form):
     days = [EPOCH + datetime.timedelta(days=int(k)) for k in np.arange(-20, 380) ** 2 // 7]
     code = code_of(TIMES[form](days))

@@ -36,6 +36,26 @@ def evaluation():
     return cj.evaluate(both, events.astype(int), classes=["no", "yes", "?"], groups=groups)
 
 
+STORE = 10001 + np.repeat(np.arange(15), 8)
+STORES = {x: STORE.astype(x) for x in ("int", "float", "str", "float32")}
+STORES |= {"Polars": pl.Series(STORE), "days": STORE.astype("M8[D]")}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_table_has_a_line_for_each_value(evaluation, kind):
+    """More than twelve numbers were cut at their quartiles, and floats had four digits."""
+    evaluated = copy.copy(evaluation)
+    vars(evaluated)["data"] = evaluation.data.replace(groups={"store": STORES[kind]})
+    tables = [evaluated.by("store")]
+    if kind == "float":
+        tables += [evaluation.by({"store": STORE / 1e6})]
+    for table in tables:
+        assert len({x.levels["store"] for x in table.groups}) == 15
+        assert {x.n for x in table.groups} == {8}
+    names = np.unique(STORES["days"] if kind == "days" else STORE).astype(str)
+    assert sorted(x.levels["store"] for x in tables[0].groups) == names.tolist()
+
+
 def test_the_verdict_names_the_segment(evaluation):
     segment = worst_segment(evaluation.segments, 0.05)
     assert segment is not None and segment.conditions == {"station": "C"}

@@ -13,6 +13,7 @@ import xarray
 import calibjax as cj
 from calibjax.frames._columns import Columns
 from calibjax.frames._read_data import read_table
+from calibjax.segments import read_columns
 
 N, DAYS, PLACES, MEMBERS = 6, 5, 3, 4
 DATES = np.datetime64("2026-01-01") + np.arange(N)
@@ -330,3 +331,34 @@ def test_percentages(kind):
         cj.read_data({"yes": [50, 101.0], "y": [0, 1]}, target="y", prob="yes", percent=True)
     with pytest.raises(ValueError, match="percent can be used only together with prob"):
         cj.read_data({"m": [1.0], "s": [1.0], "y": [0]}, target="y", mean="m", sd="s", percent=True)
+
+
+CODES = ["1", "01", "001"] * 2
+WITH_CODES = COLUMNS | {"code": CODES}
+FRAMES_OF_CODES = {
+    "mapping": WITH_CODES,
+    "arrays": WITH_CODES | {"code": np.array(CODES)},
+    "pandas": pd.DataFrame(WITH_CODES),
+    "pandas categories": pd.DataFrame(WITH_CODES).astype({"code": "category"}),
+    "Polars": pl.DataFrame(WITH_CODES),
+    "Polars categories": pl.DataFrame(WITH_CODES).cast({"code": pl.Categorical}),
+    "xarray": xarray.Dataset({name: ("row", x) for name, x in WITH_CODES.items()}),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES_OF_CODES)
+def test_codes_stay_text(frame):
+    frame = FRAMES_OF_CODES[frame]
+    found = cj.read_data(frame, **CALLS["probs"], groups=["code"])
+    assert list(found.groups["code"]) == CODES
+    clusters = cj.read_data(frame, **CALLS["probs"], clusters="code").clusters
+    assert len(set(clusters.tolist())) == 3
+
+
+def test_numbers_of_categories_are_no_quantities():
+    numbers = pd.Series(pd.Categorical(np.arange(26) // 2))
+    frame = pd.DataFrame({"g": numbers, "p": 0.5, "y": 0})
+    data = cj.read_data(frame, prob="p", target="y", groups="g")
+    for groups in (data.groups, {"g": numbers}):
+        ((column,), _) = read_columns(groups, np.ones(26, bool))
+        assert sorted(map(int, column.levels)) == [*range(13)]

@@ -458,8 +458,20 @@ CASES = {
             'p,y,g\n0.5,1,"a,b"\n0.25,0,""\n',
             BASE._replace(groups=["a,b", None]),
         ),
-        "numbers": ("p,y,g\n0.5,1,007\n0.25,0,7.5\n", BASE._replace(groups=[7, 7.5])),
+        "numbers": ("p,y,g\n0.5,1,7\n0.25,0,7.5\n", BASE._replace(groups=[7, 7.5])),
         "mixed": ("p,y,g\n0.5,1,007\n0.25,0,x\n", BASE._replace(groups=["007", "x"])),
+        "codes": ("p,y,g\n0.5,1,01004\n0.25,0,10001\n", BASE._replace(groups=["01004", "10001"])),
+        "1 and 01": ("p,y,g\n0.5,1,1\n0.25,0,01\n", BASE._replace(groups=["1", "01"])),
+        "decimals": ("p,y,g\n0.5,1,0.5\n0.25,0,0\n", BASE._replace(groups=[0.5, 0])),
+        "in quotes": ('p,y,g\n0.5,1,"7"\n0.25,0,"1"\n', BASE._replace(groups=["7", "1"])),
+        "quotes around all": (
+            '"p","y","g"\n"0.5","1","7"\n"0.25","0","1"\n',
+            BASE._replace(groups=[7, 1]),
+        ),
+        "a separator in quotes": (
+            'p,y,g,z\n0.5,1,7,"x,""5"""\n0.25,0,1,"6,"\n',
+            BASE._replace(groups=[7, 1]),
+        ),
         # As a float, both were one number, and one group.
         "large integers": (
             "p,y,g\n0.5,1,9007199254740993\n0.25,0,9007199254740992\n",
@@ -475,6 +487,10 @@ CASES = {
         "mixed": (
             lines({"p": 0.5, "y": 1, "g": 7}, {"p": 0.25, "y": 0, "g": "x"}),
             BASE._replace(groups=["7", "x"]),
+        ),
+        "codes": (
+            lines({"p": 0.5, "y": 1, "g": "7"}, {"p": 0.25, "y": 0, "g": "1"}),
+            BASE._replace(groups=["7", "1"]),
         ),
         "truth values": (
             lines({"p": 0.5, "y": True, "g": True}, {"p": 0.25, "y": False, "g": False}),
@@ -495,6 +511,7 @@ CASES = {
             of_groups("b", None, dtype=pl.Categorical),
             BASE._replace(groups=["b", None]),
         ),
+        "codes": (of_groups("7", "1"), BASE._replace(groups=["7", "1"])),
         "large integers": (
             of_groups(2**63 - 1, -(2**62)),
             BASE._replace(groups=[2**63 - 1, -(2**62)]),

@@ -79,7 +79,9 @@ class ColumnCode(NamedTuple):
     def names(self, column: TypedColumn, codes: np.ndarray) -> tuple[str, ...]:
         """What the known codes of the rows of the fit are called: levels, or ranges of numbers."""
         if self.levels:
-            return tuple(column.text(np.argmax(codes == k)) for k in range(self.n_known))
+            firsts = [int(np.argmax(codes == k)) for k in range(self.n_known)]
+            short = tuple(map(column.text, firsts))
+            return short if len({*short}) == len(short) else tuple(column.texts()[firsts])
         rows = [np.flatnonzero(codes == k) for k in range(self.n_known)]
         ends = [(x[np.argmin(column.values[x])], x[np.argmax(column.values[x])]) for x in rows]
         return tuple(f"{column.text(a)} to {column.text(b)}" for a, b in ends)

@@ -72,13 +72,16 @@ class TypedColumn(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """Whether values have distances, as numbers and times have, and not truth values."""
-        return self.values.dtype.kind in "iufM"
+        """Whether values have distances, as numbers and times have, and not categories."""
+        is_categorical = str(getattr(self.given, "dtype", "")) == "category"  # of pandas
+        return self.values.dtype.kind in "iufM" and not is_categorical
 
     def text(self, row: np.integer[Any] | int) -> str:
         """The value of a row, as people read it."""
         value = np.asarray(getattr(self.given, "iloc", self.given)[row : row + 1])[0]
         is_float = isinstance(value, (float, np.floating)) and self.values.dtype.kind != "O"
+        if is_float and value == round(value) and abs(value) < 2**53:
+            return str(int(value))
         return f"{value + 0:.4g}" if is_float else text_of(value)
 
     def texts(self) -> np.ndarray:

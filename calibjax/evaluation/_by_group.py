@@ -13,6 +13,7 @@ from calibjax._base.compile import bucket
 from calibjax._base.struct import on_host
 from calibjax._base.text import plain, text_table
 from calibjax._data.distribution import Labels
+from calibjax._data.typed_column import named_columns
 from calibjax.evaluation._directions import clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
 from calibjax.evaluation._judged_directions import Direction
@@ -238,8 +239,9 @@ class _Member(NamedTuple):
 
 def _members(groups: Groups, counts: np.ndarray) -> list[_Member]:
     """The groups that hold rows which count, given ``[n]``."""
-    columns, _ = read_columns(groups, np.ones(counts.size, bool))
-    codes = np.stack([column.codes for column in columns], axis=1)
+    columns, _ = read_columns(groups, counts, uncut=True)
+    kept = np.flatnonzero(counts)
+    codes = np.stack([column.codes[kept] for column in columns], axis=1)
     levels, group = np.unique(codes, axis=0, return_inverse=True)
     order, found = np.argsort(group, kind="stable"), []
     parts = np.split(order, np.cumsum(np.bincount(group))[:-1])
@@ -247,24 +249,22 @@ def _members(groups: Groups, counts: np.ndarray) -> list[_Member]:
         both = list(zip(columns, row, strict=True))
         name = ", ".join(column.phrases[k] for column, k in both)
         of_columns = {column.name: column.levels[k] for column, k in both}
-        found.append(_Member(name, of_columns, rows[counts[rows]]))
-    return [x for x in found if x.rows.size]
+        found.append(_Member(name, of_columns, kept[rows]))
+    return found
 
 
 def _columns_called(case: Case, names: Sequence[str]) -> Groups:
-    """Columns of the frame or file, or those of groups: their levels in words ``[n]``.
-
-    Levels are None for rows that do not count.
+    """Columns of the frame or file, or those of groups.
 
     Raises:
         ValueError: there is no such column.
     """
     if case.table is not None:
         return groups_of(case.table, names)
-    known = {} if case.groups is None else {column.name: column for column in case.groups.columns}
+    known = {} if case.data.groups is None else named_columns("groups", case.data.groups)
     if not set(names) <= set(known) or not known:
         raise ValueError(
             f"groups must be columns, or names among the groups of evaluate, {list(known)}, got "
             f"{list(names)}."
         )
-    return {x: np.array([*known[x].levels, None], object)[known[x].codes] for x in names}
+    return {x: known[x] for x in names}

@@ -9,6 +9,7 @@ import numpy as np
 from calibjax._base.text import listed
 from calibjax._data.column_options import ColumnOptions, documented
 from calibjax._data.data import Data
+from calibjax._data.typed_column import is_missing as is_missing_item
 from calibjax._data.typed_column import named_columns, text_of
 from calibjax.frames._array_conversion import cells_of
 from calibjax.frames._columns import Columns, Model
@@ -140,9 +141,15 @@ def _columns_of_frame(frame: Any) -> dict[str, Any]:
     levels = [name for name in levels if name is not None and name not in names]
     read = nw.from_native(frame.reset_index(level=levels) if levels else frame, eager_only=True)
     series = {str(name): read.get_column(name) for name in read.columns}
-    # Arrow forgets what is missing in an array of categories.
     kinds = nw.Categorical, nw.Enum
-    return {name: x.to_list() if x.dtype in kinds else x.to_native() for name, x in series.items()}
+    return {
+        name: _categories(x) if x.dtype in kinds else x.to_native() for name, x in series.items()
+    }
+
+
+def _categories(series: Any) -> list[str | None]:
+    """The names of categories, which are texts; Arrow forgets what is missing in an array."""
+    return [None if is_missing_item(x) else text_of(x) for x in series.to_list()]
 
 
 def _of_dataset(data: Any, target: str | None) -> Table:

@@ -11,7 +11,7 @@ from calibjax._data.column_options import Horizon
 from calibjax._data.data import RowOptions
 from calibjax._data.typed_column import TypedColumn, numbered
 from calibjax.frames._array_conversion import as_floats
-from calibjax.frames._table import Table, as_numbers, table_of_arrays
+from calibjax.frames._table import Table, table_of_arrays
 
 _DAY = datetime.timedelta(days=1)
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -59,13 +59,16 @@ def read_rows(horizon: Horizon = None, **arrays: Any) -> RowOptions:
 
 
 def groups_of(table: Table, names: Sequence[str], read: bool = True) -> dict[str, np.ndarray]:
-    """Columns with None or NaN where a value is missing; if `read`, texts of numbers are these."""
+    """Columns with None or NaN where a value is missing.
+
+    If `read`, numbers in a text file are numbers; see `Table.untyped`.
+    """
     found = {name: table.one_value(name) for name in names}
     for name, cells in found.items():
         if cells.dtype == object:
             is_empty = np.array([isinstance(x, str) and not x.strip() for x in cells], bool)
             found[name] = np.where(is_empty, np.array(None), cells)
-    return {name: as_numbers(x) for name, x in found.items()} if read else found
+    return {name: table.by_type(name, x) for name, x in found.items()} if read else found
 
 
 def cluster_numbers(names: TypedColumn) -> np.ndarray:

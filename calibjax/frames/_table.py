@@ -2,9 +2,10 @@
 
 import dataclasses
 import difflib
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Never, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from calibjax._data.typed_column import NO_VALUE, TypedColumn, text_of, typed_co
 from calibjax._data.typed_column import is_missing as is_missing_item
 from calibjax.frames._array_conversion import as_floats, cells_of, is_missing, kinds_of
 
+_CODE = re.compile(r"[+-]?0\d")
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 
 #: What was given in each row, or a function of a row; None for the values of a column.
@@ -36,6 +38,8 @@ class Table:
         dims: columns whose values name the rows of a grid.
         within: what the columns of arrays ``[n, m]`` are called, by the names of the arrays.
         paths: the file of each row; None if there is one file.
+        untyped: the columns of a text file, where only the cells say whether they hold numbers; not
+            those whose numbers are in quotes.
         series: the columns of a file as Polars has them, and `written`, what they do not say of
             how it is written: of a text a `Text`, of JSON its content.
     """
@@ -47,6 +51,7 @@ class Table:
     dims: Sequence[str] = ()
     within: Mapping[str, list[Any]] = dataclasses.field(default_factory=dict)
     paths: np.ndarray | None = None
+    untyped: Set[str] = frozenset()
     series: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     written: Any = None
 
@@ -160,6 +165,21 @@ class Table:
         cells = self.one_value(name)
         self.check_present(name, "a value")
         return typed_column(name, cells, len(cells))
+
+    def by_type(self, name: str, cells: np.ndarray) -> np.ndarray:
+        """A column whose texts of numbers are numbers if it is `untyped`, NaN where one is missing.
+
+        Whole numbers that a float would round, such as digests of 64 bits, are texts, and so are
+        codes with leading zeros: 1, 01 and 001 are three.
+        """
+        if name not in self.untyped or cells.dtype != object:
+            return cells
+        numbers, texts = as_floats(cells), [x.strip() for x in cells if isinstance(x, str)]
+        if not are_empty(cells[np.isnan(numbers)]).all() or any(map(_CODE.match, texts)):
+            return cells
+        large = cells[np.abs(numbers) >= 2**53].tolist()
+        is_rounded = large and all(x.strip().lstrip("+-").isdecimal() for x in large)
+        return cells if is_rounded else numbers
 
     def truths(self, name: str) -> np.ndarray:
         """A column of truth values ``[n]``: true and false, yes and no, or 1 and 0."""
@@ -326,17 +346,3 @@ def padded_lists(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for row, x in enumerate(lists):
         found[row, : len(x)] = x
     return found, np.arange(found.shape[1]) >= sizes[:, None]
-
-
-def as_numbers(cells: np.ndarray) -> np.ndarray:
-    """Texts of numbers as numbers, with NaN where they are missing, and all else as it is.
-
-    Whole numbers that a float would round, such as digests of 64 bits, are texts.
-    """
-    if cells.dtype != object or cells.ndim > 1:
-        return cells
-    numbers, is_text = as_floats(cells), np.array([isinstance(x, str) for x in cells], bool)
-    are_texts = (is_text | is_missing(cells)).all() and are_empty(cells[np.isnan(numbers)]).all()
-    large = cells[np.abs(numbers) >= 2**53].tolist()
-    is_rounded = large and all(x.strip().lstrip("+-").isdecimal() for x in large)
-    return numbers if are_texts and not is_rounded else cells

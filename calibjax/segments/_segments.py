@@ -52,29 +52,34 @@ class Column(NamedTuple):
     codes: np.ndarray
 
 
-def read_columns(groups: Groups, kept: np.ndarray) -> tuple[list[Column], dict[str, str]]:
-    """The columns that make segments of the kept rows ``[n]``, and why others are left out."""
+def read_columns(
+    groups: Groups, kept: np.ndarray, uncut: bool = False
+) -> tuple[list[Column], dict[str, str]]:
+    """The columns that make segments of the kept rows ``[n]``, and why others are left out.
+
+    If `uncut`, each value of a column is a level, and a column with too many is an error.
+    """
     columns, left_out = [], {}
     for name, typed in typed_columns("groups", groups, kept.size, kept).items():
-        column = _column(name, typed, kept)
+        column = _column(name, typed, kept, uncut)
         if isinstance(column, str):
             left_out[name] = column
         else:
             columns.append(column)
-    if not columns:
+    if not columns or (uncut and left_out):
         reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise ValueError(f"groups must hold a column that makes segments, got {reasons or 'none'}.")
     return _in_phrases(columns), left_out
 
 
-def _column(name: str, column: TypedColumn, kept: np.ndarray) -> Column | str:
+def _column(name: str, column: TypedColumn, kept: np.ndarray, uncut: bool) -> Column | str:
     """The column without phrases, or why it makes no segments."""
-    code = ColumnCode.of(name, column, kept)
+    code = ColumnCode.of(name, column, kept, **({"few": kept.size} if uncut else {}))
     codes = np.where(kept, code.codes(column), -1).astype(np.int32)
     has_missing = bool(np.any(column.missing & kept))
-    if code.n_known <= 1 and not (code.n_known == 1 and has_missing):
+    if code.n_known <= 1 and not (code.n_known == 1 and has_missing) and not uncut:
         return "has one level in all rows"
-    if code.n_known == kept.sum() > 2:
+    if code.n_known == kept.sum() > 2 and not uncut:
         return "is different in all rows"
     if code.n_known > _MOST_LEVELS:
         return f"has {code.n_known} levels, more than {_MOST_LEVELS}"

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import re
 from codecs import BOM_UTF8
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ import polars as pl
 from calibjax.frames._table import are_empty
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+# What stands behind a quotation mark that opens a number, while a text is read.
+_MARK = "\1"
 # Lines that say which separator a file has.
 _LINES = 20
 
@@ -24,6 +27,7 @@ class Text(NamedTuple):
         header: the names of all columns, of which some may be empty.
         separator: what is between columns.
         with_commas: the columns of numbers that have commas before decimals.
+        quoted: the columns of numbers in quotes, if other numbers are not.
         has_bom: whether a byte order mark is before it, without which spreadsheets garble accents.
         said: what users should know of how it was read.
     """
@@ -31,6 +35,7 @@ class Text(NamedTuple):
     header: tuple[str | None, ...]
     separator: str
     with_commas: list[str]
+    quoted: set[str]
     has_bom: bool
     said: str
 
@@ -59,7 +64,7 @@ def read_delimited(
     """
     text = content.removeprefix(BOM_UTF8)
     found = separator or _separator_of(text)
-    cells, lines = _cells(text, found)
+    cells, lines, quoted = _cells(text, found)
     is_used = cells.select(~pl.all_horizontal(pl.all().is_null())).to_series()
     if not is_used.any():
         raise ValueError("it is empty")
@@ -74,8 +79,9 @@ def read_delimited(
     frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
     said = [f"{_SEPARATORS[found]} between columns"] if separator is None and found != "," else []
     said += ["commas before decimals"] if commas and decimal is None else []
-    has_bom = content.startswith(BOM_UTF8)
-    return frame.to_dict(), lines[1:], Text(header, found, commas, has_bom, " and ".join(said))
+    has_bom, in_quotes = content.startswith(BOM_UTF8), {names[k] for k in quoted}
+    how = Text(header, found, commas, in_quotes, has_bom, " and ".join(said))
+    return frame.to_dict(), lines[1:], how
 
 
 def _reader(text: bytes, separator: str, strict: bool) -> Any:
@@ -94,8 +100,10 @@ def _separator_of(text: bytes) -> str:
     return ","
 
 
-def _cells(text: bytes, separator: str) -> tuple[pl.DataFrame, np.ndarray]:
+def _cells(text: bytes, separator: str) -> tuple[pl.DataFrame, np.ndarray, set[int]]:
     """All cells as texts, so that an error can quote what is there, and the line of each row.
+
+    Also which columns have numbers in quotes, if these are not around all numbers of the text.
 
     Empty cells are null.  Polars toggles at each quotation mark between what is inside of quotes
     and what is not: one that stands for inches would join rows.  Texts with such marks, and what
@@ -107,11 +115,18 @@ def _cells(text: bytes, separator: str) -> tuple[pl.DataFrame, np.ndarray]:
         with suppress(pl.exceptions.ComputeError):
             options: Any = {"has_header": False, "infer_schema": False, "separator": separator}
             frame = pl.read_csv(plain[n_blank:], quote_char=None, **options)
-            return frame, np.arange(n_blank, n_blank + len(frame)) + 1
-    reader, rows, lines, line, n_columns = _reader(text, separator, strict=True), [], [], 1, 0
+            return frame, np.arange(n_blank, n_blank + len(frame)) + 1, set()
+    opening = b"(?m)(^|" + re.escape(separator.encode()) + rb')"(?=[+-]?\.?\d)'
+    marked = re.sub(opening, rb'\1"' + _MARK.encode(), text)
+    reader, rows, lines, line, n_columns = _reader(marked, separator, strict=True), [], [], 1, 0
+    quoted: set[int] = set()
+    all_quoted = True
     try:
         for row in reader:
-            rows.append(row)
+            if n_columns:  # the header is no row
+                quoted |= {k for k, x in enumerate(row) if x.startswith(_MARK)}
+                all_quoted = all_quoted and not any(x[:1].isdigit() for x in row)
+            rows.append([x.removeprefix(_MARK) for x in row])
             lines.append(line)
             n_columns = n_columns or len(row)
             if len(row) > n_columns:
@@ -122,6 +137,7 @@ def _cells(text: bytes, separator: str) -> tuple[pl.DataFrame, np.ndarray]:
             f"line {line}: {error}; --separator says what is between columns, and quotation marks "
             "are around a whole value, and doubled inside of it"
         ) from None
+    quoted = set() if all_quoted else quoted
     columns = enumerate(itertools.zip_longest(*rows))
     frame = pl.DataFrame([pl.Series(str(k), x, pl.String) for k, x in columns])
     with suppress(pl.exceptions.PolarsError):
@@ -129,8 +145,8 @@ def _cells(text: bytes, separator: str) -> tuple[pl.DataFrame, np.ndarray]:
         read.columns = [str(k) for k in range(read.width)]
         # Where both read the same texts, Polars tells an empty one in quotes from an empty cell.
         if read.fill_null("").equals(frame.fill_null("")):
-            return read, np.array(lines, int)
-    return frame.with_columns(pl.all().replace("", None)), np.array(lines, int)
+            return read, np.array(lines, int), quoted
+    return frame.with_columns(pl.all().replace("", None)), np.array(lines, int), quoted
 
 
 def _with_commas(frame: pl.DataFrame, decimal: str | None) -> list[str]:

@@ -16,8 +16,8 @@ import polars as pl
 
 from calibjax._base.text import listed
 from calibjax.frames._array_conversion import cells_of
-from calibjax.frames._table import Table, as_numbers
-from calibjax.frames.files._delimited import read_delimited
+from calibjax.frames._table import Table
+from calibjax.frames.files._delimited import Text, read_delimited
 from calibjax.frames.files._json import read_json
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".npz")
@@ -64,20 +64,24 @@ def read_files(
     sources = np.array([table.source for table in tables], object)
     paths_of_rows = np.repeat(sources, [len(table) for table in tables])
     rows = np.concatenate([table.rows for table in tables])
-    return Table(columns, rows, first.source, on_command_line, paths=paths_of_rows)
+    untyped = frozenset.intersection(*(frozenset(table.untyped) for table in tables))
+    return Table(columns, rows, first.source, on_command_line, paths=paths_of_rows, untyped=untyped)
 
 
 def rows_where(table: Table, condition: str) -> Table:
     """The rows for which a condition of SQL is true, such as ``lead == 3 and day >= 2``."""
     flat = {name: x for name, x in table.columns.items() if x.ndim == 1}
     try:
-        series = (pl.Series(x, as_numbers(y), strict=False) for x, y in flat.items())
+        series = (pl.Series(x, table.by_type(x, y), strict=False) for x, y in flat.items())
         frame = pl.DataFrame([x for x in series if not x.dtype.is_nested()])
         (found,) = frame.select(pl.sql_expr(condition).alias("found")).iter_columns()
     except (pl.exceptions.PolarsError, ValueError) as error:
         reason = str(error).splitlines()[0]
         if "cannot compare string with numeric" in reason:
-            reason = "a column of numbers is compared with a text; write numbers without quotes"
+            reason = (
+                "a column of numbers is compared with a text; write numbers without quotes, and "
+                "texts, such as the code 01004, in single quotes"
+            )
         raise ValueError(f"--where {condition}: {reason}.") from None
     if found.dtype != pl.Boolean or len(found) != len(table):
         raise ValueError(
@@ -125,7 +129,10 @@ def _read(path: Path, separator: str | None, decimal: str | None, on_command_lin
     columns = {name: cells_of(name, x) for name, x in series.items() if name.strip() == name}
     if rows is None:  # Other arrays of an npz file may have other lengths.
         rows = np.arange(statistics.mode(map(len, columns.values())) if columns else 0)
-    table = Table(columns, rows, str(path), on_command_line, series=series, written=written)
+    untyped = columns.keys() - written.quoted if isinstance(written, Text) else frozenset[str]()
+    table = Table(
+        columns, rows, str(path), on_command_line, untyped=untyped, series=series, written=written
+    )
     said = getattr(written, "said", None)
     if said:
         table.say(f"{path}: read with {said}.")
