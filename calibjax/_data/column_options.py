@@ -21,47 +21,45 @@ _COMMAND = {"weights": "weight", "clusters": "cluster", "times": "time", "groups
 class ColumnOptions(TypedDict, total=False):
     """Which columns hold what, and how they are read.
 
-    target: the column of what was observed: the names of classes; if no class has such a name,
-        numbers from 0 in the order of the columns; for other predictions real numbers.
-    probs: the columns of class probabilities, such as 'p_*', where * stands for the names of the
+    target: column of observed outcomes: names of classes, or if no class has such a name numbers
+        from 0 in the order of the columns; for other predictions real numbers.
+    probs: columns of class probabilities, such as 'p_*', where * stands for the names of the
         classes; or one array ``[n, m]``.  In Python also a list of columns.
-    prob: the column of the probability of an event, whose label is 1, true, yes, on or positive;
+    prob: column of event probabilities.  The label of the event is 1, true, yes, on or positive;
         `event` names another one.
-    event: the label of the event of `prob`, such as rain of labels rain and dry; with `survival`
-        the column that says whether there was an event.
-    mean: the column of means of normal predictions.
-    sd: the column of their standard deviations.
-    quantiles: the columns of predicted quantiles, such as 'q*', where * stands for the level, as in
-        q0.1 or q10.  In Python also a list of columns.
-    levels: the levels of the quantiles, such as 0.1,0.5,0.9, if the columns do not name them.  In
-        Python also a list.
-    sort_quantiles: sort the quantiles of each row, if they cross.
-    draws: the columns of draws from each prediction, such as 'draw_*'; or one array ``[n, S]``.  In
+    event: label of the event of `prob`, such as rain of labels rain and dry; with `survival` the
+        column that says whether the event was observed.
+    mean: column of means of normal predictions.
+    sd: column of standard deviations of normal predictions.
+    quantiles: columns of predicted quantiles, such as 'q*', where * stands for the quantile level,
+        as in q0.1 or q10.  In Python also a list of columns.
+    levels: quantile levels, such as 0.1,0.5,0.9, if the columns do not name them.  In Python also a
+        list.
+    sort_quantiles: sort the quantiles of each row if they cross.
+    draws: columns of draws from each prediction, such as 'draw_*'; or one array ``[n, S]``.  In
         Python also a list of columns.
     normalize: divide class probabilities by their sum.
     percent: probabilities of `prob` or `probs` are percentages, from 0 to 100, as language models
         state their confidence.
-    drop_missing: leave out rows that miss a value of a column that is used.  In Python a warning
-        says how many are left.
-    survival: the columns of survival curves, such as 'S_*', where * stands for the time, as in
-        S_365.  `target` is then the time of an event or of censoring, and `event` the column that
-        says which.  In Python also a list of columns.
-    censored: a column of truth values, for `mean`: true if the target is only known to be larger.
-    weights: a column of how much each row counts, numbers that are known before the targets.  If
-        weights depend on the label, a column for each label in the order of the classes, such as
-        w_none,w_event for an event: the weight that the row would have had with this label.  In
-        Python a list of names.
-    clusters: a column of names, numbers or dates: rows of one cluster, such as a hospital or a
-        topic, may depend on each other in any way.
-    times: a column of numbers or dates: rows of one time may depend on each other, or with
-        `horizon` rows that are closer.  It cannot be used together with `clusters`.
+    drop_missing: drop rows with missing values in used columns.  In Python a warning says how many
+        are left.
+    survival: columns of survival curves, such as 'S_*', where * stands for the time, as in S_365.
+        `target` is then the time of the event or of censoring, and `event` the column that says
+        which.  In Python also a list of columns.
+    censored: column of truth values, for `mean`: true if right-censored.
+    weights: column of row weights, known before the targets.  If weights depend on the label, a
+        column for each label in the order of the classes, such as w_none,w_event for an event: the
+        weight of the row under this label.  In Python a list of names.
+    clusters: column of names, numbers or dates: rows of one cluster, such as a hospital or a topic,
+        may depend on each other in any way.
+    times: column of numbers or dates: rows of one time may depend on each other, and with `horizon`
+        rows at closer times.  It cannot be used together with `clusters`.
     horizon: rows whose times differ by less may depend on each other, such as forecasts for h steps
-        ahead that are issued at every step: in units of `times`, of dates in days.  In Python also
+        ahead that are issued at every step; in units of `times`, for dates in days.  In Python also
         a timedelta.
-    groups: columns, such as region,lead,age: for whom is the model wrong?  All segments of one or
-        two of them are tested at once.  In Python a list of names, for `segment_test`.
-    classes: the names of the classes in the order of the columns of `probs`, if these do not say
-        them.
+    groups: columns, such as region,lead,age, whose segments are tested.  All segments of one or two
+        columns are tested at once.  In Python a list of names, for `segment_test`.
+    classes: names of the classes in the order of the columns of `probs`, if these do not say them.
     """
 
     target: Name

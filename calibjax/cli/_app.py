@@ -34,9 +34,9 @@ def _calibjax(
         ),
     ] = False,
 ) -> None:
-    """Can the probabilities of a model be believed?
+    """Test whether probabilistic predictions are calibrated.
 
-    It is calibrated if what it predicts with a probability of 30 % happens in 30 % of such cases.
+    A model is calibrated if events predicted with a probability of 30 % occur in 30 % of cases.
     calibjax tests this for class probabilities, normal predictions, quantiles and draws.
 
     \b
@@ -47,14 +47,14 @@ def _calibjax(
     is tested with
       calibjax evaluate preds.csv --probs 'p_*' --target label
 
-    The exit status is 0 if nothing was found, 1 if the model is not calibrated, and 2 if the input
-    is bad.  Rows are called by their lines in CSV and JSON Lines files, where a header is line 1;
-    rows of other files are counted from 0.
+    The exit status is 0 if no miscalibration is detected, 1 if the model is not calibrated, and 2
+    if the input is invalid.  Rows of CSV and JSON Lines files are named by line, where a header is
+    line 1; rows of other files are counted from 0.
 
     calibjax recalibrate corrects predictions that are not calibrated.
 
-    Compiled programs are kept in the folder of the user's caches, in calibjax: the first call for
-    a number of columns, and for numbers of rows that differ by a third, takes some seconds longer.
+    Compiled programs are cached in the folder calibjax of the user's cache: the first call for a
+    number of columns, and for numbers of rows that differ by a third, takes some seconds longer.
     """
 
 

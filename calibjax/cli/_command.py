@@ -25,17 +25,17 @@ FORMATS = (
 )
 Files = Annotated[
     list[Path],
-    typer.Argument(help=f"The predictions: {FORMATS}. Rows of several files are joined."),
+    typer.Argument(help=f"Predictions: {FORMATS}. Rows of several files are joined."),
 ]
-Level = Annotated[float, typer.Option(help="How often chance alone may give the exit status 1.")]
-Seed = Annotated[int, typer.Option(help="What all random numbers come from.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+Level = Annotated[float, typer.Option(help="Significance level.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 # Options of all commands that read columns, beside those that say how files are read.
 _OF_COLUMNS = OPTIONS[: OPTIONS.index("survival")]
 _OF_FILES = {
-    "separator": "What is between columns of text, such as ';' or tab, if it is not seen.",
-    "decimal": "What is before decimals, a point or a comma, if it is not seen.",
-    "where": "Only some rows, such as \"lead == 3 and region = 'north'\", in SQL.",
+    "separator": "Column separator, such as ';' or tab (default: detected).",
+    "decimal": "Decimal separator, a point or a comma (default: detected).",
+    "where": "Rows to use, a condition of SQL such as \"lead == 3 and region = 'north'\".",
 }
 # What is no text among options of columns.
 _KINDS = dict.fromkeys(FLAGS, bool) | {"horizon": float | None}
@@ -121,7 +121,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        _end(f"{error.name} is missing: pip install 'calibjax[cli]' brings it.")
+        _end(f"{error.name} is missing: install it with pip install 'calibjax[cli]'.")
     except OSError as error:
         _end(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
     except (TypeError, ValueError) as error:

@@ -12,18 +12,18 @@ from calibjax.cli._command import AsJson, Columns, Level, Seed, as_text, echo, w
 
 @with_options("clusters", "times", "horizon")
 def compare(
-    files: Annotated[list[Path], typer.Argument(help="Two files or more, with the same targets.")],
+    files: Annotated[list[Path], typer.Argument(help="Two or more files with the same targets.")],
     columns: Columns,
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
 ) -> bool:
-    """Which of several models is better calibrated, on the same targets?
+    """Compare the calibration of several models on the same targets.
 
     The files have the same rows in the same order, and their columns the same names.  All models
     are compared with the first one by their squared kernel calibration error (SKCE).  The exit
-    status is 1 if the first two models differ at the level.  Answers of language models to the same
-    questions may be right for one model alone: --cluster then names the question.
+    status is 1 if the first two models differ at the significance level.  If only the questions
+    agree, and not the targets, as with answers of language models, name the question by --cluster.
 
     \b
     Examples:

@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 
 @with_options(
     *"survival censored weights clusters times horizon groups".split(),
-    by="Columns such as region,lead: a table with the measures of each group, and p-values "
-    "adjusted for all groups.",
+    by="Columns such as region,lead: print the measures of each group, and p-values adjusted for "
+    "the number of groups.",
 )
 def evaluate(
     files: Files,
     columns: Columns,
     above: Annotated[
         float | None,
-        typer.Option(help="Evaluate forecasts of numbers as those of the event above this number."),
+        typer.Option(help="Evaluate numeric forecasts as forecasts of exceeding this threshold."),
     ] = None,
     by: str | None = None,
     order: Annotated[
-        int, typer.Option(min=1, help="Most columns of --segments that make one segment.")
+        int, typer.Option(min=1, help="Maximum number of columns that define a segment.")
     ] = 2,
-    html: Annotated[Path | None, typer.Option(help="Write a report for browsers here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
     table: Annotated[
-        Path | None, typer.Option(help="Write the table of --by as a CSV file.")
+        Path | None, typer.Option(help="Write the table of --by to this CSV file.")
     ] = None,
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
 ) -> bool:
-    """Is a model calibrated, how far off is it, and where?
+    """Test whether a model is calibrated, and show how large its error is, and where.
 
-    The exit status is 1 if the p-value of the test is at most the level, and 2 if nothing can be
+    The exit status is 1 if the p-value is at most the significance level, and 2 if nothing can be
     tested.
 
     \b

@@ -13,20 +13,20 @@ from calibjax.cli._evaluate import show
 
 
 @with_options(
-    target_data="What was observed: oracle output or a time series.",
-    target="The value of the column target, if there are several.",
+    target_data="Observations: oracle output or a time series.",
+    target="Value of the column target, if there are several.",
     output_type="quantile, sample, pmf or cdf, if there are several.",
-    ordered="The categories of pmf in their order, such as low,moderate,high.",
+    ordered="Categories of pmf in order, such as low,moderate,high.",
     model="Evaluate this model as `calibjax evaluate` does.",
-    first="The model that the others are compared with.",
-    segments="With --model: columns such as location,horizon; for whom is it wrong?",
-    by="Columns such as horizon,location: the same numbers for each group, with adjusted p-values.",
-    html="With --model: write a report here.",
+    first="Reference model.",
+    segments="With --model: columns such as location,horizon, whose segments are tested.",
+    by="Columns such as horizon,location: the same table by group, with adjusted p-values.",
+    html="With --model: write an HTML report to this file.",
 )
 def hub(
     model_output: Annotated[
         Path,
-        typer.Argument(help="The folder model-output, of which a folder is a model, or a file."),
+        typer.Argument(help="Folder model-output, with a folder for each model, or a file."),
     ],
     target_data: Path,
     target: str | None = None,
@@ -42,11 +42,12 @@ def hub(
     level: Level = 0.05,
     seed: Seed = 0,
 ) -> bool:
-    """Are the models of a forecast hub calibrated, and which one better than another?
+    """Test the models of a forecast hub for calibration, and compare them.
 
-    The files have the format of the hubverse, and are joined with what was observed by all columns
-    that both have.  Forecasts about days closer together than the largest lead may depend on each
-    other, and the p-values know that.  The exit status is 1 if a model is rejected at the level.
+    The files have the format of the hubverse, and are joined with observations by all common
+    columns.  Forecasts for days closer together than the largest lead may depend on each other, and
+    p-values account for that.  The exit status is 1 if a model is rejected at the significance
+    level.
 
     \b
     Examples:

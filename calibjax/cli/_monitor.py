@@ -10,30 +10,30 @@ from calibjax.cli._command import FORMATS, AsJson, Columns, Seed, as_text, echo,
 
 
 @with_options(
-    state="Where the evidence is kept, a database such as model.sqlite; the first call creates it.",
-    by="The column of the day, or of whatever batch a row belongs to: the evidence is "
-    "looked at after each of them, and an alarm says when it rang. Its values must ascend: "
-    "dates such as 2026-03-31 or 31.03.2026, numbers, or names with numbers.",
-    cluster="A column of names: rows of one cluster and one batch, such as stations under one "
-    "weather, may depend on each other; with the column of --by, all rows of a day.",
-    stream="A column of names, such as region: each has a monitor of its own, and a false "
-    "alarm ever rings in any of them with a probability of at most --level.",
-    reserve="How many streams may come later that the first file does not have; they share the "
-    "level from the start. The first call decides it.",
-    lag="How many batches are predicted before the targets of the first of them are known, 1 if "
-    "nothing is said: 4 of weekly forecasts three weeks ahead. With too few, alarms are false. The "
-    "first call decides it.",
-    again="Count all rows, also if they were counted before or are of days before the last one.",
-    show="Draw the evidence over time in the terminal; without a file, of what was counted so far.",
-    plot="Draw the evidence after each batch here, such as evidence.png.",
-    level="How often a calibrated model may ever raise an alarm, 0.05 if nothing is said; "
-    "the first call decides it.",
+    state="State database, such as model.sqlite; the first call creates it.",
+    by="Column of the batch of each row, such as its day: the evidence is tested after each batch, "
+    "and an alarm names its batch. Values must ascend: dates such as 2026-03-31 or 31.03.2026, "
+    "numbers, or names with numbers.",
+    cluster="Column of names: rows of one cluster and one batch, such as stations with shared "
+    "weather, may depend on each other; with the column of --by, all rows of a batch.",
+    stream="Column of names, such as region: each has its own monitor. The probability of any "
+    "false alarm in any of them, ever, is at most --level.",
+    reserve="Number of streams reserved for later files; they share the level from the start. The "
+    "first call sets it.",
+    lag="Number of batches predicted before the targets of the first of them are known (default "
+    "1): 4 for weekly forecasts three weeks ahead. A value that is too small causes false alarms. "
+    "The first call sets it.",
+    again="Count all rows, including rows already counted and rows of earlier batches.",
+    show="Plot the evidence over time in the terminal; without a file, the evidence so far.",
+    plot="Write a plot of the evidence to this file, such as evidence.png.",
+    level="Maximum probability that a calibrated model ever raises an alarm (default 0.05). The "
+    "first call sets it.",
 )
 def monitor(
     columns: Columns,
     state: Path,
     file: Annotated[
-        Path | None, typer.Argument(help=f"The predictions: {FORMATS}. Only --show needs none.")
+        Path | None, typer.Argument(help=f"Predictions: {FORMATS}. Not needed with --show.")
     ] = None,
     by: str | None = None,
     cluster: str | None = None,
@@ -47,21 +47,20 @@ def monitor(
     level: float | None = None,
     seed: Seed = 0,
 ) -> bool:
-    """Is a model still calibrated, asked after every new file?
+    """Test after every new file whether a model is still calibrated.
 
     Each call adds the rows of one file to the evidence against the model, in the order of time.
     The targets of a batch, which is a file or with --by a day, must be known before the next batch
-    is predicted; if they come later, say --lag, because errors of forecasts that overlap are alike.
-    The probability that a calibrated model ever raises an alarm is at most the level, however many
-    batches there are: the evidence, called e-value, must reach 1 / level once, 20 for 0.05.  The
-    exit status is 1 from the first alarm on, for ever.
+    is predicted; if they are known later, use --lag: errors of overlapping forecasts are similar.
+    The probability that a calibrated model ever raises an alarm is at most the level, for any
+    number of batches: the e-value must reach 1 / level once, 20 for 0.05.  An alarm is permanent:
+    the exit status is 1 from the first one on.
 
-    The state is a database of what was counted.  A file that was counted before, under whatever
-    name, one that has most of the rows of an older one, as after a correction, and days that do not
-    come after the last one are refused; so are other columns, classes or levels than those of the
-    first call.  From cron use --by, which knows days by their names.  Calls for one state wait for
-    each other.  A call counts its whole file or, if it fails with the exit status 2 or is killed,
-    nothing, and can be made again.
+    The state is a database of counted rows.  These are rejected: a file already counted, under any
+    name; a file with most rows of an earlier one, such as a correction; batches not later than the
+    last one; other columns, classes or levels than in the first call.  From cron use --by, which
+    identifies days by name.  Calls for one state wait for each other.  A call counts its whole file
+    or, if it fails with the exit status 2 or is killed, nothing, and can be repeated.
 
     \b
     Examples, every evening, and for a log of many days:

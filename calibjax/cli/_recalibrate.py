@@ -16,25 +16,25 @@ _OF_FITS = "target", "event", "clusters", "times", "groups", "horizon"
 
 @with_options(
     *"survival censored clusters times horizon groups".split(),
-    method="The map, such as sms or pit_beta. If nothing is said it is auto, the mixture of "
-    "maps that predicts held-out rows best; for --mean and --sd it is shift_scale.",
-    times="A column of numbers or dates: rows of one time, or of near ones, may depend on each "
-    "other, and are held out together.",
-    groups="Columns such as region,age: the map of all rows, and what else corrects segments of "
-    "one or two of them. --apply needs these columns, too.",
-    covariates="Columns of numbers such as lead,load, for forecasts of numbers: the map looks at "
-    "them, too, if that helps. --apply needs these columns, too.",
-    lower="Of quantiles and draws of what is never less, such as 0 of admissions: new values "
-    "below it become this number.",
-    apply="A file with the same columns of predictions, to recalibrate.",
-    out="Where the recalibrated file is written, in the format of --apply.",
-    save="Where the map is kept, a JSON file.",
-    load="A map that --save has kept, instead of rows that fit a new one.",
+    method="Method, such as sms or pit_beta. Default: auto, the mixture of methods with the best "
+    "held-out score; shift_scale for --mean and --sd.",
+    times="Column of numbers or dates: rows of one time, or of nearby times, may depend on each "
+    "other and are held out together.",
+    groups="Columns such as region,age: also correct segments of one or two of these columns. "
+    "--apply needs these columns, too.",
+    covariates="Numeric columns such as lead,load, for numeric forecasts: the map depends on them "
+    "if that lowers the held-out score. --apply needs these columns, too.",
+    lower="Lower bound of targets such as 0, for quantiles and draws: recalibrated values below it "
+    "are set to it.",
+    apply="File to recalibrate, with the same columns of predictions.",
+    out="Write the recalibrated file here, in the format of --apply.",
+    save="Write the recalibrator to this JSON file.",
+    load="Recalibrator written by --save, in place of rows to fit one.",
 )
 def recalibrate(
     columns: Columns,
     file: Annotated[
-        Path | None, typer.Argument(help="Rows with known targets, which did not train the model.")
+        Path | None, typer.Argument(help="Rows with known targets, not used to train the model.")
     ] = None,
     method: str | None = None,
     covariates: str | None = None,
@@ -46,18 +46,18 @@ def recalibrate(
     as_json: AsJson = False,
     seed: Seed = 0,
 ) -> None:
-    """Recalibrate predictions by a map that is fitted to rows with known targets.
+    """Recalibrate predictions by a map fitted to rows with known targets.
 
-    It prints the map, and what such maps do to rows that did not fit them: each of five folds of
-    the rows is recalibrated by a map that was fitted to the others.  Folds are by chance, of whole
-    clusters with --cluster, and of numbers they are blocks of rows in their order, or of times with
-    --time.  P-values and the interval of the difference know --cluster, --time and --horizon, as
-    those of evaluate do.  The map that is kept and applied is fitted to all rows.
+    Prints the map and its cross-validated performance: each of five folds is recalibrated by a map
+    fitted to the others.  Folds are random, of whole clusters with --cluster; for numeric forecasts
+    they are blocks of consecutive rows, or of times with --time.  P-values and the interval of the
+    difference account for --cluster, --time and --horizon.  The map that is saved and applied is
+    fitted to all rows.
 
-    The file --out has all columns and rows of --apply in their order; only the numbers of the
-    predictions are new.  A map is applied to columns of the same names as those that fitted it, or
-    to those that options such as --probs say, with the same classes in the same order.  Rows
-    without a prediction are an error, or with --drop-missing stay as they are.
+    The file --out has all columns and rows of --apply in order; only predictions differ.  A map is
+    applied to columns with the names it was fitted to, or to those that options such as --probs
+    name, with the same classes in the same order.  Rows without a prediction are an error, or with
+    --drop-missing stay unchanged.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def _check_files(
 
     if (file is None) == (load is None):
         got = "neither" if file is None else "both"
-        raise ValueError(f"A file of rows must be given, or --load with a kept map, got {got}.")
+        raise ValueError(f"A file of rows must be given, or --load with a saved map, got {got}.")
     if (apply is None) != (out is None):
         raise ValueError("--apply and --out can be used only together.")
     if load is not None and apply is None:
