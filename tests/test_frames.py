@@ -362,3 +362,17 @@ def test_numbers_of_categories_are_no_quantities():
     for groups in (data.groups, {"g": numbers}):
         ((column,), _) = read_columns(groups, np.ones(26, bool))
         assert sorted(map(int, column.levels)) == [*range(13)]
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, dict])
+def test_a_pattern_cuts_no_number(library):
+    values = {x: np.full(N, float(x)) for x in ("0.1", "0.5", "0.9")} | {"y": np.zeros(N)}
+    frame = library(values)
+    for pattern in ("0.*", "0*", list(values)[:3]):
+        found = cj.read_data(frame, quantiles=pattern, target="y").predictions.levels
+        assert [float(x) for x in found] == pytest.approx([0.1, 0.5, 0.9])
+    with pytest.raises(ValueError, match="in .0, 1., got 0.1, 0.5, 1.0; divide percentages by 100"):
+        cj.read_data(frame, quantiles="0*", levels=[0.1, 0.5, 1.0], target="y")
+    risks = library({"S_12": np.full(N, 0.9), "S_18": np.full(N, 0.8), "y": np.ones(N)})
+    found = cj.read_data(risks, survival="S_1*", event="y", target="y").predictions
+    assert np.unique(found.times).tolist() == [12, 18]

@@ -408,6 +408,31 @@ CASES = {
             ("lead <> '-1'", "numbers is compared with a text; write numbers without"),
         )
     },
+    # What is no level is never divided by 100, and what is no member is no draw.
+    **{
+        ("csv", f"{options} --target y"): {
+            header: (f"{header},y\n1,2,3,0\n1,2,3,0\n", message)
+            for header, message in messages.items()
+        }
+        for options, messages in {
+            "--quantiles q*": {
+                "q1,q2,q3": "must be in .0, 1., got 1, 2, 3; levels gives them in the order",
+                "q0.1,q0.5,q1.0": "got 0.1, 0.5, 1.0; levels gives",
+                "q1,q5,q9": "got 1, 5, 9; levels gives",
+                "q0,q50,q100": "got 0, 50, 100; levels gives",
+                "q0,q0.5,q0.9": "got 0, 0.5, 0.9; levels gives",
+                "q90,q180,q365": "survival curves at such times",
+            },
+            "--quantiles q* --levels 10,50,90": {"q1,q2,q3": "got 10.*divide percentages by 100"},
+            "--quantiles q* --levels 0.1,0.5,1.0": {"q1,q2,q3": "got 0.1, 0.5, 1.0; divide"},
+            "--draws ens_*": {
+                "ens_1,ens_2,ens_mean": "members ens_. must all end in a number, got ens_mean:",
+                "ens_mean,ens_01,ens_sd": "number, got ens_mean, ens_sd:",
+            },
+            "--draws draw_*": {"draw_id,draw_1,draw_2": "number, got draw_id:"},
+            "--draws *_t2m": {"m1_t2m,m2_t2m,mean_t2m": "number, got mean_t2m:"},
+        }.items()
+    },
     # Options that do not fit together, or not the numbers.
     **{
         ("csv", f"--target y {options}"): {"options": (NUMBERS, message)}
@@ -443,7 +468,24 @@ CASES = {
     },
     ("csv", QUANTILES): {
         header: (f"{header},y\n3,1,2,0\n6,4,5,0\n", Read([[1, 2, 3], [4, 5, 6]], [0, 0]))
-        for header in ("q0.9,q0.1,q0.5", "q_90%,q_10%,q_50%", "q90,q10,q50")
+        for header in ("q0.9,q0.1,q0.5", "q_90%,q_10%,q_50%", "q90,q10,q50", "q.9,q.1,q.5")
+    },
+    # A pattern leaves the whole number of a name.
+    **{
+        ("csv", f"--quantiles {pattern} --target y"): {
+            "a part of a number": (
+                f"{header},y\n3,1,2,0\n6,4,5,0\n",
+                Read([[1, 2, 3], [4, 5, 6]], [0, 0]),
+            )
+        }
+        for pattern, header in {
+            "0.*": "0.9,0.1,0.5",
+            "q0.*": "q0.9,q0.1,q0.5",
+            "q0*": "q0.75,q0.05,q0.5",
+            "*5": "q0.95,q0.05,q0.5",
+            "*.5%": "97.5%,2.5%,12.5%",
+            "q.*": "q.9,q.1,q.5",
+        }.items()
     },
     ("csv", f"{QUANTILES} --levels 0.9,0.1,0.5"): {
         "levels": ("qc,qa,qb,y\n3,1,2,0\n6,4,5,0\n", Read([[1, 2, 3], [4, 5, 6]], [0, 0]))

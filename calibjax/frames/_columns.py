@@ -22,6 +22,8 @@ from calibjax.frames._table import Table, has_lists
 
 # A level in the name of a column, such as q0.1, q10 and 10%.
 _NUMBER = r"\d+\.?\d*|\.\d+"
+# The kinds whose columns have such numbers in their names.
+_IN_NAMES = {"quantiles": _NUMBER, "survival": _NUMBER}
 # The options that name columns of predictions.
 _KINDS = "probs", "prob", "mean", "quantiles", "draws", "survival"
 # The options that name columns of what is known of rows.
@@ -215,7 +217,10 @@ class Columns:
             divided = {x: self.given.get(x, False) for x in ("normalize", "percent")}
             return dataclasses.replace(columns, classes=names, **divided)
         if kind == "quantiles":
-            levels, sort = self._levels(table, names), self.given.get("sort_quantiles", False)
+            levels, sort = (
+                self._levels(table, names, columns.names),
+                self.given.get("sort_quantiles", False),
+            )
             return dataclasses.replace(columns, levels=levels, sort=sort)
         return columns
 
@@ -235,11 +240,22 @@ class Columns:
             return PredictionColumns(kind, names, f"{names[0]} … {names[-1]}"), names
         if "*" not in pattern:
             return PredictionColumns(kind, [pattern], pattern), table.within.get(pattern)
-        stems = stems_of(table, pattern, self.target)
+        stems = stems_of(table, pattern, self.target, _IN_NAMES.get(kind, r"\d+"))
+        others = [name for name, stem in stems.items() if not stem[-1:].isdigit()]
+        if kind == "draws" and 0 < len(others) < len(stems):
+            raise ValueError(
+                f"{table.source}: members {pattern} must all end in a number, got "
+                f"{listed(others)}: write a pattern, or in Python a list, of the others."
+            )
         return PredictionColumns(kind, list(stems), pattern), list(stems.values())
 
-    def _levels(self, table: Table, names: Sequence[str] | None) -> list[float]:
-        """The levels of all columns, as given, or as their names say them; some are percentages."""
+    def _levels(
+        self, table: Table, names: Sequence[str] | None, columns: Sequence[str]
+    ) -> list[float]:
+        """The levels of all columns, as given, or as their names say them.
+
+        Names have percentages if they have percent signs, or numbers of which one is 50 or more.
+        """
         option = table.option
         given = self.given.get("levels")
         if given is not None:
@@ -256,21 +272,31 @@ class Columns:
                 f"Levels of quantiles must be numbers, got {listed(texts)}; {option('levels')} "
                 "names them in the order of the columns."
             ) from None
-        if max(levels) > 100:
-            raise ValueError(
-                f"Levels of quantiles must be in (0, 1), or percentages, got {listed(texts)}; of "
-                "survival curves at such times evaluate has survival with event."
-            )
-        return [level / 100 for level in levels] if max(levels) >= 1 else levels
+        is_percent = any("%" in name for name in columns) or 50 <= max(levels) <= 100
+        if given is None and is_percent:
+            levels = [level / 100 for level in levels]
+        if not all(0 < level < 1 for level in levels):
+            hint = "divide percentages by 100"
+            if given is None:
+                hint = f"{option('levels')} gives them in the order of the columns"
+            if max(levels) > 100:
+                hint = "of survival curves at such times evaluate has survival with event"
+            raise ValueError(f"Levels of quantiles must be in (0, 1), got {listed(texts)}; {hint}.")
+        return levels
 
 
-def stems_of(table: Table, pattern: str, target: str | None) -> dict[str, str]:
-    """The names of several columns, the target no one of them, and what * stands for in each."""
+def stems_of(
+    table: Table, pattern: str, target: str | None, number: str = r"\d+"
+) -> dict[str, str]:
+    """The names of several columns, the target no one of them, and what * stands for in each.
+
+    A `number`, which is a regular expression, is whole, also if the pattern has a part of it.
+    """
     start, _, end = pattern.partition("*")
     if "*" in end:
         raise ValueError(f"A pattern of columns must have one *, got {pattern}.")
     found = {
-        name: name.removeprefix(start).removesuffix(end)
+        name: _stem(name, len(start), len(name) - len(end), number)
         for name in table.columns
         if name.startswith(start) and name.endswith(end) and len(name) > len(start + end)
     }
@@ -281,6 +307,14 @@ def stems_of(table: Table, pattern: str, target: str | None) -> dict[str, str]:
             f"{listed(list(found)) or 'none'}; the columns are {listed(list(table.columns))}."
         )
     return found
+
+
+def _stem(name: str, start: int, end: int, number: str) -> str:
+    for part in re.finditer(number, name):
+        first, last = part.span()
+        start = first if first < start < last else start
+        end = last if first < end < last else end
+    return name[start:end]
 
 
 def _number_in(name: str) -> str | None:
