@@ -132,6 +132,10 @@ def test_what_has_no_estimate_says_so(p, y, words):
     rows = measured(p, y, 19)
     assert np.isnan(rows["calibration slope"].value) and rows["calibration slope"].note == words
     assert np.isfinite(rows["observed / expected"].value)
+    if words == "no finite estimate":  # The curve has the limits 0 and 1.
+        limit = np.abs(y - p).mean()  # but for rows near the probability that parts events
+        assert rows["ICI"].value == pytest.approx(limit, rel=0.03) and rows["ICI"].pvalue == 0.05
+        assert rows["ICI"].interval is None
 
 
 @pytest.mark.slow

@@ -180,7 +180,12 @@ class Design(NamedTuple):
 
 
 def fit_to_rows(
-    rows: Subset, logits: np.ndarray, targets: np.ndarray, n_functions: int = _ALL
+    rows: Subset,
+    logits: np.ndarray,
+    targets: np.ndarray,
+    n_functions: int = _ALL,
+    *,
+    allows_limit: bool = False,
 ) -> tuple[Design, np.ndarray, Fits] | str:
     """The regression of some rows on the first functions of the spline, or why there is none.
 
@@ -188,6 +193,8 @@ def fit_to_rows(
         rows: those that are fitted.
         logits, targets: of all rows, ``[n]``.
         n_functions: the largest number of functions of the spline.
+        allows_limit: whether coefficients may be infinite: where no event occurred, or only
+            events did, probabilities have the limits 0 and 1.
 
     Returns:
         The design, its functions ``[m, K]``, and the fit.
@@ -202,7 +209,8 @@ def fit_to_rows(
         return "too few rows"
     design = Design.of(functions, logits[some], shares)
     found = design.fit((shares * targets[some]) @ functions[None])
-    if not found.converged[0] or design.mixing.shape[1] < min(k, 2):
+    is_finite = found.converged[0] and design.mixing.shape[1] >= min(k, 2)
+    if not (is_finite or allows_limit):
         return "no finite estimate"
     return design, functions, found
 
@@ -221,7 +229,8 @@ def regression_measures(
 
     @functools.cache
     def fitted(rows: Subset, n_functions: int) -> tuple[Design, np.ndarray, Fits] | str:
-        return fit_to_rows(rows, logits, targets, n_functions)
+        is_curve = n_functions == _ALL
+        return fit_to_rows(rows, logits, targets, n_functions, allows_limit=is_curve)
 
     @functools.cache
     def drawn_fits(rows: Subset, n_functions: int) -> tuple[Design, Fits]:
@@ -275,12 +284,13 @@ def regression_measures(
             return gaps @ design.shares if level is None else _quantile(gaps, design.shares, level)
 
         column = np.broadcast_to(values(design, fits), rows.index.shape)
-        if level is None:
+        has_interval = level is None and bool(fits.converged[0])
+        if has_interval:
             q = fits.probabilities[0]
             gaps = q - expit(design.logits)
             slopes = (np.sign(gaps) * q * (1 - q) * design.shares) @ functions
             column = np.abs(gaps) + design.influence(q, targets[rows.index]) @ slopes
-        options = {"possible": (0.0, 1.0), "has_interval": level is None, "error": _size}
+        options = {"possible": (0.0, 1.0), "has_interval": has_interval, "error": _size}
         return result(rows, column, _ALL, values, **options)
 
     found: dict[str, NumberOfRows] = {
