@@ -376,3 +376,42 @@ def test_a_pattern_cuts_no_number(library):
     risks = library({"S_12": np.full(N, 0.9), "S_18": np.full(N, 0.8), "y": np.ones(N)})
     found = cj.read_data(risks, survival="S_1*", event="y", target="y").predictions
     assert np.unique(found.times).tolist() == [12, 18]
+
+
+ROWS = pd.Index([*"abcdef"])
+SORTED = pd.Series([0.1, 0.2, 0.3, 0.6, 0.8, 0.9], ROWS)
+OTHER = SORTED[::-1]
+MIXED_ORDERS = {
+    "targets": lambda: cj.evaluate(SORTED, OTHER.round().astype(int)),
+    "weights": lambda: cj.evaluate(SORTED, SORTED.round().astype(int), weights=OTHER),
+    "clusters": lambda: cj.evaluate(SORTED, [0, 1] * 3, clusters=OTHER),
+    "times": lambda: cj.evaluate(np.array(SORTED), SORTED.round().astype(int), times=OTHER),
+    "groups": lambda: cj.evaluate(SORTED, [0, 1] * 3, groups=pd.DataFrame({"g": OTHER})),
+    "groups['g']": lambda: cj.evaluate(SORTED, [0, 1] * 3, groups={"g": OTHER}),
+    "groups['h']": lambda: read_columns({"g": SORTED, "h": OTHER}, np.ones(N, bool)),
+    "predictions": lambda: cj.evaluate(
+        pd.DataFrame({"no": 1 - SORTED, "yes": SORTED}), OTHER.round().map({0: "no", 1: "yes"})
+    ),
+    "scale": lambda: cj.Normal(SORTED, OTHER),
+    "covariates['h']": lambda: cj.Data(
+        cj.Bernoulli(np.full(N, 0.5)), np.tile([0, 1], 3), covariates={"g": SORTED, "h": OTHER}
+    ),
+    "data['y']": lambda: cj.read_data({"p": SORTED, "y": OTHER.round()}, prob="p", target="y"),
+    "targets[1]": lambda: cj.evaluate(
+        cj.Weibull(np.ones(N), np.ones(N)), (SORTED, OTHER.round() == 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MIXED_ORDERS)
+def test_an_index_in_another_order_is_an_error(case):
+    name = "targets" if case == "predictions" else case
+    with pytest.raises(ValueError, match=rf"^{re.escape(name)} must have its index in the order"):
+        MIXED_ORDERS[case]()
+
+
+def test_other_indices_are_positions():
+    targets = SORTED.round().astype(int)
+    numbered = targets.reset_index(drop=True)
+    found = [cj.evaluate(SORTED, y).data for y in (targets, numbered, targets.to_numpy())]
+    assert all(x.targets.tolist() == targets.tolist() for x in found)

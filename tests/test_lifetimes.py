@@ -65,7 +65,11 @@ def test_times_that_are_all_of_events():
 BAD = {
     "transposed": (FRAME.T, COLUMNS, "times as their index, got 3 .*: pass the transpose"),
     "fewer": (FRAME, COLUMNS[:3], "a column of survival for each of 3 targets, .* got 4 columns"),
-    "another order": (FRAME, COLUMNS[::-1], "columns in another order than the index of targets"),
+    "another order": (
+        FRAME,
+        COLUMNS[::-1],
+        "targets must have its index in the order of predictions.T",
+    ),
     "no event": (FRAME, COLUMNS.assign(arrest=2), "arrest of 2: .* value of an event"),
     "status": (FRAME, COLUMNS.assign(arrest=["dead", "alive"] * 2), "arrest of alive, dead"),
     "two events": (FRAME, COLUMNS.assign(week=1), "got week of 1 and arrest of 0, 1"),

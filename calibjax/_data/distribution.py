@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.parameters import as_table, in_words, share_numbers
 from calibjax._base.struct import batch_of_one, indexed, widened, widened_integers, with_fields
+from calibjax._data.typed_column import check_same_order
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.unit_interval import with_levels
 from calibjax._numbers.validity import FINITE, Constraint
@@ -128,6 +129,7 @@ class Distribution(ABC):
 
     def _complete(self) -> None:
         """Checks and converts the parameters; jax rebuilds predictions without it."""
+        check_same_order(**vars(self))
         share_numbers(self)
 
     def __len__(self) -> int:

@@ -34,6 +34,7 @@ NamedColumns = Mapping[Hashable, object] | Mapping[str, object] | Frame
 def named_columns(argument: str, given: NamedColumns) -> dict[str, object]:
     """The columns by their names as texts; `argument` is what errors call them."""
     if isinstance(given, Mapping):
+        check_same_order(**{argument: given})
         found = [(str(name), values) for name, values in given.items()]
     elif isinstance(given, Frame):
         found = [(str(name), given[name]) for name in given.columns]
@@ -47,6 +48,26 @@ def named_columns(argument: str, given: NamedColumns) -> dict[str, object]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{argument} must have different names, got {twice} twice.")
     return dict(found)
+
+
+def check_same_order(**given: object) -> None:
+    """A ValueError if arguments of pandas have one index in two orders.
+
+    Items of a mapping, such as groups, and of a tuple, such as times and events, are looked at.
+    """
+    known: dict[str, Any] = {}
+    for name, value in given.items():
+        parts: Any = dict(enumerate(value)) if isinstance(value, tuple) else value
+        named = isinstance(parts, Mapping)
+        found = {f"{name}[{k!r}]": x for k, x in parts.items()} if named else {name: parts}
+        for called, index in ((k, x.index) for k, x in found.items() if hasattr(x, "iloc")):
+            others = [x for x, y in known.items() if len(y) == len(index) and not y.equals(index)]
+            for other in (x for x in others if set(known[x]) == set(index)):
+                raise ValueError(
+                    f"{called} must have its index in the order of {other}: {called}.loc[{other}."
+                    f"index] has it; if rows match by position, pass {called}.to_numpy()."
+                )
+            known[called] = index
 
 
 _HOUR = np.timedelta64(1, "h")

@@ -11,6 +11,7 @@ from calibjax._base.sharding import on_one_device
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
+from calibjax._data.typed_column import check_same_order
 from calibjax.distributions import as_predictions, is_distribution
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns
@@ -34,6 +35,7 @@ def read_arrays(
         TypeError, ValueError: see `evaluate`.
     """
     check_flag("normalize", normalize)
+    check_same_order(predictions=predictions, targets=targets, groups=groups, **rows)
     family, observed, names = _read_samples(predictions, targets, classes, normalize)
     data = Data(family, observed, **read_rows(**rows))
     return data.replace(groups=groups, classes=names)

@@ -9,7 +9,7 @@ from calibjax._base.struct import on_host
 from calibjax._base.text import listed
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
-from calibjax._data.typed_column import Frame
+from calibjax._data.typed_column import check_same_order
 from calibjax.distributions import SurvivalCurve, as_predictions, is_distribution
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._table import table_of_arrays
@@ -46,7 +46,7 @@ def read_lifetimes(predictions: Any, targets: object) -> tuple[Any, Any]:
         n = len(next(iter(columns.values())))
         if not is_structured and predictions.shape[1] == 2 != n:
             return predictions, targets  # of classes, and targets are no labels
-        _check_order(predictions, targets)
+        check_same_order(**{"predictions.T": predictions.T, "targets": targets})
         predictions = _curves_of(predictions, n)
     if is_structured and not isinstance(predictions, Distribution):
         raise TypeError(
@@ -96,18 +96,6 @@ def _curves_of(frame: Any, n: int) -> SurvivalCurve:
             f"their index, got {frame.shape[1]} columns{hint}."
         )
     return SurvivalCurve.from_curves(frame)
-
-
-def _check_order(curves: Frame, targets: Any) -> None:
-    """An error if columns of curves are called like the rows of targets, in another order."""
-    if not _is_frame(targets):
-        return
-    ours, theirs = list(curves.columns), list(targets.index)
-    if ours != theirs and set(ours) == set(theirs):
-        raise ValueError(
-            "predictions must have a curve for each target in their order, got columns in another "
-            "order than the index of targets: targets.loc[predictions.columns] has theirs."
-        )
 
 
 def _two_columns(targets: Any) -> dict[str, Any] | None:
