@@ -301,3 +301,19 @@ def test_how_often_events_of_calibrated_members_leave_the_band():
     keys = jax.random.split(jax.random.key(8), n_sets)
     shares = [float(jnp.mean(leaves(keys, width))) for width in (1.0, 0.4)]
     assert shares[0] <= 0.05 + 2.5 * (0.05 * 0.95 / n_sets) ** 0.5 and shares[1] > 0.5
+
+
+def test_missing_members_with_a_bound():
+    """Members at the bound stay there, such as dry ones, and missing ones remain missing."""
+    rng = np.random.default_rng(0)
+    centre = rng.normal(-0.3, 1, 200)
+    rain = np.maximum(centre[:, None] + 0.4 + 0.6 * rng.normal(size=(200, S)), 0)
+    where = rng.random((200, S)) < 0.8
+    where[:, 0] = True
+    y = np.maximum(centre + rng.normal(size=200), 0)
+    members = cj.Empirical(jnp.asarray(rain), where=jnp.asarray(where))
+    found = cj.fit_recalibrator(members, jnp.asarray(y), "shift_scale", lower=0.0)(members)
+    assert found.where.dtype == bool and np.array_equal(found.where, where)
+    moved = np.asarray(found.samples)[where]
+    assert np.all(moved[rain[where] == 0] == 0) and np.all(moved >= 0)
+    assert np.mean(moved != rain[where]) > 0.3

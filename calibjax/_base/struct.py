@@ -225,9 +225,9 @@ def widest_dtype(*arrays: ArrayLike | jax.ShapeDtypeStruct) -> DTypeLike:
 
 
 def widened(tree: T) -> T:
-    """All leaves as floating-point numbers of the widest dtype among them, at least float32."""
+    """All leaves but masks as floating-point numbers of the widest dtype, at least float32."""
     dtype = widest_dtype(*jax.tree.leaves(tree))
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
+    return jax.tree.map(lambda x: x if x.dtype == bool else jnp.asarray(x, dtype), tree)
 
 
 def repeated(tree: T, shape: tuple[int, ...]) -> T:

@@ -188,8 +188,8 @@ def fit_recalibrator(
         covariates: for "auto" and "conditional" of numbers, what is known of a row beside its
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
         lower: a bound of the targets of quantiles and samples, such as 0 for admissions.
-            Recalibrated values below it become this number; without it a forecast that is widened
-            may go below 0 where no forecast and no target does.
+            Recalibrated values below it become this number, and values at it stay, such as dry
+            members.  Without it a forecast that is widened may go below 0 where no target does.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  In penalties n rows
             of unequal weights count as (sum w)^2 / sum w^2.  Clusters are held out together, and
             times in blocks of consecutive ones.

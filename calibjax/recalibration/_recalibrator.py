@@ -33,7 +33,12 @@ from calibjax.estimators.labels import check_classes
 from calibjax.recalibration._conditional_pit_map import covariates_of
 from calibjax.recalibration._fit_groups import Coding, GroupCurve
 from calibjax.recalibration._member_by_member import MemberByMember
-from calibjax.recalibration._pit_map import ConformalPITMap, apply_pit_map, check_numbers
+from calibjax.recalibration._pit_map import (
+    ConformalPITMap,
+    apply_pit_map,
+    check_numbers,
+    known_quantiles,
+)
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
@@ -210,7 +215,8 @@ def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
 
     Rows are predictions, and covariates and numbers of segments, or None.
     """
-    ((*before, line), curve, lower), (predictions, covariates, segments) = maps, rows
+    ((*before, line), curve, lower), (given, covariates, segments) = maps, rows
+    predictions = given
     for step in before:
         predictions = step(predictions)
     if isinstance(line, (ConformalPITMap, MemberByMember)):
@@ -221,8 +227,17 @@ def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
             g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
             g = in_dtype(curve, g.dtype).of_pit_map(g, segments)
         found = apply_pit_map(predictions, g, line.levels)
-    # No quantile and no sample is below a bound.
-    return found if lower is None else jax.tree.map(lambda x: jnp.maximum(x, lower), found)
+    return found if lower is None else _bounded(found, given, lower)
+
+
+def _bounded(found: Any, given: Any, lower: jax.Array) -> Distribution:
+    """Quantiles and samples that are not below a bound, and that stay there, such as dry members.
+
+    A probability of the bound itself is an atom, which a shift must not spread.
+    """
+    (_, before), (_, values) = known_quantiles(given), known_quantiles(found)
+    values = jnp.where(before <= lower, lower, jnp.maximum(values, lower))
+    return found.with_quantiles(values)
 
 
 def recalibrator_of(
