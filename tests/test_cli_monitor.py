@@ -381,7 +381,7 @@ def test_what_is_not_printed_is_not_counted(monkeypatch, tmp_path):
             patch.setattr(typer, "echo", into_a_closed_pipe)
             result = run(path, state, "--again")
         assert result.exit_code == 2 and "(Broken pipe), and nothing was counted" in result.stderr
-        assert f"of {n_rows} rows" in run(path, state, "--again").stdout
+        assert f"n = {n_rows}." in run(path, state, "--again").stdout
 
 
 def test_a_full_disk(tmp_path):
