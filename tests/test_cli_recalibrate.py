@@ -283,7 +283,7 @@ def test_a_lower_bound_and_a_horizon(tested, tmp_path):
     said = run(fit, *options, *apply).stdout
     free = pl.read_csv(out)[names].to_numpy()
     n_below = np.sum(np.any(free < 0, axis=1))
-    assert n_below > 0 and f"{n_below} rows have new numbers below 0, where none was" in said
+    assert n_below > 0 and f"{n_below} rows have values below 0 only after" in said
     assert np.diff(np.unique(tested[1].times)) == pytest.approx(np.full(11, 1 / 3))
     done = run(fit, *options, *apply, "--lower", "0")
     np.testing.assert_allclose(pl.read_csv(out)[names].to_numpy(), np.maximum(free, 0), rtol=1e-6)
@@ -365,7 +365,7 @@ def test_errors(rows, tmp_path):
         ((rows, *PROBS, "--save", tmp_path / "map.txt"), "ends in .json"),
         ((rows, *PROBS, "--method", "best"), "method must be one of .*, got 'best'"),
         ((rows, *PROBS, "--method", "pit_beta"), "method for labels"),
-        ((rows, "--probs", "p_*"), "--target must say"),
+        ((rows, "--probs", "p_*"), "--target must name"),
         ((rows, "--prob", "p", "--target", "p"), "column p: it cannot hold predictions and"),
         (
             (rows, *PROBS, "--apply", tmp_path / "none.csv", "--out", out),

@@ -144,7 +144,7 @@ def test_targets_of_a_log_are_no_cluster(tmp_path):
         data.predictions.probs, [[1 / (1 + np.exp(-1)), 1 / (1 + np.e)]] * 60, 1e-6
     )
     np.testing.assert_array_equal(data.targets, np.arange(60) % 2)
-    with pytest.raises(ValueError, match="target must say"):
+    with pytest.raises(ValueError, match="target must name"):
         cj.read_data(tmp_path / "samples.jsonl", probs="answer")
 
 

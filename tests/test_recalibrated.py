@@ -301,7 +301,7 @@ def test_scores_of_quantiles_are_the_crps():
 def test_losses_of_held_out_rows_are_in_units_of_the_targets(form):
     """Of the forecasts as they are, whose CRPS `scores` computes from pieces and from samples."""
     recalibrator = cj.fit_recalibrator(FORMS[form], TARGETS, "auto")
-    assert "mean CRPS of held-out rows: " in str(recalibrator)
+    assert "held-out CRPS: " in str(recalibrator)
     losses = dict(recalibrator.fit.losses)
     score = float(np.mean(cj.crps(FORMS[form], TARGETS)))
     assert losses["nothing"] == pytest.approx(score, rel=0.02)
@@ -311,7 +311,7 @@ def test_log_scores_of_held_out_rows_are_differences():
     fit = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")
     known = (("nothing", -1e-6), ("shift_scale", -0.25))
     fit = dataclasses.replace(fit, fit=fit.fit._replace(losses=known))
-    words = "mean log score, less that of the forecast as it is, of held-out rows: "
+    words = "held-out log score minus that of the original forecast: "
     assert f"{words}shift_scale -0.2500, nothing 0.0000\n" in str(fit)
 
 
@@ -543,7 +543,7 @@ def test_recalibrated_values_keep_a_lower_bound(form, tmp_path):
     assert expected.min() < 0
     bound.save(tmp_path / "map.json")
     for recalibrator in (bound, cj.load_recalibrator(tmp_path / "map.json")):
-        assert "recalibrated values below 0 become 0" in str(recalibrator)
+        assert "lower bound of recalibrated values: 0" in str(recalibrator)
         found = np.asarray(getattr(recalibrator(predictions), form))
         np.testing.assert_array_equal(found, np.maximum(expected, 0))
 
@@ -746,7 +746,7 @@ ERRORS = {
         "method for numbers must be one of auto, nothing, shift_scale.*got 'sms'": lambda: (
             cj.fit_recalibrator(NORMAL, TARGETS, "sms")
         ),
-        "weights must be None for method 'conformal'": lambda: cj.fit_recalibrator(
+        "method='conformal' does not support weights": lambda: cj.fit_recalibrator(
             NORMAL, TARGETS, "conformal", weights=np.ones(N)
         ),
         "targets must be known for method 'conformal', got Between": lambda: cj.fit_recalibrator(
@@ -758,26 +758,26 @@ ERRORS = {
         "clusters or times must have at least 2 different values": lambda: cj.fit_recalibrator(
             NORMAL, TARGETS, clusters=np.ones(N, int)
         ),
-        "covariates must be None for method 'pit_beta'": lambda: cj.fit_recalibrator(
+        "method='pit_beta' does not support covariates": lambda: cj.fit_recalibrator(
             NORMAL, TARGETS, "pit_beta", covariates={"x": LOC}
         ),
         "covariates must be finite in every row, got .nan. in row 0": lambda: cj.fit_recalibrator(
             NORMAL, TARGETS, covariates={"x": np.full(N, np.nan)}
         ),
-        "covariates must be None for predictions of labels": lambda: cj.fit_recalibrator(
+        "covariates is not supported for class predictions": lambda: cj.fit_recalibrator(
             cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), covariates=LOC
         ),
-        "groups must be None for method 'conformal'": lambda: cj.fit_recalibrator(
+        "method='conformal' does not support groups": lambda: cj.fit_recalibrator(
             NORMAL, TARGETS, "conformal", groups={"x": STATION}
         ),
-        "lower must be None for predictions that are no quantiles or samples, got Normal": lambda: (
+        "lower is supported for quantiles and samples only, got Normal": lambda: (
             cj.fit_recalibrator(NORMAL, TARGETS, lower=-9.0)
         ),
-        "lower must be None for predictions of labels": lambda: cj.fit_recalibrator(
+        "lower is not supported for class predictions": lambda: cj.fit_recalibrator(
             cj.Bernoulli(np.full(9, 0.5)), np.ones(9, int), lower=0.0
         ),
-        "lower must be a number that no target is below, got 1, and .* in row 0": lambda: (
-            cj.fit_recalibrator(QUANTILES, TARGETS, lower=1)
+        "lower must not exceed any target; got 1, target .* in row 0": lambda: cj.fit_recalibrator(
+            QUANTILES, TARGETS, lower=1
         ),
         "lower must be a finite number or None, got nan": lambda: cj.fit_recalibrator(
             QUANTILES, TARGETS, lower=np.nan

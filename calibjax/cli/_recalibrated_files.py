@@ -174,7 +174,7 @@ class NewRows:
             found = as_normal(found)
         content = with_columns_of(table, rows, used.columns_of(found, used.absent(rows)))
         left = len(table) - len(rows)
-        stay = f", and {left} without a value, which stay as they are" if left else ""
+        stay = f"; {left} rows without a value are unchanged" if left else ""
         words = f"{len(rows)} rows with new {' and '.join(used.shown())}{stay}."
         return content, [words, *_below_zero(self.predictions, found)]
 
@@ -188,8 +188,8 @@ def _below_zero(new: Distribution, recalibrated: Distribution) -> list[str]:
     if not n_below or np.any(before < 0):
         return []
     return [
-        f"{n_below} rows have new numbers below 0, where none was: if nothing below 0 can happen, "
-        "fit the map with --lower 0."
+        f"{n_below} rows have values below 0 only after recalibration: if targets cannot be "
+        "negative, use --lower 0."
     ]
 
 

@@ -139,7 +139,7 @@ def recalibration_checks(
             words = f"T = {temperature_text(float(fit_temperature(data)))}"
         else:
             fit = fit_recalibrator(data, method=method).fit
-            words = fit.description + ("" if fit.converged else "; the search found no minimum")
+            words = fit.description + ("" if fit.converged else "; not converged")
         found.append(dataclasses.replace(check, words=words))
     return found
 

@@ -109,7 +109,7 @@ class Columns:
         target, event = self.target, self.event
         if target is None:
             option = table.option("target")
-            raise ValueError(f"{option} must say which column holds what was observed.")
+            raise ValueError(f"{option} must name the outcome column.")
         table.cells(target)
         columns = self.prediction_columns(table)
         if target in columns.names:

@@ -32,7 +32,7 @@ from calibjax.scores.pit_intervals import PITInterval, mass_below, pit_interval
 OF_NUMBERS = ("auto", "nothing", *fits.PIT_MAP_FITS, "conditional", "conformal")
 # The number of parts of the rows that are left out in turn.
 _N_PARTS = 10
-_LOG_SCORE = "log score, less that of the forecast as it is,"
+_LOG_SCORE = "log score minus that of the original forecast"
 
 
 def fit_numbers(
@@ -48,7 +48,7 @@ def fit_numbers(
     is_conditional = method in ("auto", "conditional")
     if covariates is not None and not is_conditional:
         raise ValueError(
-            f"covariates must be None for method {method!r}: 'conditional' and 'auto' know them."
+            f"method={method!r} does not support covariates; use 'conditional' or 'auto'."
         )
     kept, counts = data.counted()
     n, lower = int(kept.sum()), _checked_bound(lower, data, kept)
@@ -102,9 +102,9 @@ def fit_numbers(
 def _check_conformal(data: Data, groups: NamedColumns | None) -> None:
     """A ValueError if rows do not count alike, or are not known, or have groups."""
     if data.weights is not None:
-        raise ValueError("weights must be None for method 'conformal', which counts rows.")
+        raise ValueError("method='conformal' does not support weights.")
     if groups is not None:
-        raise ValueError("groups must be None for method 'conformal', which counts all rows.")
+        raise ValueError("method='conformal' does not support groups.")
     if isinstance(data.targets, Between):
         raise ValueError("targets must be known for method 'conformal', got Between.")
     if isinstance(data.predictions, SurvivalCurve):
@@ -121,7 +121,7 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
         raise ValueError(f"lower must be a finite number or None, got {lower!r}.")
     if not isinstance(data.predictions, KnownQuantiles):
         raise ValueError(
-            "lower must be None for predictions that are no quantiles or samples, got "
+            "lower is supported for quantiles and samples only, got "
             f"{type(data.predictions).__name__} predictions."
         )
     targets = data.targets
@@ -130,8 +130,7 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
     if below.any():
         row = int(np.argmax(below))
         raise ValueError(
-            f"lower must be a number that no target is below, got {lower:g}, and {ends[row]:g} in "
-            f"row {row}."
+            f"lower must not exceed any target; got {lower:g}, target {ends[row]:g} in row {row}."
         )
     return float(lower)
 

@@ -235,11 +235,9 @@ def fit_recalibrator(
     if not isinstance(data.predictions, Labels):
         return fit_numbers(data, method, groups, covariates, lower)
     if lower is not None:
-        raise ValueError("lower must be None for predictions of labels.")
+        raise ValueError("lower is not supported for class predictions.")
     if covariates is not None:
-        raise ValueError(
-            "covariates must be None for predictions of labels, whose maps know groups."
-        )
+        raise ValueError("covariates is not supported for class predictions; use groups.")
     return fit_labels(data, method, groups)
 
 

@@ -146,7 +146,7 @@ def logistic_calibration(
     if n_certain:
         raise ValueError(
             f"predictions must be above 0 and below 1, got {n_certain} of {len(rows.probs)} rows "
-            "at 0 or 1, which have no logit; leave them out with where, or clip them."
+            "at 0 or 1, which have no logit; clip them or exclude them with where=."
         )
     happened, counts = rows.targets == 1, rows.weights * (rows.size() / rows.weights.sum())
     logits = np.log(rows.probs[:, 1]) - np.log(rows.probs[:, 0])

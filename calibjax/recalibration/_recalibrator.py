@@ -128,7 +128,7 @@ class Recalibrator:
         >>> recalibrator = cj.fit_recalibrator(predictions, targets, "temperature")
         >>> print(recalibrator)
         Recalibrator: temperature, T = 2.
-          fitted to 400 rows of 2 classes; the search found a minimum
+          fitted to 400 rows of 2 classes; converged
         >>> recalibrator(predictions).probs[-2:].round(2).tolist()
         [0.88, 0.88]
     """
@@ -179,16 +179,16 @@ class Recalibrator:
         if fit.losses:
             least = sorted(fit.losses, key=lambda x: x[1])
             held_out = ", ".join(f"{name} {round(loss, 4) + 0.0:.4f}" for name, loss in least)
-            lines.append(f"  mean {fit.score} of held-out rows: {held_out}")
-        ended = "the search found a minimum" if fit.converged else "the search found no minimum"
+            lines.append(f"  held-out {fit.score}: {held_out}")
+        ended = "converged" if fit.converged else "not converged"
         rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"
         classes = "" if fit.n_classes is None else f" of {fit.n_classes} classes"
         lines.append(f"  fitted to {rows}{classes}; {ended}")
         if fit.lower is not None:
-            lines.append(f"  recalibrated values below {fit.lower:g} become {fit.lower:g}")
+            lines.append(f"  lower bound of recalibrated values: {fit.lower:g}")
         if fit.n_impossible:
             some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
-            lines.append(f"  {some} had probability 0; zeros were raised")
+            lines.append(f"  {some} had predicted probability 0; zeros were raised")
         return "\n".join(lines)
 
 

@@ -257,8 +257,8 @@ def dependence(found: dict[str, Rows], n_chains: int | None) -> list[str]:
         return []
     step = math.ceil(n_draws / worth[name])
     return [
-        f"Draws depend on each other: the {n_draws} draws of {name} are worth some "
-        f"{worth[name]:.2g} independent ones, so that ranks among them reject right posteriors, "
-        f"too. Thin them: draws[..., ::{step}] of arrays that end with the draws of one chain, and "
+        f"Autocorrelated draws: the {n_draws} draws of {name} have an effective sample size of "
+        f"{worth[name]:.2g}, so calibrated posteriors may be rejected. "
+        f"Thin them: draws[..., ::{step}] of arrays that end with the draws of one chain, and "
         f"draws.isel(draw=slice(None, None, {step})) of datasets."
     ]
