@@ -311,7 +311,12 @@ def test_errors_of_compare(tmp_path):
     frame = pl.read_csv(good)
     other = tmp_path / "other.csv"
     frame.head(5).write_csv(other)
-    check_error(run("compare", good, other, *PROBS), "other.csv: expected 60 rows .*got 5")
+    check_error(run("compare", good, other, *PROBS), "other.csv: expected the 60 rows .*got 5")
+    gaps = [None if k == 3 else x for k, x in enumerate(frame["p_no"].to_list())]
+    frame.with_columns(p_no=pl.Series(gaps)).write_csv(other)
+    found = run("compare", good, other, *PROBS, "--drop-missing")
+    message = "expected the 60 rows of .*good.csv, got 59 rows; .* delete those with missing values"
+    assert found.exit_code == 2 and re.search(message, found.stderr), found.output
     frame.rename({"p_no": "p_never"}).write_csv(other)
     check_error(run("compare", good, other, *PROBS), "other.csv, column label, row .*got 'no'")
     frame.select(p_a="p_no", p_b="p_yes", label=pl.lit("a")).write_csv(other)

@@ -253,6 +253,51 @@ MISTAKES = {
         ValueError,
         "level must be a number from 0.001 to 0.5, such as 0.05 for a confidence of 95 %, got 5",
     ),
+    "one row of an event": (
+        lambda: cj.evaluate([0.5], [1]),
+        ValueError,
+        "^predictions: expected at least 2 rows, got 1",
+    ),
+    "several labels": (
+        lambda: cj.evaluate(PROBS, np.tile([0, 1, 1], (N, 1))),
+        ValueError,
+        r"one label in each row, got several or none: .* evaluate\(predictions\[:, 0\], targets",
+    ),
+    "several labels whose probabilities are no classes": (
+        lambda: cj.evaluate(np.full((N, M), 0.5), np.eye(M)[LABELS] * [1, 0, 1]),
+        ValueError,
+        "one label in each row, got several or none",
+    ),
+    "two of three classes": (
+        lambda: cj.evaluate(PROBS, NAMES[LABELS % 2]),
+        ValueError,
+        r"got 'cat': classes must .* all 3 of them, and not only \['cat', 'dog'\]",
+    ),
+    "masked targets of a pure function": (
+        lambda: cj.Data(cj.Categorical(PROBS), np.ma.masked_array(LABELS, LABELS == 2)),
+        ValueError,
+        "targets must not have masked values, got 2; .* where=",
+    ),
+    "masked probabilities of a pure function": (
+        lambda: cj.Data(cj.Categorical(np.ma.masked_array(PROBS, PROBS == 0.2)), LABELS),
+        ValueError,
+        "probs must not have masked values, got 6",
+    ),
+    "texts as covariates": (
+        lambda: cj.Data(cj.Categorical(PROBS), LABELS, covariates=NAMES[LABELS][:, None]),
+        TypeError,
+        "covariates must hold real values, got strings or objects; pass categories in a mapping",
+    ),
+    "one time": (
+        lambda: cj.evaluate(PROBS, LABELS, times=np.ones(N)),
+        ValueError,
+        "at least 2 different values, got 1; pass none if rows are independent",
+    ),
+    "one simulation": (
+        lambda: cj.check_posterior({"a": [0.1]}, {"a": [[0.1, 0.2, 0.3]]}),
+        ValueError,
+        "theta and draws must have at least 2 simulations, got 1",
+    ),
     "a dictionary": (
         lambda: cj.evaluate({"p": PROBS}, LABELS),
         TypeError,

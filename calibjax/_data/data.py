@@ -388,7 +388,8 @@ def as_data(
             count = "1 row" if at_least == 1 else f"{at_least} rows"
             raise ValueError(f"where and weights must keep at least {count}, got {n_counted}.")
     if at_least > 1 and data.is_dependent and data.n_units() == 1:
-        raise ValueError("clusters or times must have at least 2 different values, got 1.")
+        words = "at least 2 different values, got 1; pass none if rows are independent"
+        raise ValueError(f"clusters or times must have {words}.")
     return with_fields(data, is_valid=True) if data.is_checked and data.where is None else data
 
 

@@ -101,7 +101,7 @@ class TypedColumn(NamedTuple):
         """The value of a row, as people read it."""
         value = np.asarray(getattr(self.given, "iloc", self.given)[row : row + 1])[0]
         is_float = isinstance(value, (float, np.floating)) and self.values.dtype.kind != "O"
-        if is_float and value == round(value) and abs(value) < 2**53:
+        if is_float and float(value).is_integer() and abs(value) < 2**53:
             return str(int(value))
         return f"{value + 0:.4g}" if is_float else text_of(value)
 

@@ -62,13 +62,11 @@ def with_same_targets(first: Model, other: Model, questions: str | None = None) 
     Where a column names the question of each row, other answers may be right: only it must agree.
     """
     other = in_order(other, first.classes)
-    if len(other.targets) != len(first.targets):
-        words = f"expected {len(first.targets)} rows as in {first.table.source}"
-        raise ValueError(f"{other.table.source}: {words}, got {len(other.targets)}.")
     if not np.array_equal(other.table.rows, first.table.rows):
         raise ValueError(
-            f"{other.table.source}: other rows are used than of {first.table.source}; choose rows "
-            "by columns that both have, and leave out missing values in both."
+            f"{other.table.source}: expected the {len(first.table)} rows of {first.table.source}, "
+            f"got {len(other.table)} rows; rows are left out in each file alone: delete those with "
+            "missing values from all files, or choose rows by columns that all have."
         )
     of_first = f"as in this row of {first.table.source}"
     if questions is not None and first.columns.kind == "prob":

@@ -104,6 +104,13 @@ def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
     if is_inside and not _are_labels(targets) and _are_labels(array):
         got = "labels, and probabilities as targets"
         raise ValueError(f"predictions must be probabilities, got {got}: {IN_ORDER}")
+    is_binary = targets.dtype.kind in "biuf" and bool(np.isin(targets, (0, 1)).all())
+    is_binary &= array.ndim == 2 and array.shape == targets.shape
+    if is_binary and np.any(targets.sum(axis=1) != 1):
+        raise ValueError(
+            "targets must be one label in each row, got several or none: evaluate each label as an "
+            "event, evaluate(predictions[:, 0], targets[:, 0])."
+        )
     if array.ndim == 1 and targets.ndim == 2 and targets.shape[1] > 1 and not _are_labels(array):
         raise ValueError(
             f"predictions must be probabilities or a distribution, got numbers, and targets of "

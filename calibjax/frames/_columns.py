@@ -136,7 +136,8 @@ class Columns:
         if events is not None:
             targets = Between(targets, np.where(table.truths(events), targets, np.inf))
         if (n := len(table)) < at_least:
-            raise ValueError(f"{table.source}: expected at least {at_least} rows, got {n}.")
+            source = table.source or "predictions"
+            raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
         return Model(table, columns, target, predictions, targets, classes)
 
     def in_table(self, table: Table) -> "Columns":

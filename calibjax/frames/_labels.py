@@ -226,7 +226,7 @@ class _Column:
     """
 
     def __init__(self, table: Table, name: str, n_classes: int, names: Sequence | None) -> None:
-        self._table, self._name, self._names = table, name, names
+        self._table, self._name, self._names, self._n_classes = table, name, names, n_classes
         labels = table.labels(name)
         shape = list(labels.shape)
         if labels.ndim == 2 and shape[1] == 1:
@@ -299,7 +299,10 @@ class _Column:
                 f"{option('probs', 'p_*')}; of lists write the indices of options, from 0, or A, B"
             )
         if needs == "classes":
-            sorted_ = f", if these are sorted classes={_shortened(self.values.tolist())}"
+            names = f"classes={_shortened(self.values.tolist())}"
+            lacks = f", all {self._n_classes} of them, and not only {names[8:]}"
+            is_whole = len(self.values) == self._n_classes
+            sorted_ = f", if these are sorted {names}" if is_whole else lacks
             order = "in the order of the columns of predictions"
             return f": classes must name the classes {order}{'' if self._names else sorted_}"
         return ""
