@@ -195,8 +195,8 @@ def test_the_largest_error_and_the_clearest_one():
     )
     assert worst_cell({"witness": witness}, ["five", "eight"]) == (
         "clearest for 'five' at probabilities 0 to 0.5: predicted 3.1 %, observed 5.9 % (O/E 1.9) "
-        "(8123 rows); largest for 'eight' at probabilities 0.5 to 1: predicted 95.0 %, observed "
-        "8.0 % (12 rows)"
+        "(n = 8123); largest for 'eight' at probabilities 0.5 to 1: predicted 95.0 %, observed "
+        "8.0 % (n = 12)"
     )
     residuals = cj.ResidualMap(
         location_edges=np.array([0.0, 1.0, 2.0]),
@@ -209,8 +209,8 @@ def test_the_largest_error_and_the_clearest_one():
         confidence_level=np.array(0.95),
     )
     assert worst_cell({"residuals": residuals}, None) == (
-        "clearest for means 0 to 1 and SDs 1 to 2: biased low by 0.2 predicted SDs (900 rows); "
-        "largest for means 1 to 2 and SDs 1 to 2: errors 2 times as large as predicted (9 rows)"
+        "clearest for means 0 to 1 and SDs 1 to 2: biased low by 0.2 predicted SDs (n = 900); "
+        "largest for means 1 to 2 and SDs 1 to 2: errors 2 times as large as predicted (n = 9)"
     )
     nowhere = types.SimpleNamespace(worst_cell=lambda: None, largest_cell=lambda: None)
     assert worst_cell({"witness": nowhere}, None) is None

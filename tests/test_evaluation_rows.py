@@ -51,7 +51,7 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
     assert of_hidden.verdict.startswith(
         f"Not calibrated (p = {of_hidden.pvalue:.3g}, n = {N}, {hidden} censored).\n"
-        f"Events come later than predicted ({observed.sum()} events where "
+        f"Events later than predicted: {observed.sum()} observed, "
     )
     test = cj.calibration_test(keys_of(0).test, predictions, of_hidden.targets)
     assert of_hidden.pvalue == pytest.approx(float(test.pvalue))
@@ -76,7 +76,7 @@ def test_measures_of_hidden_targets(of_hidden, lifetimes):
     mean_pit = of_hidden.measures["mean PIT"]
     assert mean_pit.value == pytest.approx(pits.mean(), rel=1e-5)
     of_pit = f"mean PIT {mean_pit.value:.3g}, 0.5 if calibrated"
-    assert of_hidden.verdict.endswith(f" events where {ends} were expected; {of_pit}).")
+    assert of_hidden.verdict.endswith(f" observed, {ends} expected if calibrated; {of_pit}.")
     student = stats.t(N - 1, pits.mean(), stats.sem(pits)).interval(0.95)
     np.testing.assert_allclose(mean_pit.interval, student, atol=3e-3)  # but for skewness
     assert mean_pit.if_calibrated == (0.5, 0.5)
@@ -198,11 +198,11 @@ def test_few_units_are_said():
 def test_words_for_hidden_targets():
     words = [target_in_words(*ends) for ends in [(2, np.inf), (-np.inf, 2), (1, 2), (2, 2)]]
     assert words == ["> 2", "≤ 2", "1 … 2", "2"]
-    assert shift_in_words(MeasureResult(0.4, (0.35, 0.45))).startswith("targets are lower")
+    assert shift_in_words(MeasureResult(0.4, (0.35, 0.45))).startswith("biased high: mean PIT 0.4")
     assert shift_in_words(MeasureResult(0.4, (0.3, 0.51))) is None
     assert shift_in_words(MeasureResult(np.nan)) is None
     early = shift_in_words(MeasureResult(0.6, (0.55, 0.65)), MeasureResult(8.0, None, (20.0, 20.0)))
-    assert early.startswith("events come later than predicted (8 events where 20 were expected; ")
+    assert early.startswith("events later than predicted: 8 observed, 20 expected if calibrated; ")
 
 
 def test_hidden_targets_as_people_have_them():

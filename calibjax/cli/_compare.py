@@ -66,7 +66,7 @@ def compare(
     else:
         lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in models]
         lines += map(_sentence, pairs)
-        lines.append(f"({result.method}, intervals with confidence {1 - level:g})")
+        lines.append(f"({result.method}; {100 * (1 - level):g} % CI)")
         echo("\n".join([*lines, *remarks]))
     return pairs[0]["rejected"]
 
@@ -75,7 +75,7 @@ def _sentence(pair: dict[str, Any]) -> str:
     first, second = pair["first"], pair["second"]
     low, high = pair["interval"]
     numbers = (
-        f"p = {pair['pvalue']:.3g}, difference {pair['difference']:.3g}, {low:.3g} to {high:.3g}"
+        f"p = {pair['pvalue']:.3g}, difference {pair['difference']:.3g}, CI {low:.3g} to {high:.3g}"
     )
     if not pair["rejected"]:
         return f"No significant difference between {first} and {second} ({numbers})."

@@ -106,7 +106,7 @@ def _class_in_words(
     name = event_name(classes) if labels == [1] else class_name(classes, labels[row])
     return (
         f"for {name} at probabilities {low:.2g} to {high:.2g}: "
-        f"{shares_in_words(predicted, predicted + excess)} ({n:.0f} rows)"
+        f"{shares_in_words(predicted, predicted + excess)} (n = {n:.0f})"
     )
 
 
@@ -124,7 +124,7 @@ def _residual_in_words(residuals: curves.ResidualMap, cell: tuple[int, int, int]
         size, _ = format_distinct((1 + value) ** 0.5, 1.0, 2)
         found = f"errors {size} times as large as predicted"
     n = int(np.asarray(residuals.count)[tuple(indices)])
-    return f"for means {means} and SDs {deviations}: {found} ({n} rows)"
+    return f"for means {means} and SDs {deviations}: {found} (n = {n})"
 
 
 def _options(case: Case, n_resamples: int) -> dict[str, Any]:

@@ -166,19 +166,19 @@ DIRECTIONS = _Directions()
 
 
 def shift_in_words(mean_pit: MeasureResult, events: MeasureResult | None = None) -> str | None:
-    """Whether targets are higher or lower than predicted, by their mean PIT; None if not clear.
+    """Whether predictions are biased, by the mean PIT of targets; None if that is not significant.
 
-    Of events it is said whether they come later or earlier, and how many of them.
+    For events: whether they occur later or earlier than predicted, and their number.
     """
     interval, said = mean_pit.interval, f"mean PIT {mean_pit.value:.3g}, 0.5 if calibrated"
     if interval is None or interval[0] <= 0.5 <= interval[1]:
         return None
     is_high = mean_pit.value > 0.5
     if events is None or events.if_calibrated is None:
-        return f"targets are {'higher' if is_high else 'lower'} than predicted ({said})"
+        return f"biased {'low' if is_high else 'high'}: {said}"
     expected = " to ".join(f"{end:.0f}" for end in sorted({*events.if_calibrated}))
-    said = f"{events.value:.0f} events where {expected} were expected; {said}"
-    return f"events come {'later' if is_high else 'earlier'} than predicted ({said})"
+    said = f"{events.value:.0f} observed, {expected} expected if calibrated; {said}"
+    return f"events {'later' if is_high else 'earlier'} than predicted: {said}"
 
 
 def time_in_words(measures: dict[str, MeasureResult], level: float) -> str | None:
