@@ -214,3 +214,22 @@ def test_targets_at_a_quantile_are_at_most_it(at_fit, x64):
     share = np.mean(codes[:, None] <= np.round(20 * levels, 9), axis=0)
     # As the docstring says, one row more is even; and values are apart.
     np.testing.assert_allclose(line.probabilities, (N * share + levels) / (N + 1), atol=4e-4)
+
+
+@pytest.mark.parametrize("form", ["quantiles", "members"])
+def test_counts_come_back_whole(form):
+    """Poisson forecasts that are too narrow are recalibrated to whole numbers."""
+    rng, levels = np.random.default_rng(0), np.array([0.1, 0.25, 0.5, 0.75, 0.9])
+    rate = np.exp(rng.normal(1.0, 0.7, 600))
+    counts = stats.poisson.ppf(levels, rate[:, None])
+    narrow = np.round(rate[:, None] + 0.4 * (counts - rate[:, None]))
+    y = rng.poisson(rate).astype(float)
+    given = cj.Quantiles(narrow, tuple(levels)) if form == "quantiles" else cj.Empirical(narrow)
+    recalibrator = cj.fit_recalibrator(given, y, "shift_scale")
+    found = recalibrator(given)
+    values = np.asarray(found.values if form == "quantiles" else found.samples)
+    assert np.array_equal(values, np.round(values)) and np.any(values != narrow)
+    assert "recalibrated values are whole numbers" in str(recalibrator)
+    halves = y + 0.5
+    between = cj.fit_recalibrator(given, halves, "shift_scale")
+    assert "whole" not in str(between)

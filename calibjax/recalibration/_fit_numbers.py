@@ -59,6 +59,8 @@ def fit_numbers(
     needs_parts = is_conditional or of_members or groups is not None
     part = cross_validation.parts_of(data, kept, _N_PARTS) if needs_parts else None
     fit = {"n_rows": n, "covariates": names, "lower": lower, "score": _LOG_SCORE}
+    # Whole numbers between which a level lies would lose the coverage that "conformal" knows.
+    fit["is_whole"] = method != "conformal" and _is_whole(data, kept)
     if method == "conformal":
         _check_conformal(data, groups)
         levels = np.asarray(pit_map.known_levels(predictions))
@@ -133,6 +135,15 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
             f"lower must not exceed any target; got {lower:g}, target {ends[row]:g} in row {row}."
         )
     return float(lower)
+
+
+def _is_whole(data: Data, kept: np.ndarray) -> bool:
+    """Whether all targets, quantiles and samples of the kept rows are whole numbers, as counts."""
+    if not isinstance(data.predictions, KnownQuantiles) or isinstance(data.targets, Between):
+        return False
+    values = np.asarray(pit_map.known_quantiles(data.predictions)[1])[kept]
+    numbers = np.append(values.ravel(), np.asarray(data.targets)[kept])
+    return bool(np.all(numbers == np.round(numbers)))
 
 
 def _check_complete(data: Data, kept: np.ndarray) -> None:

@@ -42,7 +42,7 @@ from calibjax.recalibration._pit_map import (
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax.Recalibrator", "version": 5}
+_KIND = {"schema": "calibjax.Recalibrator", "version": 6}
 _PARTS = "fit", "steps", "groups"
 
 
@@ -96,6 +96,7 @@ class Fit(NamedTuple):
     losses: tuple[tuple[str, float], ...] = ()
     covariates: tuple[str, ...] = ()
     lower: float | None = None
+    is_whole: bool = False
     score: str = "log loss"
 
 
@@ -143,7 +144,7 @@ class Recalibrator:
         groups: NamedColumns | None = None,
         covariates: CovariatesLike | None = None,
     ) -> Any:
-        n_classes, curve, lower = self.fit.n_classes, self.of_groups, self.fit.lower
+        n_classes, curve = self.fit.n_classes, self.of_groups
         _check_given("groups", groups, self.names_of_groups)
         _check_given("covariates", covariates, self.fit.covariates)
         if n_classes is None:
@@ -160,7 +161,9 @@ class Recalibrator:
             return (_recalibrated_on_host if can_be_filled(rows, n) else _recalibrated)(*rows)
         numbers = covariates_of(covariates, self.fit.covariates, n)
         given = filled((predictions, numbers, segments), n)
-        return first_rows(_recalibrated_numbers((self.steps, curve, lower), given), n)
+        # None is part of the structure, so that other maps do not ask for known quantiles.
+        form = self.fit.lower, True if self.fit.is_whole else None
+        return first_rows(_recalibrated_numbers((self.steps, curve, form), given), n)
 
     @property
     def names_of_groups(self) -> list[str]:
@@ -186,6 +189,8 @@ class Recalibrator:
         lines.append(f"  fitted to {rows}{classes}; {ended}")
         if fit.lower is not None:
             lines.append(f"  lower bound of recalibrated values: {fit.lower:g}")
+        if fit.is_whole:
+            lines.append("  recalibrated values are whole numbers, as those of the fit")
         if fit.n_impossible:
             some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
             lines.append(f"  {some} had predicted probability 0; zeros were raised")
@@ -211,11 +216,11 @@ def probabilities_on_host(predictions: Distribution) -> np.ndarray:
 
 @jax.jit
 def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
-    """Numbers after steps, a map of segments or None, and a bound or None.
+    """Numbers after steps, a map of segments or None, a bound or None, and whether they are whole.
 
     Rows are predictions, and covariates and numbers of segments, or None.
     """
-    ((*before, line), curve, lower), (given, covariates, segments) = maps, rows
+    ((*before, line), curve, form), (given, covariates, segments) = maps, rows
     predictions = given
     for step in before:
         predictions = step(predictions)
@@ -227,16 +232,22 @@ def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
             g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
             g = in_dtype(curve, g.dtype).of_pit_map(g, segments)
         found = apply_pit_map(predictions, g, line.levels)
-    return found if lower is None else _bounded(found, given, lower)
+    return found if form == (None, None) else _in_form(found, given, *form)
 
 
-def _bounded(found: Any, given: Any, lower: jax.Array) -> Distribution:
-    """Quantiles and samples that are not below a bound, and that stay there, such as dry members.
+def _in_form(
+    found: Any, given: Any, lower: jax.Array | None, is_whole: jax.Array | None
+) -> Distribution:
+    """Quantiles and samples that are not below a bound, and whole numbers if all were.
 
-    A probability of the bound itself is an atom, which a shift must not spread.
+    A probability of the bound itself is an atom, such as dry members, which a shift must not
+    spread.
     """
     (_, before), (_, values) = known_quantiles(given), known_quantiles(found)
-    values = jnp.where(before <= lower, lower, jnp.maximum(values, lower))
+    if is_whole is not None:
+        values = jnp.round(values) + 0.0  # without the sign of -0
+    if lower is not None:
+        values = jnp.where(before <= lower, lower, jnp.maximum(values, lower))
     return found.with_quantiles(values)
 
 
