@@ -356,6 +356,8 @@ def test_codes_stay_text(frame):
 
 
 def test_numbers_of_categories_are_no_quantities():
+    gaps = read_table(pd.DataFrame({"g": pd.Categorical([1, None, 10])})).columns["g"]
+    assert gaps.tolist() == ["1", None, "10"]
     numbers = pd.Series(pd.Categorical(np.arange(26) // 2))
     frame = pd.DataFrame({"g": numbers, "p": 0.5, "y": 0})
     data = cj.read_data(frame, prob="p", target="y", groups="g")

@@ -405,7 +405,7 @@ CASES = {
             ("lead ==", "where lead ==: unable to parse"),
             ("region = north", "unable to find column .north.; valid columns"),
             ("sum(lead) > 1", "true or false for each row"),
-            ("lead <> '-1'", "numbers is compared with a text; write numbers without"),
+            ("lead <> '-1'", "number is compared with a text; write 3 for a number"),
         )
     },
     # What is no level is never divided by 100, and what is no member is no draw.

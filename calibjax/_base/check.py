@@ -16,13 +16,6 @@ from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_traced, on_host
 
-# What to do about texts among targets, and among what is known beside predictions.
-_NUMBERS_OF = (
-    "of class labels make their column numbers in predictions, "
-    "[columns.index(label) for label in labels]",
-    'pass categories in a mapping, {"region": region}, or as groups of a recalibrator',
-)
-
 
 def check_array(name: str, value: object, kind: str) -> None:
     """Raises a TypeError unless `value` is an array of the kind "real", "integer" or "boolean"."""
@@ -33,10 +26,12 @@ def check_array(name: str, value: object, kind: str) -> None:
         hint = "; numpy.asarray makes one of it" * (is_column or isinstance(value, (list, tuple)))
         raise TypeError(f"{name} must be {what}, got {type(value).__name__}{hint}.")
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
-        is_beside = "covariates" in name
-        raise TypeError(
-            f"{name} must hold {kind} values, got strings or objects; {_NUMBERS_OF[is_beside]}."
-        )
+        hint = "number class labels by [columns.index(label) for label in labels]"
+        if "covariates" in name:
+            hint = (
+                'pass categories in a mapping, {"region": region}, or as groups of a recalibrator'
+            )
+        raise TypeError(f"{name} must hold {kind} values, got strings or objects; {hint}.")
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         words = f"got {np.ma.count_masked(value)}; fill them, and leave their rows out by where="
         raise ValueError(f"{name} must not have masked values, {words}.")

@@ -218,10 +218,8 @@ class Columns:
             divided = {x: self.given.get(x, False) for x in ("normalize", "percent")}
             return dataclasses.replace(columns, classes=names, **divided)
         if kind == "quantiles":
-            levels, sort = (
-                self._levels(table, names, columns.names),
-                self.given.get("sort_quantiles", False),
-            )
+            levels = self._levels(table, names, columns.names)
+            sort: bool = self.given.get("sort_quantiles", False)
             return dataclasses.replace(columns, levels=levels, sort=sort)
         return columns
 

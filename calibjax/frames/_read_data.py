@@ -142,14 +142,13 @@ def _columns_of_frame(frame: Any) -> dict[str, Any]:
     read = nw.from_native(frame.reset_index(level=levels) if levels else frame, eager_only=True)
     series = {str(name): read.get_column(name) for name in read.columns}
     kinds = nw.Categorical, nw.Enum
-    return {
-        name: _categories(x) if x.dtype in kinds else x.to_native() for name, x in series.items()
+    # Arrow forgets what is missing in an array of categories, which are texts.
+    texts = {
+        name: [None if is_missing_item(item) else text_of(item) for item in x.to_list()]
+        for name, x in series.items()
+        if x.dtype in kinds
     }
-
-
-def _categories(series: Any) -> list[str | None]:
-    """The names of categories, which are texts; Arrow forgets what is missing in an array."""
-    return [None if is_missing_item(x) else text_of(x) for x in series.to_list()]
+    return {name: x.to_native() for name, x in series.items()} | texts
 
 
 def _of_dataset(data: Any, target: str | None) -> Table:

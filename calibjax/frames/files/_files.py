@@ -78,10 +78,7 @@ def rows_where(table: Table, condition: str) -> Table:
     except (pl.exceptions.PolarsError, ValueError) as error:
         reason = str(error).splitlines()[0]
         if "cannot compare string with numeric" in reason:
-            reason = (
-                "a column of numbers is compared with a text; write numbers without quotes, and "
-                "texts, such as the code 01004, in single quotes"
-            )
+            reason = "a number is compared with a text; write 3 for a number, '01004' for a text"
         raise ValueError(f"--where {condition}: {reason}.") from None
     if found.dtype != pl.Boolean or len(found) != len(table):
         raise ValueError(
