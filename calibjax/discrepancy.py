@@ -286,5 +286,5 @@ def _check_stein_identity(data: Data) -> None:
             bad = bad & np.asarray(where)
         if bad.any():
             raise ValueError(
-                f"predictions must have {words}, for a SteinKernel; row {bad.argmax()} has not."
+                f"predictions must have {words}, for a SteinKernel; row {bad.argmax()} does not."
             )

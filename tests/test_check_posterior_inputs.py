@@ -136,7 +136,7 @@ def test_errors_of_posteriors():
         ((draws, np.ones((3, 6))), "both have names, got Dataset and ndarray"),
         (({"rate": np.ones(3)}, draws), "none called rate, only scale, effect, other"),
         (({"scale": np.ones(4)}, draws), r"\[4, S\] for theta .* got \[3, 6\]"),
-        ((theta, each[0]), "dimensions simulation and draw, .* got chain, draw. .*a list"),
+        ((theta, each[0]), "dimensions simulation and draw, .* got chain, draw. A list"),
         (
             (theta, draws.rename(draw="sample")),
             "got simulation, chain, sample",

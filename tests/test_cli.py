@@ -152,7 +152,7 @@ def test_errors_in_options(tmp_path):
     path = write(tmp_path / "numbers.csv", "p,y\n0.5,0\n0.25,1\n")
     for options, message in (
         (("--level", "5"), "--level must be between 0 and 1, got 5"),
-        (("--html", "/no/folder/x.html"), "no folder /no/folder"),
+        (("--html", "/no/folder/x.html"), "folder not found: /no/folder"),
     ):
         check_error(run("evaluate", path, "--prob", "p", "--target", "y", *options), message)
 

@@ -134,7 +134,7 @@ CALLS = {
         (days("day 10", seed=1), BY, 2, "column day: expected values after day 10", "none is new"),
         (days("day 9", "day 11", seed=1), BY, 2, "got day 9; from day 11 on they are new"),
         (days("day 12", "day 11", seed=1), BY, 2, "row 7: expected values in ascending order"),
-        (days("day 3", seed=1), BY, 2, "day 3 was never counted, and comes late"),
+        (days("day 3", seed=1), BY, 2, "day 3 was never counted and is late"),
         (days("day 3", seed=1), (*BY, "--again"), 0, "n = 20"),
         (days("day 3", seed=2), BY, 2, "got day 3; none is new; --again counts all rows."),
         (days("day 11", seed=3), BY, 0, "n = 25"),
@@ -211,7 +211,7 @@ CALLS = {
             rows(4, 0, region=REGIONS, day=1),
             (*REGION, "--reserve", "1"),
             0,
-            "ever, 1 to come included: at",
+            "ever, 1 reserved included: at",
         ),
         (rows(5, 1, region=["east"], day=2), REGION, 1, "ALARM in 2 of 3 streams", "north, east;"),
         (rows(0, 2, region=["west"], day=3), REGION, 2, "streams that share the", "got west"),
@@ -230,7 +230,7 @@ CALLS = {
     ],
     "nothing to count": [
         (None, (), 2, "A file of predictions must be given, or --show"),
-        (None, ("--show",), 2, "state.sqlite: there is no such file"),
+        (None, ("--show",), 2, "state.sqlite: file not found"),
         (ONE[:1], (), 2, "a new --state needs at least 2 rows, got 1"),
     ],
 }

@@ -261,7 +261,7 @@ def test_times_segments_and_covariates(tested, rows, tmp_path):
     assert again.read_bytes() == out.read_bytes()
     for column in ("shop", "lead"):
         frame.drop(column).write_csv(new)
-        check_error(run("--load", kept, *apply), f"new.csv: there is no column {column}")
+        check_error(run("--load", kept, *apply), f"new.csv: column {column} not found")
     for arguments, message in [
         ((*options, "--time", "day", "--cluster", "site"), "--cluster and --time cannot be used"),
         ((*PROBS, "--covariates", "lead"), "--covariates is for forecasts of numbers"),
@@ -361,7 +361,7 @@ def test_errors(rows, tmp_path):
         ((rows, *PROBS, "--out", out), "--apply and --out"),
         ((rows, *PROBS, "--apply", rows, "--out", rows), "fit.csv: this file is read"),
         ((rows, *PROBS, "--apply", rows, "--out", tmp_path / "x.npz"), "ends in .csv"),
-        ((rows, *PROBS, "--apply", rows, "--out", tmp_path / "no" / "x.csv"), "there is no folder"),
+        ((rows, *PROBS, "--apply", rows, "--out", tmp_path / "no" / "x.csv"), "folder not found"),
         ((rows, *PROBS, "--save", tmp_path / "map.txt"), "ends in .json"),
         ((rows, *PROBS, "--method", "best"), "method must be one of .*, got 'best'"),
         ((rows, *PROBS, "--method", "pit_beta"), "method for labels"),
@@ -369,7 +369,7 @@ def test_errors(rows, tmp_path):
         ((rows, "--prob", "p", "--target", "p"), "column p: it cannot hold predictions and"),
         (
             (rows, *PROBS, "--apply", tmp_path / "none.csv", "--out", out),
-            "none.csv: there is no such",
+            "none.csv: file not found",
         ),
         (("--load", kept), "--load needs --apply"),
         (("--load", kept, *apply), "map.json: No such file"),

@@ -625,7 +625,9 @@ def test_the_report(evaluation, tmp_path):
 def test_the_report_folds_kernels_away_and_names_them_in_words(evaluation):
     lines = lines_of_kernels(evaluation.test, 0.05)
     assert lines[0]["name"].startswith("which class comes, among predictions within 0.")
-    assert lines[-1]["name"].startswith("whether it is over-confident (log p of what comes), among")
+    assert lines[-1]["name"].startswith(
+        "whether it is over-confident (log p of the observed class), among"
+    )
     assert "log_probability_of" in lines[-1]["technical"]
     numbers = cj.default_kernels(cj.Normal(np.arange(9.0, dtype=np.float32), np.ones(9)))
     assert [kernel_in_words(kernel) for kernel in numbers][::4] == [

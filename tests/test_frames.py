@@ -126,7 +126,11 @@ def test_missing_values_are_left_out_if_asked():
 
 # Arguments beside a frame in which some columns are replaced.
 BAD = {
-    "no column": ({}, {"probs": "p_*", "target": "labels"}, "no column labels, .* is it label?"),
+    "no column": (
+        {},
+        {"probs": "p_*", "target": "labels"},
+        "column labels not found.* is it label?",
+    ),
     "no target": ({}, {"probs": "p_*"}, "target must name the outcome column"),
     "one column": ({}, {"probs": ["p_cat"], "target": "label"}, "two names .* or more"),
     "the same twice": ({}, {"draws": ["mu", "mu"], "target": "sold"}, "different columns"),

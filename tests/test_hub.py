@@ -261,9 +261,9 @@ def test_errors_of_files(tmp_path):
     for name, message in (
         ("none", "no file or folder"),
         ("empty", "no file or folder with files that end in .csv"),
-        ("no.csv", "no.csv: this is no table that can be read: empty CSV"),
-        ("no.parquet", "no.parquet: this is no table that can be read: parquet: File out of spec"),
-        ("cut.csv.gz", "cut.csv.gz: this is no table that can be read: unexpected end"),
+        ("no.csv", "no.csv: not a readable table: empty CSV"),
+        ("no.parquet", "no.parquet: not a readable table: parquet: File out of spec"),
+        ("cut.csv.gz", "cut.csv.gz: not a readable table: unexpected end"),
         ("wide.csv", "expected the columns output_type, output_type_id, value of a hub"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -432,8 +432,8 @@ def test_the_command(two_models, monkeypatch):
             ["--segments", "unit"],
             "--segments and --html can be used only together with --model.",
         ),
-        (["--model", "good", "--segments", "x"], "--segments: there is no column x, only unit."),
-        (["--model", "good", "--by", "x"], "--by: there is no column x, only unit."),
+        (["--model", "good", "--segments", "x"], "--segments: column x not found, only unit."),
+        (["--model", "good", "--by", "x"], "--by: column x not found, only unit."),
         (["--by", "x"], "by must name columns of the tasks, unit, got x."),
     ):
         result = CliRunner().invoke(app, arguments + extra)

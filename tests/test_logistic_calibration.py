@@ -97,7 +97,7 @@ def test_one_outcome_has_no_slope(event):
     found = cj.logistic_calibration(cj.Bernoulli(PROBS), np.full(N, event))
     sign = 2 * event - 1
     assert found.intercept.estimate == sign * np.inf and np.isnan(found.slope.estimate)
-    assert np.isnan(found.pvalue) and "there is no slope" in repr(found)
+    assert np.isnan(found.pvalue) and "the slope is undefined" in repr(found)
     finite = found.intercept.low if event else found.intercept.high
     # At this end the likelihood of what happened is exp(-chi2 / 2).
     p = expit(finite + LOGITS)

@@ -357,11 +357,11 @@ CASES = {
             "p;y\n0,5;1\n-;0\n0,25;1\n",
             "p, row 3: .*as in other rows, with commas before decimals, got -",
         ),
-        "a table of the web": ("<!DOCTYPE html>\n<html></html>\n", "there is no column y, only"),
+        "a table of the web": ("<!DOCTYPE html>\n<html></html>\n", "column y not found, only"),
         "quotes that do not end": ('p,y\n0.5,1\n"0.5,1\n0.2,0\n', "line 3: unexpected end"),
         "quotes in quotes": ('p,y\n0.5,"5" pipe"\n', "line 2: .*and quotation marks are around"),
         "the header again": (2 * ROW, "p, row 3: expected a finite number, got p"),
-        "blanks between columns": ("p y\n0.5 1\n", "there is no column y, only p y"),
+        "blanks between columns": ("p y\n0.5 1\n", "column y not found, only p y"),
         "same names": ("p,p,y\n0.5,0.5,1\n", "different names of columns, got p twice"),
         "an image": (b"\x89PNG\r\n\x1a\n\0", "expected a text in UTF-8"),
         "Latin": ("p,y\n0.5,é\n".encode("latin-1"), "expected a text in UTF-8"),
@@ -452,7 +452,7 @@ CASES = {
             ("--quantiles q*", "Levels .* 0.1, 0.9, x"),
             ("--quantiles q* --levels 0.1,0.9", "2 levels, got 3"),
             ("--quantiles q0* --levels 0.5,0.5", "levels must be"),
-            ("--draws q", "no column q, only p, mu"),
+            ("--draws q", "column q not found, only p, mu"),
             ("--draws mu", r"column mu: expected a pattern .* 'mu_\*'"),
             ("--draws q*.*", r"one \*, got q"),
             ("--survival q0*", "survival needs event"),
@@ -690,7 +690,7 @@ CASES = {
     ("jsonl", "--probs q --target y"): {
         "keys of an object": (
             lines({"q": {"a": 0.5, "b": 0.5}, "y": 1}),
-            r"no column q, .* is it 'q\.\*', for the keys of an object",
+            r"column q not found, .* is it 'q\.\*', for the keys of an object",
         )
     },
     ("jsonl", PROB): {
@@ -731,7 +731,7 @@ CASES = {
         ),
         "bytes": (of_groups(1, 2).with_columns(p=pl.lit(b"a")), "p, row 0: expected a finite"),
         "lists": (of_groups(1, 2).with_columns(p=pl.lit([0.5, 0.5])), "number in each row, got 2"),
-        "no column": (of_groups(1, 2).drop("p"), "there is no column p"),
+        "no column": (of_groups(1, 2).drop("p"), "column p not found"),
         "truth values": (of_groups(1, 2).with_columns(pl.col("y").cast(bool)), BASE),
     },
     ("npz", PROB): {
@@ -750,7 +750,7 @@ CASES = {
         "one number": (GRID | {"p": np.float64(0.5)}, "one value for each of 1 rows, got 3"),
         "real targets": (GRID | {"y": GRID["p"]}, "row 0: .*labels 0 … 1, got 0.5; for real"),
         "from 1": (GRID | {"y": GRID["y"] + 1}, "got .1, 2.: event must say"),
-        "no target": ({"p": GRID["p"]}, "there is no column y, only p"),
+        "no target": ({"p": GRID["p"]}, "column y not found, only p"),
     },
 }
 NAMES = [(*key, case) for key, cases in CASES.items() for case in cases]

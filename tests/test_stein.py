@@ -403,7 +403,7 @@ ENDS = {
 def test_densities_that_do_not_vanish_at_an_end(case):
     predictions, targets = ENDS[case](), numbers(0.2, 0.4, 0.6)
     rows = predictions, targets
-    message = "predictions must have .* for a SteinKernel; row 1 has not"
+    message = "predictions must have .* for a SteinKernel; row 1 does not"
     skce = jax.jit(cj.skce)
     check_message(lambda: cj.skce(2.0 * STEIN + STEIN, *rows), ValueError, message)
     check_message(lambda: cj.h_matrix(STEIN, *rows), ValueError, message)

@@ -210,7 +210,7 @@ def _as_truths(observed: Any) -> Any:
         row = int(np.argmin(is_truth.reshape(len(numbers), -1).all(axis=1)))
         raise ValueError(
             "observed must be True or 1 where there was an event, and False or 0 elsewhere; row "
-            f"{row} is {numbers[row]}. Of other values, observed == value says where it was."
+            f"{row} is {numbers[row]}. For other values, pass observed == value."
         )
     return np.asarray(observed).astype(bool)
 

@@ -142,7 +142,7 @@ def check_options(given: Mapping[str, Any]) -> None:
         raise ValueError(f"--level must be between 0 and 1, got {level:g}.")
     for path in (given.get(name) for name in ("html", "out", "plot", "save", "state")):
         if path is not None and not path.parent.is_dir():
-            raise ValueError(f"{path}: there is no folder {path.parent}.")
+            raise ValueError(f"{path}: folder not found: {path.parent}.")
 
 
 def echo(text: object, otherwise: str = "") -> None:

@@ -89,7 +89,7 @@ def hub(
         for name in names_of_list(names):
             if name not in data.groups:
                 known = listed(list(data.groups))
-                raise ValueError(f"{option}: there is no column {name}, only {known}.")
+                raise ValueError(f"{option}: column {name} not found, only {known}.")
         return {name: data.groups[name] for name in names_of_list(names)} or None
 
     groups, groups_of_table = columns("--segments", segments), columns("--by", by)

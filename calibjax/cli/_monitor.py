@@ -82,7 +82,7 @@ def monitor(
     if file is None and not (show or plot):
         raise ValueError("A file of predictions must be given, or --show, got neither.")
     if file is None and not state.is_file():
-        raise ValueError(f"{state}: there is no such file.")
+        raise ValueError(f"{state}: file not found.")
     model = None
     batches: list[Any] = []
     if file is not None:

@@ -79,7 +79,7 @@ def _table(state: MonitorState) -> list[str]:
     if state.alarms:
         new = listed(state.new_alarms) or "none"
         beginning = f"ALARM in {len(state.alarms)} of {of_streams}, new: {new}"
-    to_come = f", {len(state.streams) - n} to come included" if len(state.streams) > n else ""
+    to_come = f", {len(state.streams) - n} reserved included" if len(state.streams) > n else ""
     bound = f"probability of any false alarm, ever{to_come}: at most {state.level:g}"
     return [f"{beginning}; n = {state.n_rows}; {bound}.", *text_table(lines, "<" * len(head))]
 

@@ -21,9 +21,9 @@ _OF_FITS = "target", "event", "clusters", "times", "groups", "horizon"
     times="Column of numbers or dates: rows of one time, or of nearby times, may depend on each "
     "other and are held out together.",
     groups="Columns such as region,age: also correct segments of one or two of these columns. "
-    "--apply needs these columns, too.",
+    "--apply also needs these columns.",
     covariates="Numeric columns such as lead,load, for numeric forecasts: the map depends on them "
-    "if that lowers the held-out score. --apply needs these columns, too.",
+    "if that lowers the held-out score. --apply also needs these columns.",
     lower="Lower bound of targets such as 0, for quantiles and draws: recalibrated values below it "
     "are set to it.",
     apply="File to recalibrate, with the same columns of predictions.",

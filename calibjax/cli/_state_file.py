@@ -122,7 +122,7 @@ def check_new(
         if old:
             new, late = batches[len(old) :], [x.name for x in old if x.key not in keys]
             hint = f"from {new[0].name} on they are new" if new else "none is new"
-            hint += f"; {late[0]} was never counted, and comes late" if late else ""
+            hint += f"; {late[0]} was never counted and is late" if late else ""
             restart = hint_of_restart(last, old[0].name)
             raise ValueError(
                 f"{source}, column {by}: expected values after {last}, the last one that was "

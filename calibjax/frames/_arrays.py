@@ -119,8 +119,8 @@ def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
         )
     if array.dtype.kind == "U":
         raise TypeError(
-            "predictions must be probabilities or a distribution, got strings: of predicted names "
-            "of classes calibration cannot be judged."
+            "predictions must be probabilities or a distribution, got strings: calibration is "
+            "undefined for predicted class names."
         )
     if array.ndim not in (1, 2):
         is_grid = targets.ndim > 1 and not np.all((array >= 0) & (array <= 1))
@@ -150,8 +150,8 @@ def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
         )
     if array.dtype.kind in "biu" and array.ndim == 1 and np.any(array > 1):
         raise ValueError(
-            "predictions must be probabilities, got whole numbers: of predicted labels calibration "
-            "cannot be judged. Take the model's predict_proba, or its softmax."
+            "predictions must be probabilities, got whole numbers: calibration is undefined "
+            "for predicted labels. Take the model's predict_proba, or its softmax."
         )
 
 

@@ -163,7 +163,7 @@ class PredictionColumns:
             if table.source:
                 table.say(
                     f"{table.called(self.pattern)}: rows have {sizes.min()} to {sizes.max()} "
-                    "options; what a row lacks is no class of it."
+                    "options; options missing in a row are not classes of it."
                 )
             probs = np.where(absent, 0, np.maximum(probs, dist.LEAST_OF_CLASS / 2))
             return dist.Categorical(jax.device_put(probs), ragged=True)

@@ -112,7 +112,7 @@ class Table:
                 near = [f"'{name}.*', for the keys of an object"]
             hint = f"; is it {' or '.join(near)}?" if near else "."
             names = listed(list(self.columns))
-            raise ValueError(f"{self.source}: there is no column {name}, only {names}{hint}")
+            raise ValueError(f"{self.source}: column {name} not found, only {names}{hint}")
         cells = self.columns[name]
         if len(cells) != len(self):
             self.refuse(name, f"expected one value for each of {len(self)} rows, got {len(cells)}")

@@ -156,7 +156,7 @@ def _read_texts(path: Path) -> pl.DataFrame:
             frame = pl.read_csv(path, infer_schema=False, null_values=["", "NA"])
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
-        raise ValueError(f"{path}: this is no table that can be read: {reason}.") from None
+        raise ValueError(f"{path}: not a readable table: {reason}.") from None
     if twice := [name for name in frame.columns if name.endswith("_duplicated_0")]:
         raise ValueError(f"{path}: expected different names of columns, got {listed(twice)}.")
     texts = pl.exclude("value").str.replace(r"^(-?\d+)\.0+$", "$1")
@@ -189,7 +189,7 @@ def _read_models(path: Path) -> pl.DataFrame:
 def _read_observed(path: Path) -> pl.DataFrame:
     """What was observed: of a time series with versions the last one, without missing values."""
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
+        raise ValueError(f"{path}: file not found.")
     frame = _read_texts(path).rename({"observation": _OBSERVED}, strict=False)
     if _OBSERVED not in frame.columns:
         got = listed(frame.columns)

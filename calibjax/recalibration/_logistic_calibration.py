@@ -233,9 +233,9 @@ class _Likelihood(NamedTuple):
         """The least deviance, the slope there, and words if that is infinite or unknown."""
         if self.happened.all() or not self.happened.any():
             all_or_none = "all rows" if self.happened.all() else "no row"
-            return 0.0, np.nan, f"{all_or_none} had the event: there is no slope"
+            return 0.0, np.nan, f"{all_or_none} had the event: the slope is undefined"
         if np.ptp(self.logits) == 0:
-            return np.nan, np.nan, "all probabilities are equal: there is no slope"
+            return np.nan, np.nan, "all probabilities are equal: the slope is undefined"
         with_event, without = self.logits[self.happened], self.logits[~self.happened]
         for sign, high, low in ((1.0, with_event, without), (-1.0, without, with_event)):
             if high.min() >= low.max():

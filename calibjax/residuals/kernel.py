@@ -100,7 +100,7 @@ def target_frequencies(
     if not isinstance(kernel, Kernel):
         raise TypeError(
             "random features need a target kernel such as GaussianKernel, or WhiteKernel for "
-            f"counts, where targets are no labels, got {describe(kernel)}."
+            f"counts, for targets that are not labels, got {describe(kernel)}."
         )
     return kernel.draw_frequencies(key, n, y, dtype)
 

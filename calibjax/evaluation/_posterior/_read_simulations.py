@@ -166,7 +166,7 @@ def _with_draws_second(name: str, draws: object) -> tuple[Any, tuple[Any, ...]]:
     if not {_SIMULATION, "draw"} <= {*dims}:
         raise ValueError(
             f"draws, variable {name}: expected the dimensions {_SIMULATION} and draw, and perhaps "
-            f"chain, got {listed(list(dims))}. Of n posteriors a list is taken, too."
+            f"chain, got {listed(list(dims))}. A list of n posteriors is also accepted."
         )
     of_draws = {"sample": [dim for dim in ("chain", "draw") if dim in dims]}
     variable = draws.stack(of_draws, create_index=False).transpose(_SIMULATION, "sample", ...)

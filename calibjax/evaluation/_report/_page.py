@@ -25,10 +25,10 @@ from calibjax.kernels.base import KernelLike, Sum, describe
 _N_ROWS, _MOST_EQUAL_ROWS = 10, 100
 # Ratio of the upper end of an interval to the estimate above which the interval says nothing.
 _TOO_WIDE = 100.0
-# What the features of the default kernels judge.
+# What the features of the default kernels compare.
 _FEATURES = {
-    "is_top_label": "whether the most likely class comes",
-    "log_probability_of": "whether it is over-confident (log p of what comes)",
+    "is_top_label": "whether the most likely class occurs",
+    "log_probability_of": "whether it is over-confident (log p of the observed class)",
     "squared_deviation": "the spread",
 }
 # Weights of the location and the spread of predictions in a kernel of numbers.

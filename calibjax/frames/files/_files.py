@@ -98,7 +98,7 @@ def _read(path: Path, separator: str | None, decimal: str | None, on_command_lin
         if ending not in ENDINGS:
             raise ValueError(f"{path}: expected a file that ends in {listed(ENDINGS)}, or in .gz.")
         if not path.is_file():
-            raise ValueError(f"{path}: there is no such file.")
+            raise ValueError(f"{path}: file not found.")
         content = path.read_bytes()
     kind, rows, written = ".gz", None, None
     series: dict[str, pl.Series]
