@@ -470,3 +470,24 @@ def test_masked_rows_may_hold_anything(kind):
     )
     with pytest.raises(ValueError, match="x must be known in every row; row 7 is None"):
         typed_column("x", items, 8, np.arange(8) != 4, known=True)
+
+
+CODES = {
+    "texts": ["1", "10", "2"],
+    "integers": [1, 10, 2],
+    "floats": np.array([1.0, 10.0, 2.0]),
+    "float32": np.array([1, 10, 2], np.float32),
+    "Int64": pd.Series([1, 10, 2], dtype="Int64"),
+    "beside a missing value": pd.Series([1, 10, 2, None]),
+    "list beside None": [1, 10, 2, None],
+    "polars": pl.Series([1, 10, 2]),
+    "categories": pd.Categorical([1, 10, 2]),
+    "numpy texts": np.array(["1", "10", "2"]),
+}
+
+
+@pytest.mark.parametrize("form", CODES)
+def test_a_map_of_codes_meets_them_in_any_type(form):
+    code = code_of(["01", "1", "10", "2"])
+    assert code.codes(column(CODES[form]))[:3].tolist() == [1, 2, 3]
+    assert code.codes(column(["1.0"])).tolist() == [-1]

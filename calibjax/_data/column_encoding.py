@@ -93,7 +93,11 @@ class ColumnCode(NamedTuple):
         if words == came:
             return column
         if words == "texts":
-            return column._replace(values=column.texts())
+            texts: Any = column.texts()
+            if column.values.dtype.kind == "f":  # beside missing values the code 1 may be 1.0
+                known = set(self.levels)
+                texts[:] = [x if x in known else x.removesuffix(".0") for x in texts]
+            return column._replace(values=texts)
         value = column.text(np.argmin(column.missing))
         expected = f"{column.name} must hold {words}, as at the fit, got"
         if came != "texts":
