@@ -87,3 +87,14 @@ def test_errors_of_thresholds():
         above_threshold(numbers, np.nan)
     with pytest.raises(TypeError, match="above needs forecasts of numbers"):
         cj.evaluate([0.5] * 4, [0, 1, 0, 1], above=1.0)
+
+
+def test_counts_above_a_threshold():
+    """Quantiles of Poisson counts: P(Y > a) of all rows is near the Poisson one, and not above."""
+    rate = np.exp(np.random.default_rng(0).normal(1.0, 0.7, 400))
+    levels = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
+    counts = cj.Quantiles(stats.poisson.ppf(levels, rate[:, None]), tuple(levels))
+    y = np.random.default_rng(1).poisson(rate).astype(float)
+    for above in (0, 2, 5):
+        found = above_threshold(as_data(counts, jnp.asarray(y)), above).predictions.probs
+        assert abs(np.mean(found) - np.mean(stats.poisson.sf(above, rate))) < 0.02

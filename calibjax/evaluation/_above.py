@@ -11,7 +11,7 @@ from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
-from calibjax.distributions import Bernoulli
+from calibjax.distributions import Bernoulli, Quantiles
 from calibjax.scores import score_rows
 
 
@@ -19,7 +19,8 @@ def above_threshold(data: Data, above: float) -> Data:
     """Probabilities P(Y > a), and whether y > a, of checked data without masked rows.
 
     Of members it is the share of those above a, and of quantiles the cdf between the levels is
-    linear, with exponential tails.
+    linear, with exponential tails.  If all quantiles and targets are whole numbers, the cdf of the
+    count a is that of the middle between a and the next one.
 
     Raises:
         TypeError: predictions are not ordered numbers, or targets are not known exactly.
@@ -33,6 +34,10 @@ def above_threshold(data: Data, above: float) -> Data:
     if isinstance(above, bool) or not math.isfinite(above):
         raise ValueError(f"above must be a finite number, such as 1.0, got {above!r}.")
     threshold = math.floor(above) if p.target_kind == "integer" else above
+    if isinstance(p, Quantiles):
+        numbers = np.append(np.asarray(p.values), np.asarray(data.targets))
+        if np.array_equal(numbers, np.round(numbers)):
+            threshold = math.floor(above) + 0.5
 
     def probability(predictions: Distribution, targets: PyTree, at: jax.Array) -> jax.Array:
         return predictions.survival(at)
