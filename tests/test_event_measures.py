@@ -177,3 +177,14 @@ def test_pooled_ratios_by_hand():
     assert str(pooled).startswith("pooled O/E of 3 groups 1.0")
     assert pooled_ratio(groups[:1], 0.95) is None
     assert pooled_ratio(groups[:2], 0.95).prediction_interval is None
+
+
+@pytest.mark.slow
+def test_a_verdict_on_risks_that_are_too_high_and_too_extreme_says_both():
+    rng = np.random.default_rng(1)
+    logits = rng.normal(-1, 1.3, 1000)
+    events = (rng.random(1000) < expit(-0.6 + 0.6 * logits)).astype(int)
+    evaluation = cj.evaluate(expit(logits).astype(np.float32), events)
+    slope = evaluation.measures["calibration slope"]
+    assert slope.interval[1] < 1 and "Risk over-estimated: " in evaluation.verdict
+    assert f"; calibration slope {slope.value:.3g} (95 % CI" in evaluation.verdict

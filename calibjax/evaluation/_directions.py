@@ -24,7 +24,7 @@ from calibjax.evaluation._overall_error import LEVELS, widening
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import NO_OVERALL_ERROR, number, with_interval
-from calibjax.measures.events import RATIO
+from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.families import moments
 from calibjax.measures.measure import MeasureResult
 from calibjax.measures.quantiles import shares_of_levels
@@ -115,13 +115,17 @@ def directions_in_words(
     """
     if not directions:
         return NO_OVERALL_ERROR
-    said = directions[:1] if directions[0].is_main else directions[:2]
+    said = _said(directions)
     texts = [str(x) for x in said]
     # The confidence in an event says its frequency, too.
     if len(said) == 2 and said[1].details in texts[0]:
         texts[1] = said[1].name
     of_names = [[y for end, y in (sizes or {}).items() if x.name.endswith(end)] for x in said]
     return "; ".join("; ".join([x, *y]) for x, y in zip(texts, of_names, strict=True))
+
+
+def _said(directions: Sequence[Direction]) -> Sequence[Direction]:
+    return directions[:1] if directions and directions[0].is_main else directions[:2]
 
 
 def clear_directions_of(case: Case, data: Data, temperature: float | None) -> tuple[Direction, ...]:
@@ -159,6 +163,10 @@ class _Directions(Section[tuple[Direction, ...]]):
         if (ratio := events.get(RATIO)) is not None:
             name = "under-estimated" if ratio.value > 1 else "over-estimated"
             sizes[name] = with_interval(f"O/E {number(ratio.value)}", ratio.interval, case.level)
+            low, high = events[SLOPE].interval or (1.0, 1.0)
+            is_said = any(x.is_confidence for x in _said(self.of(case)))
+            if confidence is not None and not (low <= 1 <= high or is_said):
+                sizes[name] += f"; {confidence[1]}"
         return directions_in_words(self.of(case), sizes)
 
 
