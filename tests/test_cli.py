@@ -119,7 +119,7 @@ def test_columns_of_rows(calls, tmp_path):
         (("--time", "day", "--cluster", "site"), "cannot be used together"),
         (("--horizon", 2), "--horizon .* --time"),
         (("--weight", "site"), "column site, row 2: expected a finite number"),
-        (("--cluster", "none"), "no column none"),
+        (("--cluster", "none"), "column none not found"),
     ]:
         check_error(run("evaluate", path, *options, *more), message)
 

@@ -287,7 +287,10 @@ def test_a_lower_bound_and_a_horizon(tested, tmp_path):
     assert np.diff(np.unique(tested[1].times)) == pytest.approx(np.full(11, 1 / 3))
     done = run(fit, *options, *apply, "--lower", "0")
     np.testing.assert_allclose(pl.read_csv(out)[names].to_numpy(), np.maximum(free, 0), rtol=1e-6)
-    assert "below 0, where" not in done.stdout and "below 0 become 0" in done.stdout
+    assert (
+        "below 0, where" not in done.stdout
+        and "lower bound of recalibrated values: 0" in done.stdout
+    )
 
 
 def test_a_map_that_does_not_help(monkeypatch, rows):

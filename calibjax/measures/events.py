@@ -313,11 +313,10 @@ def _quantile(values: np.ndarray, shares: np.ndarray, level: float) -> np.ndarra
 
 
 def total(column: np.ndarray, drawn: np.ndarray | None = None) -> NumberOfRows:
-    """The weighted sum of a column, with the range of the observed number of events."""
+    """The sum of a column, with the range of the observed number of events; weights average 1."""
 
     def result(rows: Subset) -> MeasureResult:
-        weights = rows.sampling.weights
-        size = rows.index.size if weights is None else float(weights.sum())
+        size = rows.index.size
 
         def of_means(means: np.ndarray) -> np.ndarray:
             return np.round(size * means[..., 0], _DECIMALS)
