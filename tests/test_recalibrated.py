@@ -561,7 +561,7 @@ def test_auto_is_better_on_new_rows(form):
         for p in (predictions, recalibrator(predictions))
     )
     assert after < 0.98 * before
-    assert "200 rows; the search" in str(recalibrator)
+    assert "fitted to 200 rows; " in str(recalibrator)
 
 
 def test_auto_leaves_calibrated_forecasts_nearly_alone():

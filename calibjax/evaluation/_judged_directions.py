@@ -313,8 +313,11 @@ def directions_of_numbers(
         words = f"{100 * predicted:.3g} % interval coverage {percent(observed)}"
         if factor is not None and ends is not None:
             corrected = "after bias correction, " if is_biased else ""
-            change = f"{corrected}intervals should be {number(factor.value)} times as wide"
-            words += f"; {with_interval(change, ends, level)}"
+            # Where no target or each one is outside all quantiles, they do not tell how far.
+            is_bound = bool(np.isclose(*ends))
+            bound = ("at most " if factor.value < 1 else "at least ") if is_bound else ""
+            change = f"{corrected}intervals should be {bound}{number(factor.value)} times as wide"
+            words += f"; {change if is_bound else with_interval(change, ends, level)}"
         return predicted, observed, words
 
     names = _DISPERSION
