@@ -353,7 +353,10 @@ def test_all_models_in_one_table(two_models):
 @pytest.mark.slow
 def test_a_table_by_group(two_models, monkeypatch):
     """Each line has the numbers of the rows of its group, of the tasks that both models have."""
-    few = lambda data: ["Few stretches."] * (data is hub["narrow"])  # noqa: E731
+
+    def few(data):
+        return ["Few stretches."] * (data is hub["narrow"])
+
     monkeypatch.setattr("calibjax.hub._hub_table.notes_on_few_units", few)
     hub = {name: data.take(np.arange(64)) for name, data in read_hub(*two_models[:2]).items()}
     side = np.repeat(["east", "west"], 32)

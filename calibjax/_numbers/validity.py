@@ -26,6 +26,11 @@ def is_finite(x: ArrayT) -> ArrayT:
     return np.isfinite(x) if isinstance(x, (np.ndarray, np.generic)) else jnp.isfinite(x)
 
 
+def are_whole(*numbers: np.ndarray) -> bool:
+    """Whether all numbers of some arrays are whole, as counts."""
+    return all(np.array_equal(x, np.round(x)) for x in numbers)
+
+
 def is_nonnegative(x: ArrayT) -> ArrayT:
     """Whether x, an array of NumPy or of jax, is nonnegative and finite."""
     return (x >= 0) & is_finite(x)

@@ -124,8 +124,7 @@ def calibration_curve(
     data = padded(on_one_device(binary_as_data(predictions, targets, **rows)))
     logits = logits_of(np.asarray(label_probabilities(data)[0], np.float64))
     (index,), names = np.nonzero(data.counted_rows()), data.names_of_rows()
-    columns = data.weights, data.clusters, data.times
-    sampling = Sampling(data.n, *(None if x is None else np.asarray(x) for x in columns))
+    sampling = Sampling.of_data(data, data.n)
     some, y = Subset(index, sampling.of_rows(index), level, names), np.asarray(data.targets)
     found = fit_to_rows(some, logits, y)
     if isinstance(found, str):

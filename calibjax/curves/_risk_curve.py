@@ -126,8 +126,7 @@ def risk_curve(
     risk, last = (np.asarray(x, np.float64)[: data.n][kept] for x in of_rows)
     if not 0 < time <= last.min() * (1 + 1e-6):
         raise ValueError(f"time must be in (0, {last.min():.6g}], where curves end, got {time}.")
-    columns = data.weights, data.clusters, data.times
-    sampling = Sampling(data.n, *(None if x is None else np.asarray(x) for x in columns))
+    sampling = Sampling.of_data(data, data.n)
     lifetimes = Lifetimes(np.array([time]), 1 - risk[:, None], low, is_event)
     edges = np.unique(np.quantile(risk, np.arange(1, n_bins) / n_bins, method="higher"))
     groups, found = np.searchsorted(edges, risk, "right"), []

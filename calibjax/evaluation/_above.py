@@ -11,6 +11,7 @@ from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
+from calibjax._numbers.validity import are_whole
 from calibjax.distributions import Bernoulli, Quantiles
 from calibjax.scores import score_rows
 
@@ -34,18 +35,16 @@ def above_threshold(data: Data, above: float) -> Data:
     if isinstance(above, bool) or not math.isfinite(above):
         raise ValueError(f"above must be a finite number, such as 1.0, got {above!r}.")
     threshold = math.floor(above) if p.target_kind == "integer" else above
-    if isinstance(p, Quantiles):
-        numbers = np.append(np.asarray(p.values), np.asarray(data.targets))
-        if np.array_equal(numbers, np.round(numbers)):
-            threshold = math.floor(above) + 0.5
-
-    def probability(predictions: Distribution, targets: PyTree, at: jax.Array) -> jax.Array:
-        return predictions.survival(at)
-
+    if isinstance(p, Quantiles) and are_whole(*map(np.asarray, (p.values, data.targets))):
+        threshold = math.floor(above) + 0.5
     rows = padded(data)
     at = jnp.full(rows.n, threshold, jnp.result_type(rows.targets, type(threshold)))
-    probs = np.asarray(score_rows(None, (rows, at), probability))[: data.n]
+    probs = np.asarray(score_rows(None, (rows, at), _survival))[: data.n]
     events = (np.asarray(data.targets) > above).astype(np.int32)
     names = [f"≤ {above:g}", f"> {above:g}"]
     found = Bernoulli(jnp.clip(jnp.asarray(probs), 0, 1)), jnp.asarray(events)
     return data.replace(predictions=found[0], targets=found[1], classes=names)
+
+
+def _survival(predictions: Distribution, targets: PyTree, at: jax.Array) -> jax.Array:
+    return predictions.survival(at)

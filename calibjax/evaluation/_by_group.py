@@ -74,11 +74,12 @@ class GroupVerdict:
 
     def row(self) -> dict[str, Any]:
         """Its line of the table, by the names of columns."""
+        error = self.directions[0].name if self.directions else ""
         return (
             self.levels
             | {"rows": self.n}
             | self._numbers()
-            | {"p": self.adjusted, _ERROR: self.why_not_tested or self._error()}
+            | {"p": self.adjusted, _ERROR: self.why_not_tested or error}
         )
 
     def _numbers(self) -> dict[str, float]:
@@ -90,9 +91,6 @@ class GroupVerdict:
                 ends = self.measures[name].interval or (math.nan, math.nan)
                 found |= dict(zip(("low", "high"), ends, strict=True))
         return found
-
-    def _error(self) -> str:
-        return self.directions[0].name if self.directions else ""
 
 
 def _titles(measures: dict[str, MeasureResult]) -> dict[str, str]:
@@ -203,19 +201,21 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
     adjusted = dict(zip(tested, adjusted_pvalues([*tests.values()]), strict=True))
     options = 1 - case.level, case.n_draws, case.row_names, [x.rows for x in members]
     of_groups = measures(case.random_keys.measures, case.padded, *options)
-    is_tempered = BEST_TEMPERATURE.of(case) is not None
-    is_classes, found = isinstance(case.data.predictions, Labels), []
+    # Only directions of labels, and their table, have a temperature.
+    is_tempered = (
+        isinstance(case.data.predictions, Labels) and BEST_TEMPERATURE.of(case) is not None
+    )
+    found = []
     for k, (member, numbers) in enumerate(zip(members, of_groups, strict=True)):
         verdict = GroupVerdict(member.name, member.levels, member.rows.size, numbers)
         if k not in tests:
             words = f"fewer than {_LEAST_ROWS} rows"
             found.append(dataclasses.replace(verdict, why_not_tested=words))
             continue
-        is_wrong, best = adjusted[k] <= case.level, None
-        if is_tempered and (is_wrong or is_classes):
-            best = float(fit_temperature(chosen[k]))
+        best = float(fit_temperature(chosen[k])) if is_tempered else None
         if best is not None:
             numbers["temperature"] = MeasureResult(best)
+        is_wrong = adjusted[k] <= case.level
         verdict = dataclasses.replace(
             verdict,
             skce=float(tests[k].estimate),

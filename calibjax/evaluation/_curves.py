@@ -176,10 +176,10 @@ class _Curves(Section[dict[str, Any]]):
     """What the pictures show, by name, each with arrays as fields.
 
     The names are "reliability", "corp" and "witness" for labels, with "calibration" for events and
-    "pit" for Ordinal ones, and
-    "pit", "coverage" and "residuals" for numbers, with "spread_skill" for members of ensembles;
-    they are the functions of calibjax that made them.  Targets that are not known exactly have none
-    but "risk" of survival curves, at the middle one of the times of the table.
+    "pit" for Ordinal ones, and "pit", "coverage" and "residuals" for numbers, with "spread_skill"
+    for members of ensembles; they are the functions of calibjax that made them.  Targets that are
+    not known exactly have none but "risk" of survival curves, at the middle one of the times of the
+    table.
     """
 
     is_printed = False

@@ -1,4 +1,4 @@
-"""For whom a model is wrong: segments, and the verdict of each group.
+"""For whom a model is wrong: segments.
 
 Calibration within a group is what is tested: whether its targets follow its predictions.  That two
 groups differ, or that a model is fair to them, is another question, and no words here answer it.

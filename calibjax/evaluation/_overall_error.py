@@ -15,7 +15,7 @@ from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax._data.distribution import as_labels
 from calibjax.curves import ResidualMap, WitnessMap
-from calibjax.measures.families import moments, numbers_of_members
+from calibjax.measures.families import expected_squares, moments, numbers_of_members
 from calibjax.measures.measure import Measure, MeasureResult, Subset
 from calibjax.measures.sampling import Sampling
 
@@ -49,7 +49,7 @@ def widening(
     """How many times as wide intervals should be once the bias is removed, with an interval.
 
     Ensembles and counts have few ranks: the standard deviation of errors is divided by that of
-    forecasts, of which S members have (S - 1) / (S + 1) of the variance of an error.
+    forecasts.
 
     Args:
         data: predictions and targets of numbers.
@@ -64,8 +64,7 @@ def widening(
         errors = np.asarray(data.targets, np.float64)[rows] - means
         variances, n_members = np.square(deviations), numbers_of_members(predictions, data.n)
         if n_members is not None:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                variances = variances * np.divide(n_members + 1, n_members - 1)[rows]
+            variances = expected_squares(variances, n_members[rows])
         columns = np.stack([errors, np.square(errors), variances], axis=1)
         measure = Measure(
             columns, lambda m: np.sqrt((m[..., 1] - m[..., 0] ** 2) / m[..., 2]), is_ratio=True

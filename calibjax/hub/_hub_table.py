@@ -183,7 +183,7 @@ def hub_table(
         if by:
             columns = {x: in_common[name].groups[x] for x in by}
             by_group = Evaluation(in_common[name], *options).by(columns)
-            untested = [x.name for x in by_group.groups if x.why_not_tested is not None]
+            untested = [x.name for x in by_group.groups if math.isnan(x.skce)]
             if untested:
                 said.append(f"Not tested, with too few rows: {listed(untested)}.")
             for x in by_group.groups:

@@ -253,9 +253,7 @@ def regression_measures(
             values = of_draws(*drawn_fits(rows, n_functions))[:, None, None]
         else:
             options["error"] = None
-        every = np.full(len(logits), np.nan)
-        every[rows.index] = column
-        return Measure(every, drawn=values, has_skewness=False, **options)(rows)
+        return Measure(column, drawn=values, has_skewness=False, **options)(rows.alone())
 
     def coefficient(k: int, rows: Subset) -> MeasureResult:
         found = fitted(rows, k + 1)
@@ -351,8 +349,7 @@ def auc(rows_above: np.ndarray, targets: np.ndarray) -> NumberOfRows:
             placed = np.where(y == kind, below if kind else 1 - below, placed)
         value = shares @ (placed * y) / (shares @ y)
         parts = np.where(y, 1 / (shares @ y), 1 / (shares @ ~y))
-        column = np.full(len(targets), np.nan)
-        column[rows.index] = value + (placed - value) * parts
-        return Measure(column, possible=(0.0, 1.0))(rows)
+        column = value + (placed - value) * parts
+        return Measure(column, possible=(0.0, 1.0))(rows.alone())
 
     return result

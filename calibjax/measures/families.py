@@ -178,21 +178,29 @@ def numbers_of_members(predictions: Distribution, n: int) -> np.ndarray | None:
     return np.asarray(predictions.where)[:n].sum(axis=1)
 
 
+def expected_squares(variances: np.ndarray, n_members: np.ndarray) -> np.ndarray:
+    """The expected squared errors of means of members with these variances, ``[n]``.
+
+    The variance v of S draws from a distribution with the variance s^2 is s^2 (1 - 1/S) on average,
+    and the squared error of their mean s^2 (1 + 1/S), which is that of v (S + 1) / (S - 1).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return variances * np.divide(n_members + 1, n_members - 1)
+
+
 def _error_over_variance(
     squares: np.ndarray, variances: np.ndarray, n_members: np.ndarray | None
 ) -> Measure:
     """A number that is 1 on average if the squared errors are as predicted.
 
-    The variance v of S draws from a distribution with the variance s^2 is s^2 (1 - 1/S) on average,
-    and the squared error of their mean s^2 (1 + 1/S).  The mean of their ratios is larger than that
-    of the distributions, as a small v is in the denominator; so the mean of the squares is divided
-    by that of v (S + 1) / (S - 1).
+    The mean of the ratios of S draws is larger than that of the distributions, as a small variance
+    is in the denominator; so the mean of the squares is divided by that of `expected_squares`.
     """
     kind: Any = {"possible": NONNEGATIVE, "expected": (1.0, 1.0)}
     with np.errstate(divide="ignore", invalid="ignore"):
         if n_members is None:
             return Measure(squares / variances, **kind)
-        expected = variances * np.divide(n_members + 1, n_members - 1)
+        expected = expected_squares(variances, n_members)
     return Measure(np.stack([squares, expected], axis=1), ratio_of_means, **kind)
 
 

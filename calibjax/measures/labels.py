@@ -101,9 +101,9 @@ def label_measures(
         measures |= _of_events(confidences, measures["Brier score"].tables[0])
         if len(groups) == 1:
             basis = spline_basis(logits[groups[0].index])
-            every = np.zeros((n, basis.shape[1]))
-            every[groups[0].index] = basis
-            tables = [x[:, None] * np.array([0.0, 1.0]) for x in every.T]
+            of_rows = np.zeros((n, basis.shape[1]))
+            of_rows[groups[0].index] = basis
+            tables = [x[:, None] * np.array([0.0, 1.0]) for x in of_rows.T]
             measures[_SUMS] = LabelMeasure(tables, np.ones((n, 1)), {})
     draw = functools.partial(drawn_labels, key, np.asarray(sampled(probabilities, weights)))
     summed = [*measures.values()]

@@ -88,6 +88,11 @@ class Subset:
         counted = [rows[counts[rows]] for rows in every]
         return [cls(x, sampling.of_rows(x), level, names, k) for k, x in enumerate(counted)]
 
+    def alone(self) -> Self:
+        """The same rows, for columns ``[m]`` of these rows alone."""
+        names = self.names[self.index]
+        return dataclasses.replace(self, index=np.arange(self.index.size), names=names)
+
 
 #: A number of some rows; None if these do not have it.
 NumberOfRows = Callable[[Subset], MeasureResult | None]

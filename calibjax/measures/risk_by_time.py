@@ -16,7 +16,6 @@ McLernon et al., Assessing performance and clinical usefulness in prediction mod
 outcomes, Annals of Internal Medicine 2023, for observed / expected.
 """
 
-import dataclasses
 import functools
 import math
 from typing import NamedTuple
@@ -136,7 +135,7 @@ def measures_by_time(data: Data) -> dict[str, NumberOfRows]:
             found[RISK_BY + time], found[RATIO_BY + time] = risk_and_ratio(some, k, rows)
         scores = brier_rows(some, rows.sampling)
         measure = scores is not None and Measure(scores, possible=(0.0, math.inf))
-        return found | {_BRIER: _of_all(measure, rows) if measure else None}
+        return found | {_BRIER: measure(rows.alone()) if measure else None}
 
     def number(name: str, rows: Subset) -> MeasureResult | None:
         return measures(rows)[name]
@@ -165,7 +164,7 @@ def risk_and_ratio(
     # The risk is a mean of rows, up to terms that are smaller than its error.
     columns = np.stack([value + observed.influence(time), predicted], axis=1)
     ratio = Measure(columns, ratio_of_means, expected=(1.0, 1.0), is_ratio=True)
-    return risk, _of_all(ratio, rows)
+    return risk, ratio(rows.alone())
 
 
 def brier_rows(some: Lifetimes, sampling: Sampling) -> np.ndarray | None:
@@ -189,8 +188,3 @@ def brier_rows(some: Lifetimes, sampling: Sampling) -> np.ndarray | None:
         later, by_then = np.square(1 - survival) / uncensored[k], np.square(survival) * of_events
         scores += width * np.where(some.times > grid[k], later, by_then)
     return scores / widths.sum()
-
-
-def _of_all(measure: Measure, rows: Subset) -> MeasureResult:
-    """A measure whose columns have these rows alone."""
-    return measure(dataclasses.replace(rows, index=np.arange(rows.index.size)))

@@ -49,9 +49,9 @@ class Sampling:
     times: np.ndarray | None = None
 
     @classmethod
-    def of_data(cls, data: Data) -> "Sampling":
-        """That of the n kept rows, which come first."""
-        n, columns = data.n_kept(), (data.weights, data.clusters, data.times)
+    def of_data(cls, data: Data, n: int | None = None) -> "Sampling":
+        """That of the first n rows, or of the kept rows if these come first."""
+        n, columns = n or data.n_kept(), (data.weights, data.clusters, data.times)
         return cls(n, *(None if x is None else np.asarray(x)[:n] for x in columns))
 
     def of_rows(self, rows: np.ndarray) -> "Sampling":

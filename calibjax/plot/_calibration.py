@@ -31,8 +31,7 @@ def calibration(curve: CalibrationCurve, *, ax: Axes | None = None) -> Axes:
         >>> plot.calibration(curve).get_title("left")
         'Calibration curve, n = 400'
     """
-    if not isinstance(curve, CalibrationCurve):
-        raise TypeError(f"curve must be a CalibrationCurve, got {type(curve).__name__}.")
+    style.check_type("curve", curve, CalibrationCurve)
     ax, p = style.new_axes(ax, (3.3, 4.0)), curve.predicted
     ax.plot([0, 1], [0, 1], label="calibrated", **style.IDEAL)
     fill_bands(ax, p, curve)

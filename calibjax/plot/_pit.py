@@ -192,8 +192,7 @@ _CORNER: style.Look = {"fontsize": style.NOTE, "color": style.GREY, "ha": "right
 
 
 def _check(curve: object, expected: type) -> None:
-    if not isinstance(curve, expected):
-        raise TypeError(f"curve must be a {expected.__name__}, got {type(curve).__name__}.")
+    style.check_type("curve", curve, expected)
     style.check_known("curve", curve)
 
 

@@ -30,8 +30,7 @@ def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
         >>> plot.risk(cj.risk_curve(model, y, time=1.0, n_bins=5)).get_title("left")
         'Risk by 1, 900 rows in 5 groups'
     """
-    if not isinstance(curve, RiskCurve):
-        raise TypeError(f"curve must be a RiskCurve, got {type(curve).__name__}.")
+    style.check_type("curve", curve, RiskCurve)
     ax, count = style.new_axes(ax), np.asarray(curve.count)
     numbers = curve.predicted, curve.observed, curve.low, curve.high
     x, y, low, high = (np.asarray(number) for number in numbers)

@@ -71,6 +71,12 @@ def new_axes(ax: Axes | None, size: tuple[float, float] = SIZE) -> Axes:
     return ax
 
 
+def check_type(name: str, value: object, expected: type) -> None:
+    """A TypeError unless the argument has this type."""
+    if not isinstance(value, expected):
+        raise TypeError(f"{name} must be a {expected.__name__}, got {type(value).__name__}.")
+
+
 def check_known(name: str, curve: Any) -> None:
     """A ValueError if the numbers of a curve are NaN: a picture would show nothing wrong."""
     if math.isnan(float(curve.confidence_level)):

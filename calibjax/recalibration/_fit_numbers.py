@@ -18,6 +18,7 @@ from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
 from calibjax._data.typed_column import NamedColumns
+from calibjax._numbers.validity import are_whole
 from calibjax.distributions import Counts, Empirical, SurvivalCurve
 from calibjax.recalibration import _conditional_pit_map as conditional
 from calibjax.recalibration import _cross_validation as cross_validation
@@ -142,8 +143,7 @@ def _is_whole(data: Data, kept: np.ndarray) -> bool:
     if not isinstance(data.predictions, KnownQuantiles) or isinstance(data.targets, Between):
         return False
     values = np.asarray(pit_map.known_quantiles(data.predictions)[1])[kept]
-    numbers = np.append(values.ravel(), np.asarray(data.targets)[kept])
-    return bool(np.all(numbers == np.round(numbers)))
+    return are_whole(values, np.asarray(data.targets)[kept])
 
 
 def _check_complete(data: Data, kept: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from calibjax._base.struct import is_traced
 from calibjax._data.data import DEPENDENCE, Data
 from calibjax._data.distribution import Distribution
 from calibjax.estimators.labels import binary_as_data
-from calibjax.measures.events import regression_measures
+from calibjax.measures.events import logits_of, regression_measures
 from calibjax.measures.measure import Subset
 from calibjax.measures.sampling import Estimate, Sampling, mean_interval, wilson_interval
 from calibjax.nulls.ranks import one_level
@@ -149,7 +149,7 @@ def logistic_calibration(
             "at 0 or 1, which have no logit; clip them or exclude them with where=."
         )
     happened, counts = rows.targets == 1, rows.weights * (rows.size() / rows.weights.sum())
-    logits = np.log(rows.probs[:, 1]) - np.log(rows.probs[:, 0])
+    logits = logits_of(rows.probs)
     likelihood = _Likelihood(logits, happened, counts)
     if data.outcome_weights is not None:
         of_none, of_event = np.asarray(data.outcome_weights, np.float64)[kept].T
