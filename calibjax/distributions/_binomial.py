@@ -205,16 +205,16 @@ class Binomial(Counts):
             chosen, because 4096 is not enough or inside jit, these expectations are a ValueError
             until you give it.  A row for which a given max_count is not enough gives NaN, never a
             truncated sum.  max_count is part of the structure of the pytree.  The cdf, quantiles,
-            the CRPS and default kernels, which judge the cdf, need no sums: they are there for
-            every `total`.
+            the CRPS and default kernels, which use the cdf, need no such sums: they work for every
+            `total`.
 
     Targets are integers of shape ``[n]``, from 0 to the total of their row.
 
     Numbers of float32 have 24 binary digits.  A total above 2^24 = 1.7e7 loses its last digits, and
     so do probs: a count k is then up to 1e-7 sqrt(n p / (1 - p)) standard deviations from where it
     should be, which is 0.003 for n = 10^9 and p = 1/2, and 0.0003 for p = 0.01.  The log
-    probability changes by so much times the distance of k from its mean, in standard deviations.
-    All else has an error of a few 1e-6 times the log probability.
+    probability changes by this shift times the distance of k from its mean, both in standard
+    deviations.  All else has an error of a few 1e-6 times the log probability.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -151,11 +151,11 @@ class Ordinal(Categorical):
     .. math::
         \\sum_{c = 0}^{m - 2} (P(Y \\le c) - 1\\{y \\le c\\})^2.
 
-    `evaluate` shows both beside accuracy and reliability.  `default_kernel` is the one of numbers,
-    which judges U = F(y).  `calibration_test` has the kernels of classes, which see that one class
-    in the middle is too rare, and one of U, which sees whether targets are higher than predicted:
-    of 150 rows with 5 classes whose logits were shifted by 0.5 it rejected 74 %, and as Categorical
-    predictions 28 %.  Other kernels do not know the order, unless their target kernel does:
+    `evaluate` shows both beside accuracy and reliability.  `default_kernel` is the kernel of
+    numbers, which compares U = F(y).  `calibration_test` uses the kernels of classes, which detect
+    that a middle class is too rare, and a kernel of U, which detects that targets are higher than
+    predicted: with 150 rows, 5 classes and logits shifted by 0.5, its power was 74 %, and 28 % with
+    Categorical predictions.  Other kernels do not know the order, unless their target kernel does:
     LaplacianKernel(1.0) counts classes 4 and 5 as more alike than 1 and 5.
 
     Args:

@@ -43,7 +43,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
         split: whether the S >= 2 samples of a row are independent draws that stand for the
             distribution they come from; they have no weights.
         where: which members exist, booleans ``[n, S]``, at least one in each row, and two with
-            ``split=True``; None means all.  What stands for a missing member matters nowhere, and
+            ``split=True``; None means all.  The value of a missing member does not matter;
             `samples` holds a copy of another one there.  Weights of a row are divided by the sum
             over the members that exist.
 
@@ -51,23 +51,23 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
     evaluated S^2 times for each pair of predictions.
 
     Integers are refused, because they may be counts, which have an order, or labels, which have
-    none.  ``jax.nn.one_hot(labels, m)`` makes vectors of labels that are all equally far apart, of
-    samples and targets alike; then `calibration_test` is exact for these draws, too: it rejected 7
-    of 100 calibrated models with 5 draws from each prediction.  The frequencies of few draws are no
-    calibrated `Categorical` prediction, since they call labels impossible: all 100 were rejected.
+    none.  ``jax.nn.one_hot(labels, m)`` turns labels, both samples and targets, into vectors with
+    equal distances; `calibration_test` is exact for these draws: it rejected 7 of 100 calibrated
+    models with 5 draws from each prediction.  The frequencies of few draws are not a calibrated
+    `Categorical` prediction, since they assign probability 0 to labels: all 100 were rejected.
 
-    The samples *are* the prediction, and estimates and tests judge the samples.  S draws from the
-    right distribution differ from the distribution itself, which adds an error of the order of
-    1 / S to the SKCE.  Tests detect this error if n is large against S: of 200 perfect models with
-    10 draws from each prediction and n = 1000, the bootstrap rejected 88 % at level 0.05.
+    The samples *are* the prediction that estimates and tests assess.  S draws from the right
+    distribution differ from the distribution itself, which adds an error of the order of 1 / S to
+    the SKCE.  Tests detect this error if n is large against S: of 200 perfect models with 10 draws
+    from each prediction and n = 1000, the bootstrap rejected 88 % at level 0.05.
 
-    A `PITKernel`, as in `default_kernel`, judges the distribution of the draws with and without
-    `split`: it sees the rank of the target among them.
+    A `PITKernel`, as in `default_kernel`, assesses the distribution of the draws with and without
+    `split`, because it uses the rank of the target among them.
 
     Where members are missing, a row is one of an ensemble of those that exist: its target is one of
     S_i + 1 values.  Which members are missing must not depend on what they would have said.
 
-    With ``split=True`` other kernels judge the *distribution* of the draws, too.  The kernel on
+    With ``split=True`` other kernels also assess the *distribution* of the draws.  The kernel on
     predictions compares the first half of the draws, the mean over the last half is subtracted from
     the target, and h is the mean over both roles of the halves (`calibjax.discrepancy`).  Then the
     unbiased SKCE of a calibrated model is 0 on average for every S, if the kernel does not depend
@@ -378,8 +378,8 @@ class _Pool(Empirical):
         """By a search, as the values are in order; comparisons with all of many take long."""
         _check_numbers(self, "cdf")
         of_row = functools.partial(_ranks_in, is_pool=True)
-        # A mask of ones, too: ranks over a constant would differ from those over a sum in the last
-        # digit, and with them those of ensembles with and without missing members.
+        # A mask of ones is summed as well: ranks over a constant would differ in the last digit,
+        # and ensembles with and without missing members with them.
         return jax.vmap(of_row)(self.samples, targets, _relative_weights(self) > 0)[:2]
 
     def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None]:

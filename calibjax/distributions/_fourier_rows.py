@@ -126,9 +126,9 @@ def _seen_by_waves(measures: Measure) -> jax.Array:
 
         E k(X, Z) = (2 pi)^{1/2} int N(t; x, v + 1/2) N(t; z, u + 1/2) dt.
 
-    Where the second one is made of waves, all of it lies within the period, and outside of it the
-    first one does not matter: its coefficients are the integrals of it times (2 D)^{1/2}
-    (2 pi)^{-1/4} exp(i w_m t) over one period, by the trapezoidal rule.
+    Where the second factor is a sum of waves, it lies within the period, outside of which the first
+    does not matter: the coefficients are the integrals of the first times (2 D)^{1/2} (2 pi)^{-1/4}
+    exp(i w_m t) over one period, by the trapezoidal rule.
     """
     (x, v), weights = measures
     step, amplitudes, *_ = _frequencies(x.dtype)
@@ -304,7 +304,7 @@ Twins = tuple[Measure, Measure]
 def _sums_over_points(left: Twins, right: Twins) -> jax.Array:
     """sum_st a_is b_jt E k(X_is, Z_jt) of two groups of rows, ``[2, R, R']``.
 
-    Twins are equal, or their sums, which come second, are not used: only derivatives are theirs.
+    Twins are equal, or the sums of the second twins are used for derivatives only.
     """
     (_, a), (_, b) = left[0], right[0]
     of_points = jax.vmap(dot)(a, lax.optimization_barrier(_values(left[0], right[0])[0]))

@@ -95,7 +95,7 @@ def _logit_of_deviance_jvp(primals, tangents):
 def smaller_part(a: jax.Array, b: jax.Array) -> jax.Array:
     """min(a, b) / (a + b); where they are equal the derivative is that of a, not the mean of both.
 
-    What it belongs to is mirrored for a > b.  Only the whole is the same for both choices.
+    The function that uses it is mirrored for a > b, and only their combination is symmetric.
     """
     return jnp.where(a > b, b, a) / (a + b)
 

@@ -160,7 +160,7 @@ def laplace_gaussian_residual(
     powers of -w^2 are second derivatives of the kernel k(d) = exp(-d^2 / 2).  Hence the scales add
     c(beta, beta', d) = sum_j h_j(beta^2, beta'^2) k^(2j)(d) over j >= 1 to the kernel of the two
     locations, where h_j is the sum of all monomials of degree j and k^(2j)(d) = He_2j(d) exp(-d^2 /
-    2).  For narrow predictions h is made of four such sums, each cut after j = 4, which leaves out
+    2).  For narrow predictions h is the sum of four such series, each cut after j = 4, which omits
     1e-7 of the largest, and of the kernels of locations and targets, which are the h of normal
     predictions of scale 0.
     """
@@ -172,8 +172,8 @@ def laplace_gaussian_residual(
     unit = GaussianKernel(jnp.ones_like(p_loc))
     of_locations = normal_gaussian_residual(certain[0], unit, y, certain[1], z)
     narrow = jnp.maximum(p_scale, q_scale) < (1e-3 if p_scale.dtype == jnp.float64 else 0.05)
-    # The eighth powers of wide scales overflow: their derivatives, which nobody needs, would be
-    # inf, and NaN where the choice between both forms multiplies them by 0.
+    # The eighth powers of wide scales overflow: their unused derivatives would be inf, and NaN
+    # where the choice between both forms multiplies them by 0.
     s, t = (jnp.square(jnp.where(narrow, scale, 0.0)) for scale in (p_scale, q_scale))
     zero = jnp.zeros_like(s)
     of_scales = _added_by_scales(s, t, p_loc - q_loc)

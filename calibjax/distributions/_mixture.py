@@ -400,8 +400,8 @@ class MixtureWasserstein(NormDistance):
     W is the `Wasserstein` distance of components.  The minimum is exact optimal transport.  MW is
     at least the Wasserstein distance of the mixtures themselves, which has no formula.
 
-    MW is *not* known to be Hilbertian, and a DistanceKernel of it need not be positive definite.  A
-    DistanceKernel of `MeanEmbeddingDistance` always is.
+    MW is *not* known to be Hilbertian: a DistanceKernel of it may be indefinite.  A DistanceKernel
+    of `MeanEmbeddingDistance` is always positive definite.
 
     One pair of mixtures of K components costs about O(K^3).  In tiles on one core a pair takes
     0.2 µs at K = 3 and 6 µs at K = 10 with equal weights, and 0.5 µs and 28 µs with other weights.

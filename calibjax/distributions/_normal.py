@@ -194,7 +194,7 @@ class MultivariateNormalFullCovariance(Distribution):
         return cls(jnp.asarray(loc), _matmul(factor, jnp.swapaxes(factor, -1, -2)))
 
     def scale_tril(self) -> jax.Array:
-        """The Cholesky factors of the covariances, ``[n, d, d]``; NaN if there is no factor."""
+        """The Cholesky factors of the covariances, ``[n, d, d]``; NaN where none exists."""
         return jnp.linalg.cholesky(widened(self.covariance_matrix))
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:

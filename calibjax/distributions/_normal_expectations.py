@@ -125,7 +125,7 @@ _residual_of_numbers = jax.custom_jvp(_residual)
 
 @_residual_of_numbers.defjvp
 def _residual_jvp(primals, tangents):
-    """All partial derivatives of h, by the terms it is made of: half the time of what jax derives.
+    """All partial derivatives of h, term by term: half the time of what jax derives.
 
     With r = (1 + v)^{-1/2}, a term F = r exp(-b^2 / (2 (1 + v))) of mean b and variance v has the
     derivative -m in b, where m = b F / (1 + v).  As r has the derivative -r / (2 (1 + v)), that of
@@ -168,7 +168,7 @@ def normal_gaussian_squared_distance(p: Law, kernel: GaussianKernel, q: Law) -> 
     a, b = jnp.square(p_scale), jnp.square(q_scale)
     total = 1 + a + b
     t = wider * (p_scale + q_scale) / total
-    # Near 1 or -1, t has lost what log(1 - t^2) is made of.
+    # Near 1 or -1, t has lost the digits that log(1 - t^2) needs.
     near = jnp.abs(t) < 0.5
     t = jnp.where(near, t, 0.0)
     log_a, log_b = jnp.log1p(2 * a), jnp.log1p(2 * b)
@@ -362,7 +362,7 @@ def _value_and_slopes(difference: jax.Array, scale: jax.Array) -> list[jax.Array
     A = E exp(D) 1{D < 0} is the term with x_+.  A shift of D gives E_m = E f'(D), and f' is -f for
     D > 0 and f for D < 0, so that E_m = A - B.
 
-    The normal density satisfies the heat equation, hence E_sigma = sigma E_mm.  As f'' = f - 2
+    The normal density satisfies the heat equation, so that E_sigma = sigma E_mm.  As f'' = f - 2
     delta, E_mm = E - 2 phi, where phi = exp(-q^2/2) / (sqrt(2 pi) sigma) is the density of D at 0.
     This is `by_heat`.  It cancels for large sigma, where x_- >= 0 and nothing is reflected.  There
     `by_slopes` is the derivative of E = tail (erfcx(x_-) + erfcx(x_+)): in sigma, q has the

@@ -31,14 +31,14 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
     .. math::
         F^{-1}(u) = v_1 + s u_1 \\log(u / u_1) \\quad\\text{for}\\quad u < u_1,
 
-    and likewise above the last level.  `calibration_test` with its default kernels, `pit`, the
-    curves made of it and `CalibrationMonitor` judge only what was predicted: how often targets lie
-    between two quantiles.  The rules for pieces and tails do not change the p-value on average, but
-    they do change the SKCE, `crps` and `log_prob`.
+    and likewise above the last level.  `calibration_test` with its default kernels, `pit`, the PIT
+    curves and `CalibrationMonitor` use only what was predicted: how often targets lie between two
+    quantiles.  The rules for pieces and tails do not change the p-value on average, but they do
+    change the SKCE, `crps` and `log_prob`.
 
     A distribution with atoms, such as the amount of rain, has the quantile v at level u if
-    P(Y < v) <= u <= P(Y <= v).  All of these judge a target that is equal to a quantile in favour
-    of the predictions: an error is one that no atom explains.  Where targets and values come in two
+    P(Y < v) <= u <= P(Y <= v).  All of these resolve a target that is equal to a quantile in favour
+    of the predictions: an error is one that no atom explains.  Where targets and values have two
     precisions, both are rounded to the coarser one: 0.1 in float32 and in float64 are equal.
 
     Args:
@@ -51,9 +51,9 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
     16 + 2 K points: Gauss' rules of each piece and of the tails.
 
     Raises:
-        ValueError: levels are not at least 2 increasing numbers in (0, 1), or values have not one
-            column for each of them; at the first use outside of jit, values that are not finite,
-            or that cross.
+        ValueError: levels are not at least 2 increasing numbers in (0, 1), or values do not have
+            one column for each of them; at the first use outside of jit, values that are not
+            finite, or that cross.
 
     See also:
         `Empirical` for independent draws.
@@ -235,7 +235,7 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
         at = self._piece(y)[0]
         levels = jnp.asarray(self.levels, at.dtype)
         first, _, last = self._tails()
-        # The lowest and the highest level at a value, and all beyond it if there is no tail.
+        # The lowest and the highest level at a value; without a tail, all levels beyond it.
         lowest = jnp.where((y == self.values[0]) & (first == 0), 0.0, levels[0])
         lowest = jnp.min(jnp.where(self.values == y, levels.at[0].set(lowest), at))
         return lowest, jnp.where((y == self.values[-1]) & (last == 0), 1.0, at)
@@ -302,7 +302,7 @@ def _tail(mass: jax.Array, scale: jax.Array, excess: jax.Array) -> jax.Array:
 
 @struct
 class PITOfQuantiles(OwnPIT):
-    """U = F(Y), uniform in [0, 1], of which the levels on both sides are judged.
+    """U = F(Y), uniform in [0, 1], known up to the levels on both sides.
 
     Args:
         quantiles: the predictions, which kernels on predictions compare.

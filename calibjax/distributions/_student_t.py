@@ -96,9 +96,9 @@ class StudentT(Univariate):
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points t(z) on an even grid of z, with their density times dt/dz for weights.
 
-        With a = (c z)^2 / df the points satisfy 1 + t^2 / df = exp(a), hence t = c z r for
-        r = sqrt((exp(a) - 1) / a), and dt/dz = c exp(a) / r.  The weight is proportional to
-        exp(-a (df + 1) / 2) dt/dz, which is c exp(-a (df - 1) / 2) / r.
+        With a = (c z)^2 / df the points satisfy 1 + t^2 / df = exp(a), so that t = c z r for r =
+        sqrt((exp(a) - 1) / a), and dt/dz = c exp(a) / r.  The weight is proportional to exp(-a (df
+        + 1) / 2) dt/dz, which is c exp(-a (df - 1) / 2) / r.
         """
         z, _ = standard_normal_rule(self.loc.dtype)
         t, log_weights = _stretch(self.df, z)
@@ -222,7 +222,7 @@ def log_square(df: jax.Array, t: jax.Array) -> jax.Array:
     relative = jnp.abs(t) / jnp.sqrt(df)
     large = relative > 1e6
     of_small = jnp.log1p(jnp.square(jnp.where(large, 0.0, relative)))
-    # t / sqrt(df) may overflow, too.
+    # Even t / sqrt(df) may overflow.
     of_large = 2 * jnp.log(jnp.where(large, jnp.abs(t), 1.0)) - jnp.log(df)
     return jnp.where(large, of_large, of_small)
 

@@ -134,20 +134,21 @@ class SurvivalCurve(OwnPIT):
     - an event after the last time t_K is as good as censored there: U is in [F(t_K), 1];
     - of a target that is censored between two times, S is linear between them.  This is the only
       rule that the curve does not give.  It does not matter for targets that are censored at the
-      times or after the last one.  Of others the mean of U errs by up to about the square of the
-      probability of the cell: right curves at one or two times are rejected if many of some hundred
-      rows are censored in between.  More times help, and so does `censored_at` of `Between`.
+      times or after the last one.  For others the mean of U errs by up to about the square of the
+      probability of the cell: correct curves at one or two times are rejected if many of some
+      hundred rows are censored in between.  More times help, and so does `censored_at` of
+      `Between`.
 
-    So a `PITKernel`, as in `default_kernel`, with `skce` and `calibration_test`, judges the
-    probabilities of the cells, and `Between` targets may be censored anywhere.  `log_score` is
-    -log of the mean density in the cell of an event, infinite where the curve is flat, and
-    -log S(t_K) after the last time.  `crps` is the integral of (F(t) - 1{y <= t})^2 up to the last
-    time, the integrated Brier score of linear curves.  `mean`, `variance`, location and spread are
-    those of min(Y, t_K), the restricted lifetime.
+    So a `PITKernel`, as in `default_kernel`, with `skce` and `calibration_test`, assesses the
+    probabilities of the cells, and `Between` targets may be censored anywhere.  `log_score` is -log
+    of the mean density in the cell of an event, infinite where the curve is flat, and -log S(t_K)
+    after the last time.  `crps` is the integral of (F(t) - 1{y <= t})^2 up to the last time, the
+    integrated Brier score of linear curves.  `mean`, `variance`, location and spread are those of
+    min(Y, t_K), the restricted lifetime.
 
     Args:
         times: ``[K]``, or ``[n, K]`` with a grid for each prediction; nonnegative, increasing, in
-            units of the targets.  It may begin with 0, where curves need not be 1.
+            units of the targets.  It may begin with 0, where curves may be below 1.
         probs: S(t) = P(Y > t) at the times, ``[n, K]``, in [0, 1] and nonincreasing along them, but
             for rounding: rises of a row may sum to 1e-3.
 
@@ -158,8 +159,8 @@ class SurvivalCurve(OwnPIT):
     are not defined, since they would need to know times after the last one.
 
     Raises:
-        ValueError: times have not one number for each column of probs, or another number of rows;
-            at the first use outside of jit, values that are not such times or curves.
+        ValueError: times do not have one number for each column of probs, or have another number of
+            rows; at the first use outside of jit, values that are not such times or curves.
 
     See also:
         `Between`; `Weibull` and `LogNormal` for distributions that are known at all times.  An

@@ -113,7 +113,7 @@ class Univariate(Distribution):
         """
         self._check_that_quantile_is_given()
         limits = jnp.finfo(targets.dtype)
-        # Q need not have a slope at 0 and 1.
+        # Q may have no slope at 0 and 1.
         level = jnp.clip(self.cdf(targets), limits.tiny, 1 - limits.epsneg)
         slope = jax.jvp(self.quantile, (level,), (jnp.ones_like(level),))[1]
         return -jnp.log(slope)

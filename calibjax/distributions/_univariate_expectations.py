@@ -103,8 +103,8 @@ def of_intervals(a: Points, b: Points) -> jax.Array:
 
         exp(-|d|) - (g / 2 - |d|)_+^2 / g + (g / 12) (1 - |d| / g)_+,
 
-    where the last term adds up to g^2 / 12 for every position of the kink.  What is left is of
-    order g^3.
+    where the last term adds up to g^2 / 12 for every position of the kink.  The error is of order
+    g^3.
 
     Gaps that are wider than the kernel take the mean of the kernel over the interval, which is
     (exp(-(|d| - g / 2)) - exp(-(|d| + g / 2))) / g outside of the interval and

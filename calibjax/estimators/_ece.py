@@ -341,11 +341,11 @@ def d_calibration(
         \\chi^2 = \\frac{B}{n} \\sum_{b=1}^B \\Big(N_b - \\frac{n}{B}\\Big)^2, \\qquad
         N_b = \\sum_i \\frac{|[l_i, h_i] \\cap b|}{h_i - l_i},
 
-    where l_i and h_i are the ends of `pit_interval`: a target that is known counts in its bin, and
-    of one that is censored at c the part of the line from F(c) to 1 is spread over its bins.  Of a
-    `SurvivalCurve` the cell of an event is spread, too, and F(c) is linear between its times: read
-    as steps, as in other packages, curves at few times give somewhat other counts.  The p-value
-    is that of B - 1 degrees of freedom.
+    where l_i and h_i are the ends of `pit_interval`: a known target counts in its bin, and one that
+    is censored at c is spread evenly over the bins from F(c) to 1.  For a `SurvivalCurve` an event
+    is also spread over its cell, and F(c) is linear between its times: packages that read the curve
+    as steps give slightly different counts if the times are few.  The p-value is that of B - 1
+    degrees of freedom.
 
     This number is common in the literature, and **the test to take is `calibration_test`**.  Spread
     rows vary less than chi-squared says, so that the p-value is too large: of 400 rows

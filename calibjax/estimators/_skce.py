@@ -177,7 +177,7 @@ def contributions(
         where, weights: as in `Data`; n counts the kept rows.
 
     Returns:
-        An array ``[n]``, NaN for masked rows.  Rows of weight 0 have a contribution, too, made of
+        An array ``[n]``, NaN for masked rows.  Rows of weight 0 also have a contribution, from
         their h with the others.  Inside jit all are NaN if a kept row is invalid, or if fewer than
         two rows are kept.  Time O(n^2), memory O(n).
 
@@ -256,7 +256,7 @@ def random_feature_skce(
         \\bigl(e^{i v_d \\cdot y} - E_{Z \\sim p} e^{i v_d \\cdot Z}\\bigr)
 
     where w_d are random frequencies of the prediction kernel and v_d of the target kernel; for
-    labels the target part is exact, and there is no v.  The mean of the estimate over features is
+    labels the target part is exact and needs no v.  The mean of the estimate over features is
     `skce`, and `standard_error` is its standard deviation.
 
     Use it for n between 10^4 and 10^6 if the model is nearly calibrated.  There the error of 64

@@ -28,9 +28,9 @@ class UniformBinning:
     ends in float64 only.  (Of some thousand intervals, an end in float32 may be the number beside
     it.)
 
-    Of two classes, or an event, the probability of the second class says which bin it is.  Of m
-    classes, m > 2, a bin is one interval for each of them, so that the number of possible bins
-    grows as n_bins^(m-1).  Time O(n log n) for every 9 classes (with 10 intervals).
+    For two classes, or an event, the probability of the second class determines the bin.  For m > 2
+    classes a bin is one interval for each of them, so that the number of possible bins grows as
+    n_bins^(m-1).  Time O(n log n) for every 9 classes (with 10 intervals).
 
     Args:
         n_bins: the number of intervals for each class, from 1 to 2^24.
@@ -79,8 +79,8 @@ class UniformBinning:
         """k / n_bins as in ``numpy.linspace`` for whole k, an array of floating-point numbers.
 
         In float64 `linspace` multiplies k by the step.  In float32 its ends are the numbers nearest
-        to k / n_bins.  So is the sum of the products with two parts of the step: the first part has
-        so few digits that its product is exact.
+        to k / n_bins.  So is the sum of the products with two parts of the step: the first part is
+        short enough that its product is exact.
         """
         step = 1 / self.n_bins
         first = step if k.dtype == jnp.float64 else 2**24 // self.n_bins / 2**24

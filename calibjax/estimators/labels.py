@@ -32,9 +32,9 @@ def top_label(
     """Confidences and hits: the probability of the most likely class, and whether it is the target.
 
     Calibrated confidences are a weaker condition than calibrated predictions; "the" ECE or MMCE of
-    a network usually means the error of its confidences.  Of several most likely classes the first
-    one is taken; for a Bernoulli prediction this is 1 where probs > 1/2, else 0.  Differentiable in
-    the probabilities.  O(n m).
+    a network usually means the error of its confidences.  Ties go to the first class; for a
+    Bernoulli prediction it is 1 where probs > 1/2, else 0.  Differentiable in the probabilities.
+    O(n m).
 
     Args:
         predictions, targets: as in `Data`, or one `Data`: n Categorical or Bernoulli predictions,

@@ -32,8 +32,8 @@ def check_final(cls: type, formulas: Sequence[str], known: Sequence[str]) -> Non
     """A TypeError for a class that overrides what is final in another class.
 
     The `formulas` of a class are final, and so are the methods `known`, which compute the same
-    function in another way: they belong to the class that has the formula.  What is registered for
-    a class, such as closed forms, would be wrong for another function.
+    function in another way: they belong to the class that has the formula.  Closed forms and other
+    rules that are registered for a class would be wrong for another function.
     """
     for method in formulas:
         if len(authors := _authors(cls, method)) > 1:
@@ -41,7 +41,7 @@ def check_final(cls: type, formulas: Sequence[str], known: Sequence[str]) -> Non
     order = cls.__mro__
     ranks = [order.index(x) for method in formulas for x in _authors(cls, method)]
     if any(_is_abstract(getattr(cls, method, None)) for method in formulas):
-        return  # The formula is still to come.
+        return  # The class is still abstract.
     for method in known:
         if any(method in vars(base) for base in order[: min(ranks)]):
             raise _is_final(method, order[min(ranks)], cls)
@@ -85,8 +85,8 @@ class Kernel(ABC):
 
     Kernels add and multiply, and scale by a nonnegative number.  A kernel of your own is a pytree
     with ``__call__(x, y)``, a scalar.  The other methods are what a class knows about this
-    function.  It is final, with ``pairwise`` and ``draw_frequencies``: a class that is another
-    function derives from Kernel, too.
+    function.  It is final, with ``pairwise`` and ``draw_frequencies``: another function needs its
+    own subclass of Kernel.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -99,8 +99,8 @@ class Kernel(ABC):
     domain: ClassVar[str | None] = None
     #: What its parameters must be, by the names of their fields.
     parameter_constraints: ClassVar[Mapping[str, Constraint]] = {}
-    #: The functions that it is made of: the name of the field, and the domain or role of each;
-    #: None means the domain of the kernel itself.
+    #: The functions it contains: the name of the field, and the domain or role of each; None means
+    #: the domain of the kernel itself.
     inner_functions: ClassVar[Mapping[str, str | None]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -267,8 +267,8 @@ def times(a: jax.Array | None, b: Factor) -> Factor:
 def describe(node: PyTree) -> str:
     """A kernel, distance or feature as text: names of classes and functions, and their numbers.
 
-    Parameters that have their default value are left out, and an array shows its shape.  What has
-    `words` is described by them.
+    Parameters that have their default value are left out, and an array shows its shape.  An object
+    with `words` is described by them.
     """
     if is_array(node):
         if is_traced(node) or np.ndim(node):

@@ -1,6 +1,6 @@
 """Checks of kernels and distances of users.
 
-Types, domains and parameters are those that the classes state.  What a user's own function returns
+Types, domains and parameters are those that the classes state.  The output of a user's own function
 is found by abstract evaluation of one pair, once for each structure, and its symmetry by the values
 of a few pairs.
 """
@@ -36,7 +36,7 @@ Part = tuple[str, PyTree, str]
 
 
 def functions_in(function: PyTree, name: str = "kernel", role: str = "pairs") -> Iterator[Part]:
-    """A kernel, a distance or another function, and then all functions that it is made of."""
+    """A kernel, a distance or another function, and then all functions inside it."""
     yield name, function, role
     for field, inner_role in getattr(function, "inner_functions", {}).items():
         owner = "" if isinstance(function, Kernel) else f" of {type(function).__name__}"

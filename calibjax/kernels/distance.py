@@ -216,7 +216,7 @@ def no_embedding(distance: "DistanceLike") -> TypeError:
 
 
 class VectorDistance(NormDistance):
-    """The Euclidean distance of vectors that are made of predictions: `embedding` differs."""
+    """The Euclidean distance of vectors computed from predictions: `embedding` differs."""
 
     @abstractmethod
     def embedding(self, p: Distribution) -> jax.Array:

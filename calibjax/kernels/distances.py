@@ -43,7 +43,7 @@ def _label_differences(
 ) -> tuple[jax.Array, int]:
     """The differences of the probabilities of all labels, and how often each of them occurs.
 
-    Of two binary predictions one number, which both labels share up to its sign.
+    For two binary predictions it is one number, which both labels share up to its sign.
     """
     if isinstance(p, Binary) and isinstance(q, Binary):
         return p.binary_probability() - q.binary_probability(), 2

@@ -1,11 +1,11 @@
-r"""Kernels on pairs that judge where a target, a number or a vector, lies in its own forecast.
+r"""Kernels on pairs that use where a target, a number or a vector, lies in its own forecast.
 
-They are made of functions of mean 0 on the unit line, and of their means over intervals of it.
+They use functions of mean 0 on the unit interval, and their means over subintervals.
 
-What a forecast F says about a target y is where U = F(y) lies: at one point, or somewhere in an
-interval [a, b] if the cdf jumps at y or if y is not known exactly.  If the forecast is right, U is
-uniform, and given [a, b] it is uniform in [a, b].  For a function phi with
-:math:`\int_0^1 \phi = 0` the feature is what is known of it,
+A forecast F places a target y at U = F(y): at one point, or somewhere in an interval [a, b] if the
+cdf jumps at y or if y is not known exactly.  If the forecast is right, U is uniform, and given
+[a, b] it is uniform in [a, b].  For a function phi with :math:`\int_0^1 \phi = 0` the feature is
+what is known of it,
 
     phibar(a, b) = E[phi(U) | a <= U <= b] = 1 / (b - a) int_a^b phi(u) du,
 
@@ -204,7 +204,7 @@ class UnitFeature:
 class StandardFeature(UnitFeature):
     """sqrt(a_k) He_k(z) / sqrt(k!) of standard scores, less the mean over all that have one.
 
-    Of vectors there are those of d coordinates, and sqrt(a_2) times the products of two z.
+    For vectors there are those of d coordinates, and sqrt(a_2) times the products of two z.
     """
 
     is_of_pit = False
@@ -249,7 +249,7 @@ class VectorFeatures(UnitFeature):
     """sqrt(a_k) phi_k of d coordinates and sqrt(a_2) times the products of two of them."""
 
     def of_rows(self, predictions: Distribution, targets: PyTree) -> jax.Array:
-        """The features of n rows as `PITKernel` judges them, ``[n, M]``."""
+        """The features of n rows that `PITKernel` compares, ``[n, M]``."""
         if predictions.target_shape == "n":
             raise TypeError(
                 "VectorPITKernel is defined for predictions of vectors, got "
@@ -313,9 +313,9 @@ class PITKernel(Kernel):
             He_k(z) / sqrt(k!) of the normal score z of u: z sees the location, and
             (z^2 - 1) / sqrt(2) sees the spread best, but they grow with the tail: where the
             probability of the target and all beyond it is at most 2^-100 = 8e-31, |z| is 11.5 and
-            has the derivative 0, and nowhere it is above 11.6: no row outweighs a batch.  Of
-            samples also "standard scores", He_k(z) / sqrt(k!) of z = (y - mean) / deviation of the
-            S samples and the target, less the mean over all of them: few samples show more in their
+            has the derivative 0, and it is never above 11.6: no row outweighs a batch.  For samples
+            also "standard scores", He_k(z) / sqrt(k!) of z = (y - mean) / deviation of the S
+            samples and the target, less the mean over all of them: few samples show more in their
             own units than by ranks, and not only monotone changes of the targets matter.
 
     Raises:

@@ -10,7 +10,7 @@ Calibration does not rest on this distribution.  T_b is a fixed function of the 
 predictions, so that the rank of the observed distance among the distances of redrawn targets is
 exact.  A band is {k: T_b(k) <= c}, where c is the critical distance from the redrawn targets.
 
-Of a calibrated model the PIT is uniform, whatever its family, so that the bands of its curves
+The PIT of a calibrated model is uniform, whatever its family, so that the bands of its curves
 depend on n alone: they are those of the counts of n independent uniform numbers in equal cells.
 """
 

@@ -13,9 +13,9 @@ small where T* is small.
 **Wild.**  If a model is calibrated, the mean of h_ij over one of its samples, given the other, is
 0.  With independent random signs e, the variance of sum_{i != j} e_i e_j h_ij given the data is
 2 sum_{i != j} h_ij^2, whose mean is the variance of sum_{i != j} h_ij over data sets; both sums
-have asymptotically the same law (Leucht and Neumann, Dependent wild bootstrap for degenerate U- and
-V-statistics, Journal of Multivariate Analysis 2013).  The diagonal of H plays no part.  In a
-multinomial resample, which repeats rows, a large diagonal hides the sum over pairs.
+have asymptotically the same distribution (Leucht and Neumann, Dependent wild bootstrap for
+degenerate U- and V-statistics, Journal of Multivariate Analysis 2013).  The diagonal of H plays no
+part.  In a multinomial resample, which repeats rows, a large diagonal hides the sum over pairs.
 
 **Weighted rows that depend on each other.**  The SKCE is |w|^2 for the mean w of a random function
 xi_i of a row, and H_ij = <xi_i, xi_j>.  With weights w_i and W = sum_i w_i, the mean of the rows is
@@ -47,7 +47,7 @@ Few clusters do not know this size well: as in a test of Student, all e_i of a d
 with sqrt(nu / chi^2_nu), where nu + 1 = W^2 / P is their number, if they weigh the same.
 
 **Draws of |w_n|^2 if the model is calibrated** are those of |sum_i w_i eta_g(i) xi_i / W|^2: w is
-known to be 0, no mean is taken out, and with few clusters a test has the right level.
+known to be 0, no mean is subtracted, and with few clusters a test has the right level.
 
 **Times.**  Instead of signs of clusters, eta are rotations of the sums over times (`turns.py`).
 Their sizes know that the mean takes one of the K + 1 sums out, so that f is 1.

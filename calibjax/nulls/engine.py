@@ -50,7 +50,7 @@ Sums = TypeVar("Sums")
 Draws = TypeVar("Draws")
 Other = TypeVar("Other")
 
-# The number of data sets that share what is made of the predictions, such as tiles of a kernel:
+# The number of data sets that share what depends on predictions alone, such as tiles of a kernel:
 # the tiles are cheap then, and ten times the values of a tile still fit into caches.
 _TOGETHER = 10
 # The number of rows whose targets are drawn at a time.
@@ -104,7 +104,7 @@ class Chunk:
 
     Args:
         sets: the data sets of all rows.
-        rows: what those of these rows are made of.
+        rows: what the data sets of these rows are drawn from.
         others: what the statistic takes of these rows.
         weights: of the rows, ``[n]``; 0 of one that does not count.
         batches: of draws.

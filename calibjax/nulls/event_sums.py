@@ -9,7 +9,7 @@ need of a data set are sums of columns a over cells, and only the draws touch ea
 Rows are sorted by their cells, and each cell is cut into blocks of a few rows, the last of which is
 filled up.  The sums of some blocks are one product of matrices.
 
-Of more than two labels only those are counted that are drawn.
+With more than two labels only those that are drawn are counted.
 """
 
 from collections.abc import Callable

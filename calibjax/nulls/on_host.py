@@ -1,7 +1,7 @@
 """The engine for few rows and short statistics, in NumPy.
 
-A program that computes them takes longer to compile than they take to compute.  What is drawn is
-the same: draw r of a row depends only on (key, row, r).
+A program that computes them takes longer to compile than they take to compute.  The draws are the
+same: draw r of a row depends only on (key, row, r).
 """
 
 import functools

@@ -9,9 +9,9 @@ gamma variable, and
 
     z = (6 / g) ((1 + g X / 2)^(1/3) - 1) + g / 6
 
-is nearly standard normal (Wilson and Hilferty, The distribution of chi-square, 1931).  Wide kernels
-have few large eigenvalues and a skew law under H0, narrow ones have a nearly normal law: the
-maximum of X would be one of wide kernels, the maximum of z is fair.
+is nearly standard normal (Wilson and Hilferty, The distribution of chi-square, 1931).  Under H0, X
+is skew for wide kernels, which have few large eigenvalues, and nearly normal for narrow ones: the
+maximum of X would favour wide kernels, the maximum of z is fair.
 
 **Families.**  Many kernels of one kind would drown a few of another.  The largest z of each family
 is therefore transformed once more, and the scores are the values that this transformation of its
@@ -28,8 +28,8 @@ of at least 1 - a: r_k = sqrt(t_k) / n bounds the errors of all kernels simultan
 The lower end is above 0 exactly if T_k^0 > t_k, that is if z_k^0 > c.  For the kernel with the
 largest z this says M^0 > c, where c is the draw of rank ceil((1 - a) (B + 1)).  So many draws are
 smaller than M^0 exactly if at most a (B + 1) - 1 are not, that is if p <= a.  (M^0 is equal to
-draws that differ from it by rounding; the lower end is 0 then.)  The interval of the best kernel
-hence excludes 0 if and only if the test rejects.
+draws that differ from it by rounding; the lower end is 0 then.)  So the interval of the best kernel
+excludes 0 if and only if the test rejects.
 
 That the errors are those under the model is right near calibration.  If the observed data vary more
 than those of the model, r_k^2 is multiplied by the ratio of both mean diagonals of H, and then the
@@ -108,7 +108,7 @@ _LEAST_SKEWNESS = 1e-6
 def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
     """(1 + #{draws >= statistic}) / (R + 1) for R draws; the statistic counts as one more draw.
 
-    Of several statistics each is compared with all draws.  The p-value is never 0, and it is valid
+    Each of several statistics is compared with all draws.  The p-value is never 0, and it is valid
     at any R if the draws follow the null distribution.  A NaN draw counts as at least the
     statistic, so that it cannot lower the p-value.  With a NaN statistic, or NaN draws alone, the
     p-value is NaN.
@@ -174,7 +174,7 @@ def upper_quantile(draws: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.A
 def critical_value(distances: jax.Array, level: jax.Array) -> jax.Array:
     """The distance of rank ceil(level (R + 1)) among those of R data sets, along the last axis.
 
-    One more data set from the same law exceeds it with a probability of at most 1 - level.
+    One more data set from the same distribution exceeds it with a probability of at most 1 - level.
     """
     return upper_quantile(distances, level.astype(distances.dtype))[0]
 
@@ -244,15 +244,15 @@ def normal_scores(x: jax.Array, skewness: jax.Array, least_ratio: float = -math.
     return x_where(is_skew, 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6, x)
 
 
-# The law of a kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare
-# events have more, and z would be large for all draws: no other kernel could decide.
+# A kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare events have
+# more, and z would be large for all draws: no other kernel could decide.
 _SMALLEST_SKEWNESS, _LARGEST_SKEWNESS = 0.05, 2.83
 # The cube root has an infinite slope at 0, far below all values that decide a test.
 _LEAST_RATIO = 0.01
 
 
 class Aggregate(NamedTuple):
-    """The p-value of the largest z, and what it is made of.
+    """The p-value of the largest z, and its ingredients.
 
     Args:
         statistic: the largest z of the observed targets.

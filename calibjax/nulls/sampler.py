@@ -44,7 +44,7 @@ def pooled(data: AnyRows) -> AnyRows:
 
 
 def pits_as_targets(key: jax.Array, data: AnyRows) -> AnyRows:
-    """The data with the PIT in place of targets, where predictions say no more than its law.
+    """The data with the PIT in place of targets, where predictions say only how it is distributed.
 
     A PIT in a jump of the cdf is drawn.
     """
@@ -112,7 +112,7 @@ class NullSampler(NamedTuple):
 
 
 def why_not_tested(data: Data) -> str | None:
-    """Why there are no data sets under H0, and so no p-value; None if there are."""
+    """The reason why no data sets exist under H0, and no p-value; None if they exist."""
     stretches, clusters = data.n_stretches(), data.n_units()
     if stretches is not None:
         if stretches >= LEAST_STRETCHES - ROUNDING_OF_STRETCHES:
@@ -128,7 +128,7 @@ def why_not_tested(data: Data) -> str | None:
 
 
 class SampledRows(NamedTuple):
-    """Rows, and what data sets under H0 are made of.
+    """Rows, and what data sets under H0 are drawn from.
 
     Args:
         predictions, targets: n samples.
@@ -160,7 +160,7 @@ class DataSets:
 
     Args:
         key: the key of drawn targets.
-        rows: what they are made of.
+        rows: what they are drawn from.
         turns: what multiplies observed residuals; None if targets are redrawn.
         by_pit: whether the PIT of a target is all that counts.
         in_pit_cells: whether all that counts of it is in which cell of the line it is.
