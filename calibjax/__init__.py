@@ -3,20 +3,20 @@
 Ten names are most of what people need:
 
 ==========================  =========================================================
-`evaluate`                  a verdict, numbers and pictures, from arrays, frames or laws
+`evaluate`                  a verdict, numbers and pictures, from arrays or frames
 `calibration_test`          the exact test behind it
 `skce`                      the squared kernel calibration error, also as a loss
 `skce_confidence_interval`  how far off a model is
 `compare_calibration`       which of several models is better calibrated
 `segment_test`              for whom a model is wrong
-`fit_recalibrator`          a map that recalibrates it, and `cross_fit` to judge such maps
+`fit_recalibrator`          a map that recalibrates it; `cross_fit` estimates its gain
 `CalibrationMonitor`        is it still calibrated, asked after every batch
 `reliability_curve`         what a picture shows; `pit_curve` for numbers
 `decompose_score`           how much of a score is calibration
 ==========================  =========================================================
 
-Predictions are batches of laws: `Categorical`, `Bernoulli`, `Normal`, `Quantiles`, `Empirical` of
-draws, and others; `as_predictions` takes those of other libraries.
+Predictions are batches of distributions: `Categorical`, `Bernoulli`, `Normal`, `Quantiles`,
+`Empirical` of draws, and others; `as_predictions` takes those of other libraries.
 """
 
 import importlib

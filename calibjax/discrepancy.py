@@ -12,22 +12,22 @@ terms factor k_P(p, q) <f(p, y), f(q, z)>.  With the residual r(p, y) = f(p, y) 
 
 h = factor k_P(p, q) <r(p, y), r(q, z)>.
 
-Draws from a law P_i may stand for it: two halves A_i and B_i, with the mean embeddings mu(A_i) and
-mu(B_i).  The halves have two roles (`cross_fit_pairs`), and h_ij is the mean of
+Draws from a distribution P_i may stand for it: two halves A_i and B_i, with the mean embeddings
+mu(A_i) and mu(B_i).  The halves have two roles (`cross_fit_pairs`), and h_ij is the mean of
 
 k_P(A_i, A_j) <k_Y(y_i, .) - mu(B_i), k_Y(y_j, .) - mu(B_j)>
 
 and the same with A and B exchanged.
 
-Given the laws, rows are independent, and so are A_i and (B_i, y_i).  For i != j the mean of a term
-is therefore K(P_i, P_j) <mu(Y | P_i) - mu(P_i), mu(Y | P_j) - mu(P_j)> with the positive definite
-kernel K(P_i, P_j) = E k_P(A_i, A_j).  The mean over i != j is unbiased for the SKCE of the laws and
-the kernel K k_Y: for a calibrated model its mean is 0, however few the draws, if the kernel does
-not depend on them.  The mean of a deviation is 0 too, at a location that does not depend on A_i.
-The matrix of h is a sum of two positive semidefinite ones, so that the mean over all i and j is
-not negative.  On its diagonal a half meets itself: for a calibrated model and k_P(p, p) = 1 the
-mean of |k_Y(y, .) - mu(B)|^2 is (1 + 1 / |B|) (E k_Y(Z, Z) - E k_Y(Z, Z')), where the law itself
-has the factor 1.
+Given the distributions, rows are independent, and so are A_i and (B_i, y_i).  For i != j the mean
+of a term is therefore K(P_i, P_j) <mu(Y | P_i) - mu(P_i), mu(Y | P_j) - mu(P_j)> with the positive
+definite kernel K(P_i, P_j) = E k_P(A_i, A_j).  The mean over i != j is unbiased for the SKCE of the
+distributions with the kernel K k_Y: for a calibrated model its mean is 0, however few the draws, if
+the kernel does not depend on them.  The mean of a deviation is 0 too, at a location that does not
+depend on A_i.  The matrix of h is a sum of two positive semidefinite ones, so that the mean over
+all i and j is not negative.  On its diagonal a half meets itself: for a calibrated model and
+k_P(p, p) = 1 the mean of |k_Y(y, .) - mu(B)|^2 is (1 + 1 / |B|) (E k_Y(Z, Z) - E k_Y(Z, Z')), where
+P_i itself has the factor 1.
 """
 
 import functools
@@ -168,9 +168,9 @@ def normal_form(kernel: KernelLike) -> SumOfTerms:
 
 @functools.singledispatch
 def separate(kernel: KernelLike) -> tuple[KernelLike, TargetResidual]:
-    """The prediction kernel and the residual of a kernel on pairs that is no sum or multiple.
+    """The prediction kernel and the residual of a kernel on pairs that is not a sum or multiple.
 
-    A class of kernels registers what it is made of; by default it is a joint kernel.
+    A class of kernels registers its two parts; by default it is a joint kernel.
     """
     return One(), JointResidual(kernel)
 

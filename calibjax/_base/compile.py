@@ -29,8 +29,8 @@ Option = tuple[str, Any]
 _FEWER_PASSES: Option = ("xla_backend_optimization_level", 1)
 # Two thirds less, but loops, such as those that draw random bits, take two to ten times as long.
 _NO_PASSES: Option = ("xla_backend_optimization_level", 0)
-# Another third to a half less, and loops over pairs of thousands of rows take up to a third longer;
-# those of users, which take up to seven times as long, have it not.  jax 0.11 does not know it.
+# Another third to a half less, but loops over pairs of thousands of rows take up to a third longer.
+# Not used for users' loops, which take up to seven times as long.  Unknown to jax 0.11.
 _SIMPLE_LOOPS: Option = ("xla_cpu_use_fusion_emitters", False)
 # XLA compiles a program in 32 parts at once, of which each costs.  As many parts as cores take a
 # sixth less on two cores, of CPU seconds and by the clock.
@@ -80,10 +80,10 @@ def quick_jit(
         # A user who asks jax for no optimisations gets none, as do our tests.
         is_plain = jax.config.values["jax_disable_most_optimizations"]
         is_plain |= optimised and folder is None
-        # Inside of jit a constant is traced, too, and options would be an error.
+        # Inside of jit even a constant is traced, and options would be an error.
         if is_plain or is_traced((args, kwargs, jax.device_put(0.0))):
             return plain(*args, **kwargs)
-        # Devices are arguments, too, and have no rows.
+        # Devices are also arguments, without rows.
         leaves = list(filter(is_array, jax.tree.leaves((args, kwargs))))
         n_rows = max([np.shape(x)[0] for x in leaves if np.ndim(x)], default=0)
         has_few, is_short = sum(map(np.size, leaves)) <= _MANY_NUMBERS, n_rows <= FEW_ROWS

@@ -86,7 +86,7 @@ def read_json(path: AnyPath, expected: Mapping[str, Any], writer: str) -> dict[s
     """The object in a file of JSON, which says all that is expected.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
+        OSError: the file does not exist or cannot be read.
         ValueError: the file holds something else than what its writer, a name for the error,
             writes.
     """

@@ -64,7 +64,7 @@ def family_name(predictions: object) -> str:
 
 
 def _parts(predictions: object) -> list[object]:
-    """The distributions that one is made of."""
+    """The distributions inside a distribution."""
     return [part for part in vars(predictions).values() if hasattr(part, "shapes")]
 
 

@@ -83,8 +83,8 @@ def _register(cls: type, names: list[str], options: list[str], others: list[str]
     """Registers a pytree that is rebuilt without its constructor.
 
     The children may be tracers or placeholders, which a constructor would not take for parameters,
-    and `jax.tree_util.register_dataclass` would call it.  With that function, too, structures of
-    two classes with the same fields are equal (in jax 0.10), so that jit may take one for another.
+    and `jax.tree_util.register_dataclass` would call it.  That function also makes structures of
+    two classes with the same fields equal (in jax 0.10), so that jit may take one for another.
     """
     keys = [GetAttrKey(name) for name in names]
 

@@ -1,4 +1,4 @@
-"""Texts for people: names and shares of events, tables, JSON, and work that takes long."""
+"""Texts for display: names and shares of events, tables, JSON, and work that takes long."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-# The share of events below which their ratio is shown, too.
+# The share of events below which their ratio is also shown.
 _RARE = 0.05
 # The largest number of letters of a name of a class.
 _MOST_LETTERS = 40

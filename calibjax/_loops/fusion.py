@@ -32,8 +32,9 @@ def in_one_loop(arrays: Sequence[jax.Array]) -> list[jax.Array]:
 
     The CPU backend fuses one operation that has several results: a reduction of several arrays at
     once.  Each array is stacked with a slice of zeros, and all of them are summed over that new
-    axis of two slices in one reduction: x + 0 = x, and -0 becomes 0.  What makes the arrays is
-    fused into the reduction, which visits each position once, so what they share is made once.
+    axis of two slices in one reduction: x + 0 = x, and -0 becomes 0.  The operations that make the
+    arrays are fused into the reduction, which visits each position once, so that shared ones run
+    once.
 
     LLVM must see that the second slice holds nothing but zeros, or it does not vectorise the loop:
     it then is fifteen times slower.  Five arrays were vectorised in all loops that were measured,
@@ -60,7 +61,7 @@ def _in_one_loop_jvp(primals, tangents):
 def wave(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The cosine and the sine of an angle: the real and the imaginary part of exp(i angle).
 
-    XLA would make both anew in each loop that uses them.
+    XLA would recompute both in each loop that uses them.
     """
     cosine, sine = in_one_loop([jnp.cos(angle), jnp.sin(angle)])
     return cosine, sine
@@ -77,10 +78,10 @@ def _wave_jvp(primals, tangents):
 def materialised(rows: T) -> T:
     """The same rows, of which a CPU holds the numbers in memory before any loop runs over pairs.
 
-    Rows that are taken out of a larger array at an index that changes would be looked up again for
-    every pair, and LLVM does not vectorise a loop with such a look-up.  XLA fuses nothing that has
-    several results into the loops that use it: arrays out of `in_one_loop` are always in memory.
-    Only arrays of numbers, ``[S]``, go through it, if there are two or more.
+    Rows of a larger array at an index that changes would be looked up again for every pair, and
+    LLVM does not vectorise a loop with such a look-up.  XLA fuses nothing that has several results
+    into the loops that use it: arrays out of `in_one_loop` are always in memory.  Only arrays of
+    numbers, ``[S]``, go through it, if there are two or more.
     """
     leaves, structure = jax.tree.flatten(rows)
     numbers = [i for i, x in enumerate(leaves) if x.ndim == 1]

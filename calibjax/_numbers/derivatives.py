@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 @jax.custom_jvp
 def absolute(x: jax.Array) -> jax.Array:
-    """|x| with derivative sign(x), hence 0 at 0, where jax's own is 1.
+    """|x| with derivative sign(x), which is 0 at 0, where jax's own is 1.
 
     With slope 1 at ties the total variation of two equal predictions would push them apart.
     """

@@ -168,7 +168,7 @@ def quantile_from_cdf(
     """The quantiles of real predictions at levels ``[n]``, from their `cdf` and `log_prob`.
 
     The derivative follows from F(q, a) = u for the level u and a parameter a:
-    dF/dq dq + dF/da da = du, where dF/dq is the density, hence dq = (du - dF/da da) / density.
+    dF/dq dq + dF/da da = du, where dF/dq is the density, so that dq = (du - dF/da da) / density.
     At the levels 0 and 1 the quantiles are the `ends` of the support.
     """
     inner = jnp.where((level > 0) & (level < 1), level, 0.5)
@@ -184,7 +184,7 @@ def cdf_from_quantile(predictions: HasQuantile, targets: jax.Array) -> jax.Array
     """The cdf of real predictions at targets ``[n]``, from their `quantile`.
 
     The derivative follows from Q(u, a) = y for the target y and a parameter a:
-    dQ/du du + dQ/da da = dy, hence du = (dy - dQ/da da) / (dQ/du); it is 0 at the levels 0 and 1.
+    dQ/du du + dQ/da da = dy, so that du = (dy - dQ/da da) / (dQ/du); 0 at the levels 0 and 1.
     """
 
     def reaches_target(level: jax.Array) -> jax.Array:

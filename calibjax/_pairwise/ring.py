@@ -123,8 +123,8 @@ _ring_gradient = jax.custom_jvp(_value_and_gradient, nondiff_argnums=(0, 1, 2))
 
 @_ring_gradient.defjvp
 def _ring_gradient_jvp(tile, axis, selected, primals, tangents):
-    # XLA may make rows anew in loops over pairs, and for either side by other code: between equal
-    # rows there would be a distance of a rounding, and a slope, where there is a kink.
+    # XLA may recompute rows in loops over pairs, with different code for each side: equal rows
+    # would differ by a rounding, and have a slope where there is a kink.
     primals = jax.tree.map(lambda x: in_one_loop([x, x])[0], primals)
     return jax.jvp(functools.partial(_value_and_gradient, tile, axis, selected), primals, tangents)
 
@@ -141,9 +141,9 @@ def ring(
 
     Args:
         visit: ``visit(left, right, same, factor)`` of two tiles returns a value and three trees:
-            one that is shared by all pairs, one for left and one for right.  Pairs that come twice
-            have the factor 1/2: two tiles opposite in the ring, and each pair of rows of a tile
-            that meets itself.
+            one that is shared by all pairs, one for left and one for right.  Pairs that are visited
+            twice have the factor 1/2: two tiles opposite in the ring, and each pair of rows of a
+            tile that meets itself.
         tiles: arrays ``[K, …]``.
         zero: of the shape of the value.
         shared, of_tiles: zeros of the shape of the trees; of_tiles ``[K, …]``.

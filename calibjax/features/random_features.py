@@ -7,9 +7,9 @@ With random frequencies w of the prediction kernel and v of the target kernel,
 
 A feature is one pair (w, v), and one of the `cross_fit_pairs` of predictions if these are several:
 phi(p) is the embedding of what is compared, and Z is drawn from what is subtracted.  For labels the
-target kernel is exact, and there is no v: with the matrix K of the target kernel and the residuals
-r = e_y - p and s = e_z - q, the product of the second factors of psi(p, y) and conj(psi(q, z))
-becomes r^T K s (Rahimi and Recht, Random features for large-scale kernel machines, NeurIPS 2007).
+target kernel is exact, without any v: with the matrix K of the target kernel and the residuals r =
+e_y - p and s = e_z - q, the product of the second factors of psi(p, y) and conj(psi(q, z)) becomes
+r^T K s (Rahimi and Recht, Random features for large-scale kernel machines, NeurIPS 2007).
 """
 
 import functools

@@ -62,7 +62,7 @@ def calibration_test(
     them the hypothesis is that the predictions are right for every kind of row,
 
     .. math::
-        H_0: \\mathrm{law}(Y \\mid P, X) = P,
+        H_0: Y \\mid P, X \\sim P,
 
     which is false for a climatology, or for the prior given as posterior, although both are
     calibrated without X.  The level is exact in the same sense, given predictions and covariates.
@@ -71,9 +71,9 @@ def calibration_test(
     Kernels of columns are centred.  They see location and spread of numbers and vectors, and of
     labels (up to 32 classes) frequencies, the most likely class and the log probability.  The
     largest score of each family is transformed as those of kernels are (`aggregated_skce_test`),
-    and the statistic is the largest of the four, so that 1225 pairs drown nothing else.  Numbers
-    enter by their ranks: no monotone change of a column matters, and neither do names of
-    categories.
+    and the statistic is the largest of the four, so that 1225 pairs do not dilute the other
+    families.  Numbers enter by their ranks: no monotone change of a column matters, and neither do
+    names of categories.
 
     O(n n_resamples) time, and memory that does not depend on n_resamples; with d columns
     O(n d^2 n_resamples).  Rows on several devices stay where they are.
@@ -82,9 +82,9 @@ def calibration_test(
         key: a key of `jax.random`, such as ``jax.random.key(0)``.
         predictions, targets: as in `Data`, or one `Data`; of single numbers also `Between`.
         n_resamples: the number of draws; p is a multiple of 1 / (n_resamples + 1).
-        covariates: as in `Data`.  Dates, times of a zone, periods and decimals have their order,
-            too.  Strings are categories, the 64 most frequent ones of each column; inside jit all
-            columns are numbers.  A column with one value says nothing.
+        covariates: as in `Data`.  Dates, times of a zone, periods and decimals keep their order.
+            Strings are categories, the 64 most frequent ones of each column; inside jit all columns
+            are numbers.  A column with one value says nothing.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
@@ -159,9 +159,9 @@ def aggregated_skce_test(
     because it has few samples.  Weighted samples, and mixtures of samples, are taken for the
     distribution itself.
 
-    For `Quantiles` the default kernels judge the PIT U = F(y), drawn evenly between the two levels
+    For `Quantiles` the default kernels assess the PIT U = F(y), drawn evenly between the two levels
     around a target.  A target that is equal to a quantile, as targets of a distribution with atoms
-    may be, is judged in favour of the predictions, which say only in which range the cdf jumps
+    may be, is resolved in favour of the predictions, which say only in which range the cdf jumps
     there: its PIT in the jump is chosen such that the SKCE of the default kernels is nearly as
     small as possible.  With such targets the level is not a theorem.  It was kept in all cases that
     were tried but one: for a coin with quantiles at 0.001 and 0.999, 7 % were rejected at 0.05.
@@ -214,7 +214,7 @@ def aggregated_skce_test(
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;
-            a target kernel has no known frequencies, and the targets are no labels.
+            a target kernel has no known frequencies, and the targets are not labels.
 
     See also:
         `calibration_test` with the usual kernels.

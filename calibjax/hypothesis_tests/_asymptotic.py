@@ -1,6 +1,6 @@
 """The asymptotic test with the unbiased SKCE over all pairs.
 
-Its null distribution is approximated by functions of H.  n SKCE_u converges in law to
+Its null distribution is approximated by functions of H. n SKCE_u converges in distribution to
 
     Q = sum_i lambda_i (Z_i^2 - 1),
 
@@ -52,8 +52,8 @@ class NullComparison(NamedTuple):
         statistic, pvalue: the statistic, and how probable a larger one is under H0.
         row_sums: the row sums of H without its diagonal.
         draws: draws of the statistic under H0, or None.
-        errors: the law of the squared error of the mean whose squared norm is the biased SKCE, for
-            a `NormInterval`; or None.
+        errors: the distribution of the squared error of the mean whose squared norm is the biased
+            SKCE, for a `NormInterval`; or None.
     """
 
     statistic: jax.Array
@@ -88,7 +88,7 @@ def wild(
 def gamma(
     key: jax.Array, h: DiscrepancyMatrix, n_kept: jax.Array | int, n_resamples: int
 ) -> NullComparison:
-    """Compares n SKCE_u with the gamma law that has its first two moments under H0.
+    """Compares n SKCE_u with the gamma distribution that has its first two moments under H0.
 
     The p-value is P(X >= n SKCE_u + t_1), where X has mean t_1 and variance 2 t_2 (Johnson, Kotz
     and Balakrishnan, Continuous univariate distributions, 1994, p. 343).
@@ -159,7 +159,7 @@ def _spectrum_draws(key: jax.Array, matrix: jax.Array, n_resamples: int) -> jax.
 
 
 def _gamma_tail(shape: jax.Array, x: jax.Array, t2: jax.Array) -> jax.Array:
-    """P(X >= x) for the gamma law with the given shape and scale 1; 1 if t_2 is 0."""
+    """P(X >= x) for the gamma distribution with this shape and scale 1; 1 if t_2 is 0."""
     # t_2 = 0 means that h is 0 for all pairs; then the statistic is 0 and the p-value is 1.
     degenerate = t2 == 0
     shape = jnp.where(degenerate, 1.0, shape)
@@ -197,8 +197,8 @@ def asymptotic_skce_test(
 ) -> CalibrationTestResult:
     """Is the unbiased SKCE over all pairs too large for a calibrated model?
 
-    Its p-value is asymptotically exact.  `method` chooses an approximation of the law of the
-    estimate under H0, where n SKCE_u tends to sum_i lambda_i (Z_i^2 - 1):
+    Its p-value is asymptotically exact.  `method` chooses an approximation of the null distribution
+    of the estimate, where n SKCE_u tends to sum_i lambda_i (Z_i^2 - 1):
 
     - "bootstrap": the centred multinomial bootstrap of S = n/(n-1) SKCE_u - SKCE_b, with
       p = (1 + #{T* >= S}) / (n_resamples + 1).  O(n^2 n_resamples) time; O(n) memory, one byte for
@@ -209,10 +209,10 @@ def asymptotic_skce_test(
       or not (vectors of 5 coordinates with standard deviations that are 10 % too small, 200 rows:
       power 0.34 and 0.11 at level 0.05).  Where events are rare it rejects calibrated models more
       often than the bootstrap.  The same time and memory.
-    - "gamma": the gamma law with the first two moments, without draws.  For when the bootstrap
-      takes too long.  At 0.05 and 0.1 the p-value is right within a fifth.  Smaller p-values are
-      too small: if h has a long tail of small eigenvalues, by factors of 1.5 to 4 at 0.01 and 3 to
-      60 at 0.001.  O(n^2) time, O(n) memory.
+    - "gamma": the gamma distribution with the first two moments, without draws.  Use it if the
+      bootstrap takes too long.  At 0.05 and 0.1 the p-value is right within a fifth.  Smaller
+      p-values are too small: if h has a long tail of small eigenvalues, by factors of 1.5 to 4 at
+      0.01 and 3 to 60 at 0.001.  O(n^2) time, O(n) memory.
     - "pearson": Pearson's curve with the first three moments, without draws.  The p-value is right
       within a tenth down to 0.01, and within a third at 0.001.  It stores H: O(n^3) time,
       n <= 8192.
@@ -230,9 +230,9 @@ def asymptotic_skce_test(
     some hundreds of numbers for a row then.
 
     The statistic is S for "bootstrap" and n SKCE_u for the other methods.  All methods estimate the
-    law under H0 from H.  If fewer than some ten rare events are expected among all rows, H does not
-    show this law, and the methods reject calibrated models too often; outside of jit the method of
-    the result then says so.  Use `calibration_test`, or `distribution_free_skce_test` with
+    null distribution from H.  If fewer than some ten rare events are expected among all rows, H
+    does not show it, and the methods reject calibrated models too often; outside of jit the method
+    of the result then says so.  Use `calibration_test`, or `distribution_free_skce_test` with
     ``null="model"``, which are exact.
 
     Args:

@@ -175,10 +175,10 @@ class SKCEState:
     training state.  Start with `empty`, `update` with each batch, `merge` the states of other
     workers, and `compute` the test at the end.
 
-    The test is valid once, after a number of batches that you chose beforehand.  If you look again
-    and again, and stop at a small p-value, it rings falsely: among 100 calibrated streams of 60
-    batches of 500 rows, p < 0.05 came up at some batch in 25.  `CalibrationMonitor` is valid at
-    every look.
+    The test is valid once, after a number of batches that you chose beforehand.  If you look
+    repeatedly and stop at a small p-value, false alarms are frequent: among 100 calibrated streams
+    of 60 batches of 500 rows, p < 0.05 occurred at some batch in 25.  `CalibrationMonitor` is valid
+    at every look.
 
     Blocks are formed within each batch, and the incomplete last block of a batch is dropped: choose
     batches of a multiple of `block_size` rows.  Then the result equals, up to rounding, the result

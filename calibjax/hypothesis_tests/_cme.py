@@ -44,11 +44,11 @@ def asymptotic_cme_test(
     deviations z_ij = k((p_i, y_i), t_j) - E k((p_i, Z), t_j), Z ~ p_i.  The test is powerful if the
     locations are well chosen; they must not depend on the targets.
 
-    The law of Q needs many samples near each location, with both outcomes of a rare event.  With
-    n < 100 J the test rejects calibrated models too often, and for binary predictions close to 0 or
-    1 with larger n too: with 3 random locations and probabilities uniform on [0, 1] it rejects 12 %
-    at level 5 % for n = 300, and 7 % for n = 1000; with 3 expected events among n = 100 it rejects
-    77 %.  `consistency_test` of `ucme` at the locations is exact at every n and J.
+    The approximation for Q needs many samples near each location, with both outcomes of a rare
+    event.  With n < 100 J the test rejects calibrated models too often, and for binary predictions
+    close to 0 or 1 with larger n too: with 3 random locations and probabilities uniform on [0, 1]
+    it rejects 12 % at level 5 % for n = 300, and 7 % for n = 1000; with 3 expected events among n =
+    100 it rejects 77 %.  `consistency_test` of `ucme` at the locations is exact at every n and J.
 
     O(n J^2) time and O(n J) memory.
 

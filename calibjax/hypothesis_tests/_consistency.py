@@ -41,10 +41,10 @@ def consistency_test(
     - "model": the same predictions, and a target drawn from each of them.  If rows are independent
       given the predictions, the level is exact at every n, also for rare events: whatever the
       estimator is, P(p <= a) <= a, and P(p <= a) = a for a = 1/(R+1), 2/(R+1), … if the estimates
-      have no ties.  What an estimator makes of the predictions alone, such as bins and kernel
-      matrices, is computed once for many data sets, if it does not look at the targets first.
+      have no ties.  Whatever depends on the predictions alone, such as bins and kernel matrices, is
+      computed once for many data sets, if the estimator computes it before it uses the targets.
     - "consistency": n predictions drawn with replacement, and a target drawn from each of them, as
-      in the literature.  It judges the predictions as a sample of all predictions, and is valid if
+      in the literature.  It treats the predictions as a sample of all predictions, and is valid if
       resampled predictions resemble new ones.  They contain ties: if the estimator is sensitive to
       ties, the test rejects calibrated models too often, for example always for the ECE of more
       than two classes in 10 uniform bins.  Take it to compare with published numbers.
@@ -83,7 +83,7 @@ def consistency_test(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
             Inside jit a bad value makes all numbers NaN.
         ValueError: weights, clusters or times with null="consistency"; clusters or times with an
-            estimator that is no function of residuals.
+            estimator that is not a function of residuals.
 
     See also:
         `calibration_test` for kernels.
@@ -131,7 +131,7 @@ def consistency_test(
         result = _multiplied_test(key, bind(form), gathered(data), n_resamples, sampler)
         method = f"consistency_test of {n_resamples} {sampler.describe(data)}"
         return dataclasses.replace(result, method=method)
-    # Rows are not padded: the estimator may hold numbers of these rows, and need not take a mask.
+    # Rows are not padded: the estimator may hold numbers of these rows, and may not accept a mask.
     return _consistency_test(key, bind(estimator), gathered(data), null, n_resamples)
 
 

@@ -123,7 +123,7 @@ class KernelTerms:
 
 
 def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:
-    """The kernels, taken apart; TypeError for one that is no sum of such terms."""
+    """The terms of the kernels; TypeError for a kernel that is not a sum of such terms."""
     distances: list[Any] = []
     residuals: list[Any] = []
     weightings: list[KernelLike] = []
@@ -464,8 +464,8 @@ def _matrices(kernels: Sequence[KernelLike], landmarks: Landmarks) -> jax.Array:
 
 # With as many numbers of a feature, kernels share the products of sums, half of which are needed.
 _MANY_NUMBERS = 32
-# Products are symmetric: of so many blocks of rows only those up to the diagonal are computed,
-# and K counts twice before it.
+# The number of blocks of rows.  Products are symmetric: only blocks up to the diagonal are
+# computed, and K counts twice before it.
 _BLOCKS = 4
 
 

@@ -22,7 +22,7 @@ depend on each other, and the errors u* = delta* are turned (`nulls.bootstrap`):
     T* = 2 <w_n, u*>_Q + Q(u*) - mean of Q(u*) over all draws.
 
 The tails of T* and of the error can be mirror images: T* is bounded below by -|w_n|^2 if B is
-certain and right, and the quantile of that tail is no bound for anything.  An interval is therefore
+certain and right, and the quantile of that tail does not bound the error.  An interval is therefore
 as wide on both sides as the wider tail of T* demands.
 """
 
@@ -233,11 +233,11 @@ def _comparison(
     dtype = widest_dtype(*jax.tree.leaves(found))
     estimates, draws = (jnp.stack([x.astype(dtype) for x in xs]) for xs in zip(*found, strict=True))
     differences, errors = estimates[:1] - estimates[1:], draws[:1] - draws[1:]
-    # Models that are the same up to rounding do not differ: their errors are rounding, too.
+    # Models that are equal up to rounding do not differ, and their errors are rounding.
     sizes = jnp.concatenate([draws, estimates[:, None]], axis=1)
     rounding = jnp.maximum(rounding_of(sizes[:1]), rounding_of(sizes[1:]))
     scale = jnp.sqrt(jnp.mean(jnp.square(errors), axis=1))
-    # Written so that it is false for NaN, which is no rounding.
+    # Written so that it is false for NaN.
     are_same = scale <= rounding
     unit = jnp.where(are_same, 1.0, scale)
     errors = jnp.where(are_same[:, None], 0.0, errors / unit[:, None])
@@ -287,8 +287,8 @@ def compare_groups(
     serves all rows of a cluster or time, whatever their groups: what two groups have in common
     there, such as two measurements of each person, cancels.
 
-    It is about calibration within groups and says nothing else about what is fair.  A group for
-    which predictions say less, such as the overall frequency for all of its rows, may be better
+    It compares calibration within groups, which is only one aspect of fairness.  A group with less
+    informative predictions, such as the overall frequency for all of its rows, may be better
     calibrated, and is not better served.  To find out for whom a model is wrong at all, take
     `segment_test`, whose level is exact.
 
@@ -414,9 +414,8 @@ def compare_calibration(
     them, in units of its standard error (single-step max-T): with a probability of 95 % all
     intervals at 95 % hold.
 
-    Two models are compared by how they would be judged by one kernel: a kernel is an opinion about
-    which errors count.  A model that says less, such as the overall frequencies for everyone, may
-    be better calibrated, and of less use.
+    All models are scored with one kernel, which decides which errors count.  A less informative
+    model, such as the overall frequencies for everyone, may be better calibrated, and less useful.
 
     With few rows, or few events among them, the resamples do not show how much the difference
     varies, and the test rejects too often: take at least ten rows and ten rare events.  Outside of
@@ -526,8 +525,8 @@ def _others(second: Distribution | Data | Sequence[Distribution | Data]) -> dict
 def _common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> JointKernel:
     """A kernel that takes the predictions of all models, from the predictions alone.
 
-    Of numbers, and of one family and shape, it is the `default_kernel` of all predictions together.
-    Different families have in common the probabilities of labels, or else locations and spreads:
+    For numbers, and for one family and shape, it is the `default_kernel` of all predictions
+    together.  Different families share the probabilities of labels, or else locations and spreads:
     then it is exp(-d(p, q) / l) k(y, z) of their distance d, with the mean of the models'
     lengthscales.
     """
@@ -541,7 +540,7 @@ def _common_kernel(models: Sequence[Distribution], where: ArrayLike | None) -> J
     distance = TotalVariation() if are_labels else EmbeddingDistance(location_and_spread)
     lengthscale = _mean([median_heuristic(distance, Rows(p, where=where)) for p in models])
     real = [p for p in models if p.target_kind == "real"]
-    # A family of real numbers has no closed form with a white kernel, and counts are real, too.
+    # A family of real numbers, counts included, has no closed form with a white kernel.
     lengthscales = [jnp.asarray(gaussian_kernel(Rows(p, where=where)).lengthscale) for p in real]
     target_kernel = GaussianKernel(_mean(lengthscales)) if real else WhiteKernel()
     on_pairs = SteinKernel if any(p.score_only for p in models) else TensorProduct

@@ -24,8 +24,8 @@ FEW_EVENTS = 10
 def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
     """The result, a dataclass whose `method` says so if fewer than ten rare events are expected.
 
-    Nothing is said inside jit, where no number can be looked at.  `instead` says what to use, such
-    as an exact test.
+    Inside jit, where values are unknown, it adds nothing.  `instead` names an alternative, such as
+    an exact test.
     """
     rows = data.predictions, data.where
     if is_traced((result, rows)):

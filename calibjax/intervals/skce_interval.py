@@ -86,8 +86,8 @@ variance under the model is at most sqrt(10) s, as with ten rare events or less,
 `dependent_sums`: |delta*|^2 instead of the errors of resamples, their variance instead of v, and
 the variance of <w_n, delta*> instead of e^2 / 4.  The largest variance c / n of a projection of
 delta is the largest eigenvalue of its covariance, which is at most sqrt(v / 2), and at most
-E |delta|^2.  The lower end is above 0 only if |w_n|^2 exceeds its quantile for a calibrated model,
-too, whose draws know that w is 0: with ten clusters they are right where |delta*|^2 are too small.
+E |delta|^2.  The lower end is above 0 only if |w_n|^2 also exceeds its quantile for a calibrated
+model.  Those draws use w = 0: with ten clusters they are right where |delta*|^2 are too small.
 """
 
 import dataclasses
@@ -293,8 +293,8 @@ def largest_variance(
     """The largest variance of <u, xi> for any unit vector u: the largest eigenvalue of H / n.
 
     It comes from the centred H of at most 256 rows that are evenly spaced among all.  It is convex
-    in the covariance of xi, hence on average not smaller than for all rows.  `data` are clean,
-    their first `n_kept` rows count on this device, and `n_rows` on all devices.
+    in the covariance of xi, so that on average it is not smaller than for all rows.  `data` are
+    clean, their first `n_kept` rows count on this device, and `n_rows` on all devices.
     """
     size = min(_MATRIX_ROWS, data.n * axis_size(axis))
     count = jnp.minimum(jnp.maximum(n_rows, 1), size)
@@ -435,10 +435,10 @@ def skce_confidence_interval(
     or so, the interval counts on the variance that the model expects, and contains the SKCE of a
     calibrated model and of models with fewer events than predicted.  If there are several times
     more events than predicted, and still only three or four, it contains the SKCE in some 90 %
-    instead of 95 % of all cases.  Of targets that are `Between` the model's variance is not known,
-    since it depends on how they are censored: with few events, all that counts is how much the data
-    vary.  Rows with weights, clusters or times have random multipliers instead of resamples, and
-    the estimate leaves out the pairs that may depend on each other.
+    instead of 95 % of all cases.  For `Between` targets the model's variance is unknown, since it
+    depends on how they are censored: with few events, the interval relies on the variation of the
+    data alone.  Rows with weights, clusters or times have random multipliers instead of resamples,
+    and the estimate leaves out the pairs that may depend on each other.
 
     O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
     at a time, and some hundreds of numbers for a row with multipliers.

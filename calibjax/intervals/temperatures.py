@@ -120,8 +120,8 @@ def equivalent_temperature(
     predictions as if its variances were 1 / T of the right ones, and `deviation_ratio` says this of
     standard deviations: 0.7 for "as if they were 0.7 of the right ones".
 
-    T is a size, and does not say which way the model is wrong: it is never less than 1, and a wrong
-    mean has a T, too.  `fit_temperature` says whether a model is over-confident or under-confident.
+    T is a size without a direction: it is never less than 1, and a wrong mean also has a T.
+    `fit_temperature` says whether a model is over-confident or under-confident.
 
     The interval takes both ends of `skce_confidence_interval` through the same function of the
     SKCE, which increases.  It is 1 where the SKCE is not positive, and infinite where even

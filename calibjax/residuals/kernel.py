@@ -1,4 +1,4 @@
-"""Residuals of kernels: of targets, by Stein's identity, and of kernels that are no products.
+"""Residuals of kernels: of targets, by Stein's identity, and of kernels that are not products.
 
 Their features have infinitely many numbers, and inner products in closed form.
 Random Fourier features of target kernels stand for them in sums over rows.

@@ -38,7 +38,7 @@ reject right models too often.  The spread is tested by
 which is exactly normal under H0, and larger the further a target is from the median.  Its mean over
 [a, b] is (G(b) - G(a)) / (b - a) with G(u) = sign(1/2 - u) f(s(u)) / 2 for the normal density f,
 because the derivative of f(s) is -s f(s) s', and that of s in u is 2 sign(u - 1/2) / f(s).
-Coverage is skew, too, and is not tested.
+Coverage is also skew, and is not tested.
 """
 
 import math
@@ -74,7 +74,7 @@ _LEAST_PIT = 1e-5
 # Over a narrower interval s is that of its middle.
 _NARROW = 1e-3
 # The largest normal score that is multiplied.  Larger ones are too rare under H0 to matter, and a
-# few targets that are nearly impossible would leave nothing else beyond chance.
+# few nearly impossible targets would leave no other segment significant.
 _MOST_SCORE = 3.0
 # The largest |s|.
 _MOST_FOLDED = 4.0
@@ -85,8 +85,8 @@ class RowMoments(NamedTuple):
     """Moments of the residuals of each row under the model, and squares of the observed ones.
 
     Args:
-        second: what the variances of the J statistics are made of, ``[n, A]``.
-        third: what their third moments are made of, ``[n, B]``.
+        second: the terms of the variances of the J statistics, ``[n, A]``.
+        third: the terms of their third moments, ``[n, B]``.
         squares: as `second`, of the observed residuals as they are multiplied.
         predicted: what is predicted of an observed mean, ``[n, J]``.
     """
