@@ -57,15 +57,52 @@ def test_quantiles_of_a_time_series(tmp_path):
     assert (np.diff(a.times) * a.horizon).tolist() == [14.0] and a.horizon == 14.0 + 7.0
 
 
-def test_samples_and_versions_of_a_series(tmp_path):
+VERSIONS = {
+    "numbers": ("9", "10"),
+    "without zeros": ("2026-2-9", "2026-2-10"),
+    "of the United States": ("12/30/2025", "1/6/2026"),
+    "day or month first, in one order": ("9/1/2026", "10/1/2026"),
+    "of Europe": ("28.01.2026", "2.2.2026"),
+    "offsets": ("2026-02-10T01:00:00+09:00", "2026-02-09T23:00:00-05:00"),
+}
+
+
+@pytest.mark.parametrize("older, newer", VERSIONS.values(), ids=VERSIONS)
+def test_the_last_version_of_a_series(tmp_path, older, newer):
+    """A file as FluSight's, whose other columns change from version to version, too."""
     forecasts = lines([[1, 3], [2, 6]], "sample", ("1", "2")).replace("sample,2,6", "sample,9,6")
-    observed = "location,target_end_date,as_of,observation\n"
-    observed += (
-        "01,2026-01-10,2026-02-02,5\n01,2026-01-10,2026-01-12,4\nUS,2026-01-24,2026-02-02,1\n"
+    observed = "as_of,target,target_end_date,location,location_name,observation,weekly_rate\n"
+    observed += "".join(
+        f"{as_of},wk inc flu hosp,{day},{place},Alabama,{y},{y / 51}\n"
+        for as_of, y in ((newer, 5), (older, 4))
+        for _, place, day in TASKS[: 1 if y == 5 else 2]
     )
-    a = read_hub(*write(tmp_path, forecasts, observed))["a"]
+    paths = write(tmp_path, forecasts, observed)
+    a = read_hub(*paths)["a"]
     np.testing.assert_array_equal(a.predictions.samples, [[1, 3], [2, 6]])
-    assert a.targets.tolist() == [5.0, 1.0]
+    assert a.targets.tolist() == [5.0, 4.0]
+    assert read_hub(*paths, as_of=older)["a"].targets.tolist() == [4.0, 4.0]
+
+
+def test_versions_up_to_a_date(tmp_path):
+    """A file as that of the COVID-19 Forecast Hub, with the column `date`."""
+    observed = "state,date,observation,location,as_of,target\n" + "".join(
+        f"AL,{day},{y},{place},{as_of},wk inc covid hosp\n"
+        for as_of, y in (("2026-02-10T12:00:00", 5), ("2026-02-09", 4), ("2026-02-11", 6))
+        for _, place, day in TASKS
+    )
+    paths = write(tmp_path, QUANTILES, observed)
+    for as_of, y in ((None, 6), ("2026-02-10", 5), (datetime.date(2026, 2, 9), 4)):
+        assert read_hub(*paths, as_of=as_of)["a"].targets.tolist() == [y, y]
+    with pytest.raises(ValueError, match="as_of must be a date such as .*observed.csv, got 9"):
+        read_hub(*paths, as_of=9)
+    for as_of in ("1/2/2026", "soon", ""):
+        wrong = observed.replace("2026-02-09", as_of).replace("2026-02-11", "2/1/2026")
+        with pytest.raises(ValueError, match="expected .*, or numbers, in the column as_of, got"):
+            read_hub(*write(tmp_path, QUANTILES, wrong))
+    paths = write(tmp_path, QUANTILES, SERIES)
+    arguments = ["hub", str(paths[0]), "--target-data", str(paths[1]), "--as-of", "2026-02-09"]
+    assert "needs a column as_of" in CliRunner().invoke(app, arguments).stderr
 
 
 def test_times_of_the_day_at_midnight_are_dates(tmp_path):
@@ -414,6 +451,10 @@ def test_models_without_common_tasks():
     data = cj.Data(cj.Normal(np.zeros(2, np.float32), 1.0), np.zeros(2))
     tasks = {"a": ["1", "2"], "b": ["3", "4"]}
     hub = {name: data.replace(groups={"day": np.array(x)}) for name, x in tasks.items()}
+    day = {"reference_date": np.array(["2026-01-03"] * 2)}
+    one = with_days(data.replace(groups=day | {"target_date": np.array(["2026-01-10"] * 2)}))
+    with pytest.raises(ValueError, match="of several days, got only those made on 2026-01-03"):
+        hub_table(jax.random.key(0), {"a": one})
     with pytest.raises(ValueError, match="in common, got none of the same day"):
         hub_table(jax.random.key(0), hub)
     with pytest.raises(ValueError, match="first must be one of a, b, got c"):

@@ -199,7 +199,8 @@ class Rows:
         if at.size and np.max(at) - np.min(at) < 1:
             raise ValueError(
                 "times must be more than one horizon apart for some rows, got all within "
-                f"{np.max(at) - np.min(at):.3g} horizons."
+                f"{np.max(at) - np.min(at):.3g} horizons, where rows may depend on each other; add "
+                "rows of other times."
             )
 
     def valid(self) -> jax.Array | None:

@@ -14,6 +14,7 @@ from calibjax.cli._evaluate import show
 
 @with_options(
     target_data="Observations: oracle output or a time series.",
+    as_of="Date: use the versions (column as_of) of observations up to then; default the last.",
     target="Value of the column target, if there are several.",
     output_type="quantile, sample, pmf or cdf, if there are several.",
     ordered="Categories of pmf in order, such as low,moderate,high.",
@@ -29,6 +30,7 @@ def hub(
         typer.Argument(help="Folder model-output, with a folder for each model, or a file."),
     ],
     target_data: Path,
+    as_of: str | None = None,
     target: str | None = None,
     output_type: str | None = None,
     ordered: str | None = None,
@@ -71,6 +73,7 @@ def hub(
             output_type=output_type,
             ordered=names_of_list(ordered) or None,
             sort=sort_quantiles,
+            as_of=as_of,
         )
     for warning in warned:
         typer.echo(str(warning.message), err=True)

@@ -93,13 +93,16 @@ def read_times(column: TypedColumn) -> tuple[np.ndarray, bool]:
 
 
 def as_iso(text: str) -> str:
-    """A date such as 31.03.2026 as 2026-03-31, and a time with an offset as that of UTC.
+    """A date such as 31.3.2026 or 2026/3/31 as 2026-03-31, a time with an offset as that of UTC.
 
     With points the day is always first.
     """
     found = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,2})\.([0-9]{4})", text.strip())
     if found is not None:
         return "{2}-{1:0>2}-{0:0>2}".format(*found.groups())
+    found = re.match(r"\s*([0-9]{4})[-/]([0-9]{1,2})[-/]([0-9]{1,2})(?![0-9])", text)
+    if found is not None:
+        text = "{}-{:0>2}-{:0>2}".format(*found.groups()) + text[found.end() :]
     try:
         time = datetime.datetime.fromisoformat(text.strip())
     except ValueError:

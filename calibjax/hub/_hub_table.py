@@ -15,7 +15,7 @@ from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax.distributions import Quantiles
 from calibjax.evaluation import Evaluation, notes_on_few_units
-from calibjax.hub._read_hub import with_days
+from calibjax.hub._read_hub import ORIGINS, with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import compare_calibration
 from calibjax.measures.measure import Measure, MeasureResult, Subset
@@ -136,7 +136,8 @@ def hub_table(
         HubTable; print it.
 
     Raises:
-        ValueError: there is no model or column of this name, or models have no task in common.
+        ValueError: there is no model or column of this name, all forecasts were made on one day, or
+            models have no task in common.
 
     Complexity: that of `calibration_test` for each model and each group, and of
     `compare_calibration`.
@@ -166,6 +167,12 @@ def hub_table(
         if not all(column in data.groups for data in hub.values()):
             words = f"must name columns of the tasks, {listed(list(hub[names[0]].groups))}"
             raise ValueError(f"by {words}, got {column}.")
+    made = {day for x in hub.values() for c in ORIGINS for day in x.groups.get(c, np.empty(0))}
+    if len(made) == 1 and all(data.times is not None for data in hub.values()):
+        raise ValueError(
+            f"hub must have forecasts of several days, got only those made on {made.pop()}, which "
+            "may all depend on each other; add files of other days."
+        )
     # The first key is that of `evaluate` for its test: both have the same p-value.
     of_tests, of_comparison = jax.random.split(key)
     in_common, score = _on_common_tasks(hub), _score_of(hub)

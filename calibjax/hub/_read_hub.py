@@ -1,5 +1,6 @@
 """From the files of a hub to predictions and targets of each model."""
 
+import datetime
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -13,17 +14,19 @@ import polars as pl
 from calibjax._base.text import listed
 from calibjax._data.data import Data, as_data
 from calibjax._data.distribution import Distribution
+from calibjax._data.typed_column import typed_column
 from calibjax.distributions import Categorical, Empirical, Ordinal, Quantiles
+from calibjax.frames import read_times
 
 _TYPES = ("quantile", "sample", "cdf", "pmf")
 _OUTPUT = ("output_type", "output_type_id", "value")
 _ENDINGS = (".csv", ".csv.gz", ".parquet")
 # The columns of the day that a forecast is about, and of the day when it was made.
 _DAYS = "target_end_date", "target_date"
-_ORIGINS = "reference_date", "origin_date", "forecast_date", "nowcast_date"
+ORIGINS = "reference_date", "origin_date", "forecast_date", "nowcast_date"
 _MODEL, _OBSERVED, _TARGET = "model_id", "oracle_value", "calibjax_target"
-# The file of each row, beside the columns that it has.
-_FILE = "calibjax_file"
+# The file of each row, and when a version was made, beside the columns that it has.
+_FILE, _VERSION = "calibjax_file", "calibjax_version"
 # Levels that differ by less are one level, such as 0.3 and 0.1 + 0.2.
 _DECIMALS_OF_LEVELS = 9
 
@@ -34,7 +37,7 @@ def with_days(data: Data) -> Data:
     When a forecast is made, what happened before the last forecast is known, and the rest is not:
     the horizon is the largest lead, and the least time between two days when forecasts were made.
     """
-    named = [[x for x in names if x in data.groups][:1] for names in (_DAYS, _ORIGINS)]
+    named = [[x for x in names if x in data.groups][:1] for names in (_DAYS, ORIGINS)]
     if not all(named):
         return data
     about, made = (data.groups[x].astype("datetime64[D]").astype(float) for (x,) in named)
@@ -52,6 +55,7 @@ def read_hub(
     output_type: str | None = None,
     ordered: Sequence[str] | None = None,
     sort: bool = False,
+    as_of: str | float | datetime.date | None = None,
 ) -> dict[str, Data]:
     """All forecasts of a hub whose outcome is known, by model.
 
@@ -73,11 +77,14 @@ def read_hub(
         model_output: a folder with a folder for each model, a folder of one model, or a file with
             a column ``model_id``; .csv, .csv.gz and .parquet files.
         target_data: a file of oracle output (``oracle_value``) or of a time series
-            (``observation``, of which the last ``as_of`` counts), with some columns of the tasks.
+            (``observation``), with some columns of the tasks; `date` is the day that a forecast is
+            about.
         target: the value of the column ``target``, if there are several.
         output_type: one of the table; None for the one that there is, means and medians apart.
         ordered: the categories of ``pmf`` in their order.
         sort: whether to sort quantiles that cross, which are an error without it.
+        as_of: a date, or a number if versions are numbered; the last version of each observation
+            up to then is used, of those in the column ``as_of``.  None for the last of all.
 
     Returns:
         A data set of each model, with times and a horizon in days if tasks say on which day a
@@ -108,7 +115,7 @@ def read_hub(
     target data).
     """
     path, of_targets = Path(model_output), Path(target_data)
-    frame, observed = _read_models(path), _read_observed(of_targets)
+    frame, observed = _read_models(path), _read_observed(of_targets, as_of)
     names, wanted = frame[_MODEL].unique(maintain_order=True).to_list(), []
     for column, chosen, possible in ("output_type", output_type, _TYPES), ("target", target, None):
         if column in frame.columns:
@@ -186,18 +193,42 @@ def _read_models(path: Path) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal")
 
 
-def _read_observed(path: Path) -> pl.DataFrame:
-    """What was observed: of a time series with versions the last one, without missing values."""
+def _read_observed(path: Path, as_of: object) -> pl.DataFrame:
+    """What was observed, with a number for each version, by which later ones are larger."""
     if not path.is_file():
         raise ValueError(f"{path}: file not found.")
     frame = _read_texts(path).rename({"observation": _OBSERVED}, strict=False)
     if _OBSERVED not in frame.columns:
         got = listed(frame.columns)
         raise ValueError(f"{path}: expected a column {_OBSERVED} or observation, got only {got}.")
-    if "as_of" in frame.columns:
-        keys = [name for name in frame.columns if name not in ("as_of", _OBSERVED)]
-        frame = frame.sort("as_of").unique(keys, keep="last", maintain_order=True).drop("as_of")
-    return frame.filter(pl.col(_OBSERVED).str.to_lowercase() != "nan")
+    if "as_of" not in frame.columns:
+        if as_of is not None:
+            raise ValueError(f"{path}: as_of={as_of} needs a column as_of, got none.")
+        return frame.with_columns(pl.lit(0.0).alias(_VERSION))
+    versions, are_dates = _versions(frame["as_of"].fill_null(""))
+    words = "dates such as 2026-03-31, or numbers, in the column as_of"
+    _refuse(frame.filter(pl.Series(np.isnan(versions))), f"{path}: {words}")
+    if as_of is not None:
+        (last,), is_date = _versions(pl.Series([str(as_of)]))
+        if is_date != are_dates or np.isnan(last):
+            kind = "date such as 2026-03-31" if are_dates else "number"
+            raise ValueError(f"as_of must be a {kind}, as in {path}, got {as_of}.")
+        # A date without a time of the day is all of that day.
+        is_later = (np.floor(versions) if are_dates and last % 1 == 0 else versions) > last
+        frame, versions = frame.filter(pl.Series(~is_later)), versions[~is_later]
+    return frame.with_columns(pl.Series(_VERSION, versions))
+
+
+def _versions(texts: pl.Series) -> tuple[np.ndarray, bool]:
+    """Numbers that order versions, NaN of unclear ones, and whether they are days since 1970."""
+    versions, are_dates = read_times(typed_column("as_of", texts.to_numpy(), len(texts)))
+    if np.isnan(versions).all():
+        # The month is first in the United States, and the day elsewhere.
+        read = [texts.str.to_date(form, strict=False) for form in ("%m/%d/%Y", "%d/%m/%Y")]
+        read = [days for days in read if not days.null_count()]
+        if read and (read[0].rank("dense") == read[-1].rank("dense")).all():
+            return read[0].cast(pl.Int32).cast(pl.Float64).to_numpy(), True
+    return versions, are_dates
 
 
 def _forecasts(
@@ -207,7 +238,7 @@ def _forecasts(
     kind = rows["output_type"][0]
     are_labels = kind in ("pmf", "cdf")
     tasks = [x.name for x in rows if x.name not in (*_OUTPUT, _FILE) and x.null_count() < len(rows)]
-    for name in set(tasks) & {*_DAYS, *_ORIGINS}:
+    for name in set(tasks) & {*_DAYS, *ORIGINS}:
         is_date = pl.col(name).str.contains(r"^\d{4}-\d{2}-\d{2}")
         _refuse(rows.filter(~is_date), f"dates such as 2026-03-31 as {name}")
     # Tables of oracle output have one of these types where numbers were observed, or none.
@@ -215,12 +246,18 @@ def _forecasts(
         of_kind = [kind] if are_labels else ["quantile", "sample", "mean", "median"]
         is_wanted = pl.col("output_type").is_in(of_kind) | pl.col("output_type").is_null()
         observed = observed.filter(is_wanted)
+    days = [name for name in _DAYS if name in tasks]
+    if days and "date" not in tasks and not set(days) & set(observed.columns):
+        observed = observed.rename({"date": days[0]}, strict=False)
     keys = [name for name in tasks if name in observed.columns]
     if not keys:
         raise ValueError(
             f"expected columns of what was observed among {listed(tasks)}, got only "
             f"{listed(observed.columns)}."
         )
+    alike = [x for x in (*keys, "target", "output_type_id") if x in observed.columns]
+    is_last = pl.col(_VERSION) == pl.col(_VERSION).max().over(sorted({*alike}))
+    observed = observed.filter(is_last, pl.col(_OBSERVED).str.to_lowercase() != "nan")
     rows = _with_numbers(_spelled_alike(rows, observed, keys), kind, tasks)
     index = [*tasks, _FILE]
     wide = rows.pivot("output_type_id", index=index, values="value", aggregate_function=None)
@@ -313,7 +350,7 @@ def _targets(observed: pl.DataFrame, keys: list[str], kind: str, names: list[str
         target = pl.sum_horizontal(number > float(name) for name in names).cast(pl.Float64)
     observed = observed.select([*keys, _OBSERVED]).unique(maintain_order=True)
     twice = observed.filter(pl.struct(keys).is_duplicated())
-    _refuse(twice, f"one {_OBSERVED} for each task, and not two")
+    _refuse(twice, f"one {_OBSERVED} for each task ({listed(keys)}), and not two")
     return observed.with_columns(target.alias(_TARGET))
 
 
