@@ -624,7 +624,7 @@ def test_the_report(evaluation, tmp_path):
 
 def test_the_report_folds_kernels_away_and_names_them_in_words(evaluation):
     lines = lines_of_kernels(evaluation.test, 0.05)
-    assert lines[0]["name"].startswith("which class comes, among predictions within 0.")
+    assert lines[0]["name"].startswith("class frequencies, among predictions within 0.")
     assert lines[-1]["name"].startswith(
         "whether it is over-confident (log p of the observed class), among"
     )

@@ -20,7 +20,7 @@ P = TypeVar("P", bound=Distribution)
 class OwnPIT(Distribution):
     """Numbers whose family says where U = F(y) lies, because the cdf jumps or is not known there.
 
-    `PITKernel` and all else that judges U ask for it.  A family has `cdf_jump` or `unit_interval`.
+    `PITKernel` and all other functions of U use it.  A family has `cdf_jump` or `unit_interval`.
     """
 
     @property
@@ -59,7 +59,7 @@ class OwnPIT(Distribution):
 
 
 class KnownLevels(OwnPIT):
-    """Numbers whose cdf is known at some levels only: tests judge U and not the target."""
+    """Numbers whose cdf is known at some levels only: tests use U and not the target."""
 
     @abstractmethod
     def pit_distribution(self) -> Distribution:
@@ -116,7 +116,7 @@ class Exchangeable(Distribution):
     def unit_boxes_of_pool(self) -> tuple[UnitInterval, jax.Array | None] | None:
         """The `unit_box` of each of the S vectors of a pool, each end ``[n, S, d]``.
 
-        With them which of these exist, ``[n, S, 1]``; None if all do.  None for what is no pool.
+        Also which of these exist, ``[n, S, 1]``; None if all do.  None for other predictions.
         """
         return None
 
@@ -141,8 +141,8 @@ class CrossFit(Protocol):
         """What h sees of *one* prediction: pairs (compared, subtracted), over which it averages.
 
         The kernel on predictions compares the first of a pair.  The second is the distribution
-        whose mean embedding is subtracted from the embedding of the target.  Of predictions that
-        are given by draws both are halves of these.
+        whose mean embedding is subtracted from the embedding of the target.  For predictions given
+        by draws both are halves of these.
         """
 
 

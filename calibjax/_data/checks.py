@@ -1,11 +1,11 @@
-"""Checks of predictions, targets and what stands beside them, before `Data` are made of them.
+"""Checks of predictions, targets and the columns beside them, before they become `Data`.
 
 Shapes and dtypes are always checked, and values where they are concrete: in NumPy, which compiles
 nothing, or where the rows lie, if they lie on several devices.
 
-0.1 in float32 is another number than 0.1 in float64, and a target of the one would be no tie with a
-sample of the other.  Both are rounded to the coarser dtype before they are compared.  This keeps
-ties, and a target that could be exchanged for the samples remains exchangeable.
+0.1 in float32 differs from 0.1 in float64, and a target in one would not tie with a sample in the
+other.  Both are rounded to the coarser dtype before they are compared.  This keeps ties, and a
+target that could be exchanged for the samples remains exchangeable.
 """
 
 from typing import Any
@@ -259,12 +259,12 @@ def check_digits(
 ) -> None:
     """A ValueError if float32 cannot tell most targets from values of their own predictions.
 
-    Dates as large numbers are such rows.  Only what jax would round is looked at: numbers of
-    float64 in NumPy, unless jax_enable_x64 is set.
+    Dates as large numbers are such rows.  Only values that jax would round are checked: float64 in
+    NumPy, unless jax_enable_x64 is set.
 
     Args:
         predictions: n predictions.
-        targets: concrete ones; only arrays of real numbers or vectors are looked at.
+        targets: concrete ones; only arrays of real numbers or vectors are checked.
         kept: which rows count, ``[n]``.
         of_batch: stands behind the names of parameters in the error.
         targets_name: what the error calls the targets.

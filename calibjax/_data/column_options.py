@@ -96,7 +96,7 @@ def option_name(name: str) -> str:
 
 
 def documented(indent: str) -> str:
-    """What is said of all options, each in lines of a docstring that begin with an indent."""
+    """The descriptions of all options, as lines of a docstring that begin with an indent."""
     lines = (inspect.getdoc(ColumnOptions) or "").splitlines()[2:]
     return "\n".join(indent + line for line in lines).lstrip()
 

@@ -65,7 +65,7 @@ NOT_PLAIN = ("weights", *DEPENDENCE)
 _FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
 #: The fields that `Rows.valid` looks at.
 _WITH_VALUES = {*"predictions targets where weights times covariates outcome_weights".split()}
-# Weights that follow labels are shared by at least so many rows, on average.
+# Minimum average number of rows that share a weight, where weights follow labels.
 _LEAST_REPEATS = 8
 #: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
 #: which: `clean` makes weights of None, and a public function refuses intervals before its core.
@@ -93,8 +93,8 @@ class Rows:
             depend on the targets; of clean rows in units of the weight of the observed label.
         is_checked: whether kept rows were looked at outside of jit.  Transformations of jax forget
             it: a user may change a pytree.
-        is_valid: whether all rows, masked ones too, are known to be valid, so that programs need
-            not look.  Only what a public function has taken is known.
+        is_valid: whether all rows, masked ones too, are known to be valid, so that programs can
+            skip the check.  Only data that a public function has checked are known.
     """
 
     predictions: Distribution
@@ -252,8 +252,8 @@ class Data(Rows):
     ``[n]``, and `outcome_weights` are all of them.
 
     A `Data` is a pytree, and can be an argument of jit.  Its `times` are in units of the horizon,
-    and its `clusters` are numbered.  What is for people is no part of the pytree: `horizon` as it
-    was given, 0 for times without one, and None without times; and `groups`, columns ``[n]`` by
+    and its `clusters` are numbered.  Metadata for display are not part of the pytree: `horizon` as
+    it was given, 0 for times without one, and None without times; and `groups`, columns ``[n]`` by
     their names, the names of the `classes`, and `row_names` ``[n]``, which are None unless
     `read_data` or `replace` has set them.
 
@@ -314,7 +314,7 @@ class Data(Rows):
             vars(self)["horizon"] = float(horizon or 0)
 
     def take(self, rows: np.ndarray) -> Self:
-        """Some of the rows, by their indices, with all that is for people."""
+        """Some of the rows, by their indices, with all metadata."""
         groups = None if self.groups is None else named_columns("groups", self.groups)
         return self.map(lambda x: x[rows]).replace(
             groups=groups and {name: np.asarray(x)[rows] for name, x in groups.items()},
@@ -322,7 +322,7 @@ class Data(Rows):
         )
 
     def map(self, function: Callable[[Any], Any]) -> Self:
-        """A function of each array, beside all that is for people."""
+        """A function of each array; metadata stay as they are."""
         names = {name: getattr(self, name) for name in _FOR_PEOPLE}
         return jax.tree.map(function, self).replace(**names)
 

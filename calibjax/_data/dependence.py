@@ -63,7 +63,7 @@ def coded_dependence(
 def _numbered(values: ArrayLike, n: int, where: ArrayLike | None, kept: np.ndarray | None) -> Any:
     """Clusters as numbers from 0 on; integers remain as they are where they are not known here.
 
-    Those of 64 bits are numbered there, too: two of them may have the same 32 bits.
+    Those of 64 bits are always numbered: two of them may have the same 32 bits.
     """
     if is_traced(values) or devices_of(values):
         if jnp.result_type(values).itemsize == 8:

@@ -1,6 +1,6 @@
 """The interface of all families of predictive distributions.
 
-Its methods are written for a batch, and take one prediction, too, in numbers of one dtype.
+Its methods are written for a batch, and also take one prediction, in numbers of one dtype.
 """
 
 import functools
@@ -64,7 +64,7 @@ def _of_batch_or_one(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def row_methods(cls: type[T]) -> type[T]:
-    """Makes methods that a class defines take one prediction, too, and numbers of one dtype."""
+    """Makes methods that a class defines also take one prediction, and numbers of one dtype."""
     for name in {*_WIDENED, *_AS_GIVEN, "quantile"} & vars(cls).keys():
         setattr(cls, name, _of_batch_or_one(vars(cls)[name]))
     return cls
@@ -79,7 +79,7 @@ class Distribution(ABC):
 
     A family is a `struct` of arrays with the abstract methods below, one of `variance` and
     `standard_deviation`, and `log_prob` where it has a density.  Every other method and attribute
-    has a default.  What only some families know is in `calibjax/_data/capabilities.py`.
+    has a default.  Methods of some families only are in `calibjax/_data/capabilities.py`.
 
     Methods are written for a batch.  Inside a kernel or a closed form the same class stands for
     *one* prediction, whose arrays have no batch axis, and `struct` makes methods take that as a
@@ -109,7 +109,7 @@ class Distribution(ABC):
     untempered: ClassVar[str] = ""
     #: What else an array without one of the axes may be, for the end of an error message.
     one_axis_less: ClassVar[str] = ""
-    #: How many axes more than these the predictions have that they are made of.
+    #: How many axes more than these the predictions inside them have.
     n_axes_of_parts: ClassVar[int] = 0
     #: The conditions on parameters, by name; all others must be finite.
     conditions: ClassVar[dict[str, Constraint]] = {}
@@ -257,8 +257,8 @@ class Distribution(ABC):
     def survival(self, targets: jax.Array) -> jax.Array:
         """P(Y > targets[i]), ``[n]``.
 
-        By default it is the second one of the `tails` of the family.  Of a family with nothing but
-        a `cdf` it is 1 - F(y), which is 0 where F(y) rounds to 1.
+        By default it is the second one of the `tails` of the family.  A family with only a `cdf`
+        has 1 - F(y), which is 0 where F(y) rounds to 1.
         """
         return self.tails(targets)[1] if has_own(type(self), "tails") else 1 - self.cdf(targets)
 
@@ -385,7 +385,7 @@ def as_binary(predictions: Distribution) -> Binary:
 
 
 def _with_parts(predictions: D, function: Callable[[Distribution], Distribution]) -> D:
-    """The predictions with a function of the predictions that they are made of."""
+    """The predictions with a function of the predictions inside them."""
     for name, part in vars(predictions).items():
         if isinstance(part, Distribution):
             predictions = with_fields(predictions, **{name: function(part)})

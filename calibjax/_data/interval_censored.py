@@ -1,9 +1,9 @@
 """Interval-censored targets, of which only an interval is known: censored, rounded or binned.
 
-If a forecast F is right, U = F(Y) is uniform.  Of low < Y <= high it is known that U lies between
-F(low) and F(high), and given that it is uniform there.  So functions of U with mean 0 have the mean
-0 over what is observed, whatever hides the target, if only that is independent of the target given
-the forecast.
+If a forecast F is right, U = F(Y) is uniform.  If low < Y <= high, U lies between F(low) and
+F(high), and given that it is uniform there.  So functions of U with mean 0 have the mean 0 over
+what is observed, whatever hides the target, if only that is independent of the target given the
+forecast.
 """
 
 from typing import Any, Self
@@ -60,7 +60,7 @@ class Between:
     0 on average.
 
     Args:
-        low: lower ends ``[n]``, in units of the targets.  Of counts and ordered classes they are
+        low: lower ends ``[n]``, in units of the targets.  For counts and ordered classes they are
             whole numbers, as integers or, with open ends, as floating-point numbers.
         high: upper ends ``[n]``, each a possible target or inf.  An end that is too close to low
             for the digits of its dtype makes the target exact.

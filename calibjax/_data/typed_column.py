@@ -1,6 +1,6 @@
 """Columns by the types that they have: numbers, truth values, times or texts.
 
-What is equal is decided here, once, by values and never by how they are printed.
+Equality is decided here, once, by values and never by how they are printed.
 """
 
 import datetime
@@ -53,7 +53,7 @@ def named_columns(argument: str, given: NamedColumns) -> dict[str, object]:
 def check_same_order(**given: object) -> None:
     """A ValueError if arguments of pandas have one index in two orders.
 
-    Items of a mapping, such as groups, and of a tuple, such as times and events, are looked at.
+    Items of a mapping, such as groups, and of a tuple, such as times and events, are checked.
     """
     known: dict[str, Any] = {}
     for name, value in given.items():
@@ -83,7 +83,7 @@ class TypedColumn(NamedTuple):
         values: ``[n]``, booleans, int64, or uint64 beyond it, floats, times of UTC as
             datetime64[us], or texts, which are objects.
         missing: which rows have no value, ``[n]``; `values` hold anything there.
-        given: the column as it came, which says how values are printed.
+        given: the original column, which says how values are printed.
     """
 
     name: str
@@ -235,7 +235,7 @@ def read_array(value: Any) -> np.ndarray:
     if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float32):  # bfloat16
         return array.astype(np.float32)
     # NumPy makes texts of all items if one is a text, and floats of integers if one is missing.
-    # It makes floats of integers on both sides of 2^63, too.
+    # It also makes floats of integers on both sides of 2^63.
     is_list = isinstance(value, (list, tuple))
     is_large = array.dtype.kind == "f" and is_list and np.any(array >= 2**63)
     is_other = is_list and (array.dtype.kind in "SU" or (is_large and _are_integers(value)))

@@ -33,7 +33,7 @@ class CalibrationCurve:
         pointwise_low, pointwise_high: a confidence interval at each probability alone, ``[100]``.
         simultaneous_low, simultaneous_high: a band that covers the whole curve, ``[100]``.
         edges: the ends of the bins of a histogram of the predictions, ``[26]``.
-        count: the number of rows in each bin, ``[25]``; the outer bins have those beyond, too.
+        count: the number of rows in each bin, ``[25]``; the outer bins include those beyond.
         is_rare: whether the median prediction is below 0.05.  Probabilities and bins are then
             evenly spaced on a logarithmic axis, and pictures have such axes.
         confidence_level: the probability with which each band covers.

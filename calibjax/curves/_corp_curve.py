@@ -92,7 +92,7 @@ def corp_curve(
 
     where rows are ordered by their forecasts p_i, equal forecasts have equal x_i, and S is the mean
     score.  All three parts are nonnegative.  Miscalibration is what recalibration of *these* rows
-    would gain, hence positive for calibrated models too.
+    would gain, which is positive even for calibrated models.
 
     With a key it has consistency bands: where x lies **if the model is calibrated**.  R =
     n_resamples times all targets are redrawn from the forecasts and regressed again.  "The curve

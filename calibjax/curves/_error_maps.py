@@ -242,8 +242,7 @@ _RESIDUALS = 2**18
 class ResidualMap:
     """Where predictions of numbers are wrong; see `residual_map`.
 
-    Of the arrays ``[2, l, s]`` the first layer is about the location of the targets, and the second
-    one about their spread.
+    Arrays ``[2, l, s]`` have two layers: the location of the targets, and their spread.
 
     Args:
         location_edges: the ends of the bins of the predicted location, ``[l + 1]``.
@@ -313,10 +312,10 @@ def residual_map(
         \\text{value}_{2c} = \\frac{1}{n_c} \\sum_{i \\in c} r_i^2 - 1
 
     A cell c is one of n_bins bins of the predicted location mu, which is the mean, and one of
-    n_bins bins of the predicted spread sigma, which is the standard deviation; families that need
-    not have moments, such as `Univariate` ones, have the median and half of a central interval.
-    The ends of the bins are quantiles of what was predicted.  Equal predictions are in one bin, so
-    that bins may be empty.
+    n_bins bins of the predicted spread sigma, which is the standard deviation; families that may
+    lack moments, such as `Univariate` ones, have the median and half of a central interval.  The
+    ends of the bins are quantiles of what was predicted.  Equal predictions are in one bin, so that
+    bins may be empty.
 
     All targets are redrawn from the predictions R = n_resamples times.  Scores are, in each cell,
     the mean of r and the cubic root of the mean of r^2, which is nearly symmetric, less their

@@ -62,7 +62,7 @@ def cumulative(counts: jax.Array) -> jax.Array:
     return jnp.pad(sums, [(0, 0)] * (counts.ndim - 1) + [(1, 0)])
 
 
-# The least number of cells of the grid on which the distribution function is looked at.
+# Minimum number of cells of the grid on which the distribution function is evaluated.
 _LEAST_CELLS = 100
 
 

@@ -19,7 +19,7 @@ way.  If those of row i are hidden where U is in [p, q], whose part in (l, h] ha
     E e_i^2 = (h - l) - s + s^2 / (q - p) - (h - l)^2.
 
 **It is not known.**  The data sets are sum_i xi_i e_i with the observed e_i and random multipliers
-xi_i, and v is a sum whose mean is the variance of M, whatever the law of the censoring is
+xi_i, and v is a sum whose mean is the variance of M, whatever the distribution of the censoring
 (`variation`).  If the squares e_i^2 sum up to less, by chance, draws are added that have the
 variance that is missing: each row is hidden in what is open of it, and from an event on
 (`Between.hiding`).
@@ -29,8 +29,8 @@ with steps
 
     s(u) = -(h - l) / (1 - u) for u <= l,    (1 - h) / (1 - u) for l < u <= h,    0 behind h
 
-where U is u, and the compensators of these.  So whatever the law of a is, if it is independent of
-U, the mass less its mean h - l has the variance
+where U is u, and the compensators of these.  So if a is independent of U, whatever its
+distribution, the mass less its mean h - l has the variance
 
     E int_0^min(a, U) s(u)^2 du / (1 - u).
 """

@@ -30,7 +30,7 @@ class RiskCurve:
 
     Args:
         predicted: the mean predicted risk of each group, increasing, ``[b]``.
-        observed: the Kaplan-Meier risk, ``[b]``; NaN where nobody was followed for so long.
+        observed: the Kaplan-Meier risk, ``[b]``; NaN where no row was followed that long.
         low, high: Greenwood's interval for it, ``[b]``; NaN where the observed risk is 0, 1 or NaN.
         count: the number of rows of each group, ``[b]``.
         time: the time.

@@ -114,9 +114,9 @@ def spread_skill_curve(
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> scale = jnp.linspace(1.0, 3.0, 1000)
-        >>> law = cj.Normal(jnp.zeros(1000), scale)
-        >>> members = law.sample(jax.random.key(0), (10,)).T
-        >>> targets = 1.5 * law.sample(jax.random.key(1))  # the ensemble is too narrow
+        >>> truth = cj.Normal(jnp.zeros(1000), scale)
+        >>> members = truth.sample(jax.random.key(0), (10,)).T
+        >>> targets = 1.5 * truth.sample(jax.random.key(1))  # the ensemble is too narrow
         >>> found = cj.spread_skill_curve(
         ...     jax.random.key(2), cj.Empirical(members), targets, n_bins=3
         ... )

@@ -19,9 +19,9 @@ from calibjax.scores import score_rows
 def above_threshold(data: Data, above: float) -> Data:
     """Probabilities P(Y > a), and whether y > a, of checked data without masked rows.
 
-    Of members it is the share of those above a, and of quantiles the cdf between the levels is
-    linear, with exponential tails.  If all quantiles and targets are whole numbers, the cdf of the
-    count a is that of the middle between a and the next one.
+    For members it is the share above a; for quantiles the cdf is linear between the levels, with
+    exponential tails.  If all quantiles and targets are whole numbers, the cdf of the count a is
+    that of the middle between a and the next one.
 
     Raises:
         TypeError: predictions are not ordered numbers, or targets are not known exactly.

@@ -59,7 +59,7 @@ class GroupVerdict:
         adjusted: the p-value adjusted for all groups.
         directions: which way the model is wrong for the group; none if the adjusted p-value is
             above the level.
-        why_not_tested: why there are no p-values, such as too few clusters; None if there are.
+        why_not_tested: the reason why p-values are missing, such as too few clusters; or None.
     """
 
     name: str
@@ -257,7 +257,7 @@ def _columns_called(case: Case, names: Sequence[str]) -> Groups:
     """Columns of the frame or file, or those of groups.
 
     Raises:
-        ValueError: there is no such column.
+        ValueError: the column does not exist.
     """
     if case.table is not None:
         return groups_of(case.table, names)

@@ -23,7 +23,7 @@ from calibjax.evaluation._overall_error import local_errors, probit_line
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import event_name, interval_text
-from calibjax.measures.labels import judged
+from calibjax.measures.labels import as_event
 from calibjax.measures.quantiles import shares_of_levels
 from calibjax.measures.risk_by_time import Lifetimes
 
@@ -143,7 +143,7 @@ class _Maps(Section[dict[str, Any]]):
             return {}
         data = with_fields(data, where=data.counted_rows(), **others)
         if isinstance(data.predictions, Labels):
-            strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(judged(data))
+            strategy = "uniform" if data.predictions.n_labels != 2 else strategy_of(as_event(data))
             options |= {"n_bins": 10, "strategy": strategy}
             return {"witness": curves.witness_map(key, data, **options)}
         if data.predictions.target_shape != "n":
@@ -191,7 +191,7 @@ class _Curves(Section[dict[str, Any]]):
         keys = *jax.random.split(key), jax.random.fold_in(key, 2)
         found: dict[str, Any] = {}
         if isinstance(data.predictions, Labels):
-            binary = judged(data)
+            binary = as_event(data)
             of_bins = options | {"n_bins": 15, "strategy": strategy_of(binary)}
             if data.predictions.n_labels == 2:
                 # Rows at 0 or 1, or few events, have no curve.

@@ -38,7 +38,7 @@ _AS_GOOD = 0.2
 
 
 def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequence[Direction]:
-    """All errors of a whole model that are looked at, of which `clear_directions` chooses.
+    """All candidate errors of a whole model, from which `clear_directions` chooses.
 
     Args:
         case: the key of its measures draws the PITs, and it has the names of the classes.
@@ -111,13 +111,13 @@ def directions_in_words(
 ) -> str:
     """What `clear_directions` found, as text, with the size of an error by the end of its name.
 
-    A main error of labels is said alone: confidence and the frequency of a class are related.
+    A main error of labels is reported alone: confidence and the frequency of a class are related.
     """
     if not directions:
         return NO_OVERALL_ERROR
     said = _said(directions)
     texts = [str(x) for x in said]
-    # The confidence in an event says its frequency, too.
+    # The confidence in an event also gives its frequency.
     if len(said) == 2 and said[1].details in texts[0]:
         texts[1] = said[1].name
     of_names = [[y for end, y in (sizes or {}).items() if x.name.endswith(end)] for x in said]

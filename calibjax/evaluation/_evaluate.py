@@ -27,7 +27,7 @@ from calibjax.segments import read_segments
 _BESIDE_ARRAYS = {"classes", "normalize", "weights", "clusters", "times", "horizon", "groups"}
 # The smallest p-value there can be; no model could be rejected at a smaller level.
 _LEAST_LEVEL = 1 / (N_RESAMPLES + 1)
-# A larger level is meant as a confidence, and intervals so narrow need not contain the estimate.
+# A larger level is probably a confidence, and such narrow intervals may miss the estimate.
 _LARGEST_LEVEL = 0.5
 
 
@@ -44,12 +44,12 @@ def evaluate(
 
     It takes what people have, and calls the test `calibration_test`,
     `skce_confidence_interval`, `equivalent_temperature`, the classical measures, and the functions
-    behind the pictures.  The test runs at once, and all else when it is asked for or printed.  It
-    is for people: for use inside jit, and with keys of your own, call these functions.  The same
-    arguments give the same result.
+    behind the pictures.  The test runs at once, and all else when it is used or printed.  Inside
+    jit, or with your own keys, call these functions instead.  The same arguments give the same
+    result.
 
-    Of a frame, names of columns say what they hold, with the words of the command line:
-    ``evaluate(frame, target="sold", quantiles="q*", groups=["region"], times="week")``.  A log of
+    For a frame, name its columns, with the words of the command line: ``evaluate(frame,
+    target="sold", quantiles="q*", groups=["region"], times="week")``.  A log of
     lm-evaluation-harness needs no names: ``evaluate("samples.jsonl")``.
 
     The p-value assumes that rows are independent of each other given the predictions, unless
@@ -80,7 +80,7 @@ def evaluate(
             an event.
         data: instead of both, `Data`, or a frame or a file, with the arguments of `read_data` that
             say what its columns hold.
-        seed: an integer, from which all random numbers come.
+        seed: the integer seed of all random numbers.
         level: the model is called not calibrated if the p-value is at most this, from 0.001 to 0.5;
             intervals hold with the confidence 1 - level.
         above: a threshold a: forecasts of numbers are evaluated as forecasts of the event y > a,
@@ -115,7 +115,7 @@ def evaluate(
         >>> cj.evaluate(frame, target="y", probs="p_*").verdict == evaluation.verdict
         True
     """
-    # Inside of jit a constant is traced, too.
+    # Inside of jit even a constant is traced.
     if is_traced((predictions, targets, jax.device_put(0.0))):
         words = "outside of jit, grad and vmap; calibration_test and others work inside"
         raise TypeError(f"evaluate must be called {words}.")

@@ -110,7 +110,7 @@ class Evaluation(Case):
 
     @functools.cached_property
     def verdict(self) -> str:
-        """The result in up to three lines: whether, how far and where, and what mends it."""
+        """The result in up to three lines: whether, how far and where, and what fixes it."""
         with jax.enable_x64(self.is_x64):
             return verdict(self)
 
@@ -255,8 +255,8 @@ _SECTIONS: dict[str, Section[Any]] = {
 def verdict(case: Case) -> str:
     """Whether the model is calibrated; its overall error, and where it is worst; what corrects it.
 
-    Each of the three is a line.  If the rows without targets of probability 0 are not rejected,
-    nothing else is said to be wrong.
+    Each of the three is a line.  If the rows without targets of probability 0 are not rejected, no
+    other error is reported.
     """
     rows, units = f"n = {case.n}", _rows.rows_in_words(case.data)
     if case.data.predictions.n_labels == 2:

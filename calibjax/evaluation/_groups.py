@@ -14,8 +14,8 @@ from calibjax.segments import Segment, SegmentTestResult, segments_tested
 def worst_segment(result: SegmentTestResult, level: float) -> Segment | None:
     """The clearest segment whose error is not that of all rows; None if none is significant.
 
-    A model that is wrong on the whole is wrong in many segments, too.  One of these stands out if
-    its simultaneous interval does not hold what is observed of all rows, or if that is chance.
+    A model that is wrong on the whole is wrong in many segments.  One of these stands out if its
+    simultaneous interval excludes the value of all rows, or if that value is not significant.
     """
     rejected = result.rejected(level)
     of_all = {x.statistic: x.value for x in rejected if not x.conditions}

@@ -4,15 +4,15 @@ A direction, one of these errors, is a mean of the rows that a calibrated model 
 targets less means, or sizes of errors less expected ones.  It is clear if it is farther from 0
 than chance explains.
 
-A clear direction of labels need not be *the* error.  So one number is fitted that takes it out, a
-shift or a temperature, and what is left is measured on residuals r_i, which are vectors with mean 0
-under a calibrated model, in cells of similar predictions:
+A clear direction of labels may not be *the* error.  So one number is fitted that removes it, a
+shift or a temperature, and the remaining error is measured on residuals r_i, which are vectors with
+mean 0 under a calibrated model, in cells of similar predictions:
 
     sum_cells (|sum_i r_i|^2 - sum_i |r_i|^2) = sum_cells sum_{i != j} <r_i, r_j>,
 
-the unbiased SKCE whose kernel on predictions is 1 within a cell, up to a factor.  The same rows fit
-and judge.  A test of them would find the corrected model too good; the SKCE falls by no more than a
-fitted number takes of its noise, which is little beside the half of it that we ask for.
+the unbiased SKCE whose kernel on predictions is 1 within a cell, up to a factor.  The same rows are
+used to fit and to evaluate.  A test of them would find the corrected model too good; the fitted
+number lowers the SKCE by little of its noise, compared with the half of it that we require.
 
 In NumPy: compiling it would take longer than it takes.
 """
@@ -79,7 +79,7 @@ class Direction:
 
 
 class _Error(NamedTuple):
-    """A direction that is looked at.
+    """A candidate direction.
 
     Args:
         names: what it is called if the mean of the rows is positive, and if it is not.

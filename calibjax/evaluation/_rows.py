@@ -37,7 +37,7 @@ _FEW_ROWS = 50
 # The p-value may be too small if a larger share of rows is censored between two times of a curve
 # that falls by more than this between them.
 _MOST_INSIDE, _LARGE_CELL = 0.05, 0.1
-# The p-value up to which censoring is said to depend on the predicted risk.
+# The p-value up to which censoring is reported to depend on the predicted risk.
 _DEPENDENT_CENSORING = 0.01
 # Maximum number of rows whose contributions are computed: they need all pairs.
 _MOST_CONTRIBUTIONS = 20_000
@@ -78,7 +78,7 @@ def notes_on_rows(data: Data) -> list[str]:
     found += notes_on_few_units(data)
     if isinstance(data.targets, Between):
         return found
-    # Data that happen to lack a rare event look as if there were none: the model counts, too.
+    # A data set may lack a rare event by chance: the model's expectation counts as well.
     rows = padded(Rows(data.predictions))
     expected, observed = float(expected_rare_events(None, (rows.predictions, rows.where))), math.inf
     # Where no number has a positive probability, nothing is a rare event.
@@ -276,7 +276,7 @@ class _ZeroProbability(Section[ZeroProbability]):
         return dataclasses.replace(found, pvalue_without=as_multiple(without.pvalue, N_RESAMPLES))
 
     def is_all(self, case: Case) -> bool:
-        """Whether nothing else is wrong: the model is rejected with these rows and not without."""
+        """Whether they explain the rejection: the model is not rejected without these rows."""
         return (self.of(case).pvalue_without or 0.0) > case.level
 
     def leaves_error(self, case: Case) -> bool:

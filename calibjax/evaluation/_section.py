@@ -1,4 +1,4 @@
-"""What an evaluation is made of: a case, which is what is evaluated, and sections, which say it."""
+"""The parts of an evaluation: a case, which holds the data, and sections, which report on it."""
 
 import abc
 import dataclasses
@@ -74,7 +74,7 @@ class Case:
 
     @functools.cached_property
     def why_not_tested(self) -> str | None:
-        """Why there is no p-value, such as too few clusters; None if there is one."""
+        """The reason why the p-value is missing, such as too few clusters; None if it is not."""
         return why_not_tested(self.data)
 
     @property
@@ -86,7 +86,7 @@ class Case:
     def row_names(self) -> np.ndarray:
         """What each row is called, ``[n]``: its number among the rows that were given, from 0.
 
-        Of a text file it is the line, and of several files both number and file.
+        In a text file it is the line, and in several files the number and the file.
         """
         return self.data.names_of_rows()
 

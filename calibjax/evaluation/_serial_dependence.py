@@ -15,9 +15,9 @@ errors.  So smooth functions of the rank of the prediction, which are cosines, a
 of the features, those of draws too.
 
 Rows in the order of their targets have neighbours with near targets, and so similar errors, also if
-they are independent.  In the order of classes, of censoring, or of errors themselves there is no
-test.  In the order of numbers, cosines of the rank of the target are taken out, too: what is left
-are errors that the target does not explain, such as those of a series that rises.
+they are independent.  Rows in the order of classes, of censoring, or of errors themselves are not
+tested.  In the order of numbers, cosines of the rank of the target are subtracted as well, which
+leaves errors that the target does not explain, such as those of a rising series.
 
 In NumPy: compiling it would take longer than it takes.
 """
@@ -44,8 +44,8 @@ from calibjax.nulls.ranks import host_pvalue
 from calibjax.scores import pit, pit_interval
 
 _N_RESAMPLES = 299
-# More rows are not needed to see dependence that matters.  Those of one part, since products of
-# neighbours are no sums over parts of the rows.
+# More rows are not needed to detect dependence that matters.  Rows of one part, since products of
+# neighbours are not sums over parts of the rows.
 _MOST_ROWS = on_host.ROWS_ON_HOST
 # Minimum number of rows: fewer cannot show dependence, least of all behind the cosines.
 _LEAST_ROWS = 50
@@ -155,7 +155,7 @@ def neighbour_dependence_test(key: jax.Array, data: Data) -> float | None:
     It sees neighbours in the order of the kept rows, which come first, up to row 2^14.
 
     Features of labels are e_y - p, of at most eight classes, divided by their deviations and added
-    up.  Of numbers they are sqrt(2) cos(pi k u), k = 1, 2, 3, of a point u that is drawn in the
+    up.  Features of numbers are sqrt(2) cos(pi k u), k = 1, 2, 3, at a point u that is drawn in the
     interval of the PIT: draws are uniform whatever is predicted.
 
     Args:
@@ -310,7 +310,7 @@ def _ends_and_locations(data: Data) -> tuple[jax.Array, jax.Array, jax.Array]:
 def _judged_labels(probabilities: np.ndarray) -> np.ndarray:
     """M labels of each row, ``[M, n]``.
 
-    Of two labels it is the second; of more the most likely one, and those that vary most.
+    With two labels it is the second; with more, the most likely one and those that vary most.
     """
     n, n_classes = probabilities.shape
     if n_classes == 2:
@@ -339,12 +339,12 @@ def _products(features: np.ndarray, basis: np.ndarray) -> np.ndarray:
 
 
 def columns_of_rows(model: Model, event: str | None) -> list[Column]:
-    """The first other column of dates, and one of names that come again and again.
+    """The first other column of dates, and one of names that recur.
 
     Names are texts, or integers of a column whose name ends with id.  Such a column comes before
-    others: rows of one question are nearer to each other than rows of one topic.  Of the days when
-    forecasts were made and those that they are about, it is the latter.  Names that say the outcome
-    or the prediction are none: rows of one outcome are alike whatever they depend on.  `event` is
+    others: rows of one question are nearer to each other than rows of one topic.  Target dates have
+    precedence over the dates when forecasts were made.  Names that determine the outcome or the
+    prediction are excluded: rows of one outcome are similar whatever they depend on.  `event` is
     that of `read_data`.
     """
     # Rows of one group may depend on each other as rows of another column may.

@@ -12,19 +12,19 @@ from calibjax.recalibration import is_end_of_range
 
 #: The name of a number that may be an end of the range that was searched.
 BEST_TEMPERATURE = "fitted temperature"
-#: What is said of a rejected model without a clear overall error.
+#: The text for a rejected model without a clear overall error.
 NO_OVERALL_ERROR = "no overall bias or dispersion error detected; errors may be local or in shape"
 # Below it whole numbers have all their digits, instead of a power of ten.
 _LARGE = 1e6
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number with so many digits, also if it is infinite; nothing if there is none."""
+    """A number, finite or not, with this number of digits; empty for NaN."""
     if math.isnan(value):
         return ""
     if 10**digits <= abs(value) < _LARGE:
         return f"{value:.0f}"
-    # Zero has no sign for people.
+    # Print -0.0 as 0.
     return f"{value + 0.0:.{digits}g}".replace("inf", "∞")
 
 

@@ -4,9 +4,9 @@ Coordinates of predictions that no unit changes: normal scores of their ranks am
 
 Forecasts of 5 and of 5000 admissions differ by a thousand times as much as those of 1 and of 5, so
 that in a distance in units of the targets all small ones are alike.  Among n rows the normal score
-of a location is nearly the quantile of the normal law at its rank over n: it is the same for
-locations in other units, and for their logs.  With the scores a of the location and b of the
-logarithm of the spread, whose correlation is c, the coordinates of a prediction are
+of a location is nearly the normal quantile at its rank over n: it is the same for locations in
+other units, and for their logs.  With the scores a of the location and b of the logarithm of the
+spread, whose correlation is c, the coordinates of a prediction are
 
     a    and    (b - c a) / sqrt(1 - c^2),
 
@@ -84,7 +84,7 @@ class StandardisedFourierFeatures:
     """cos(<v, u>) and sin(<v, u>) of the standardised target u, for some frequencies v.
 
     They are features of a Gaussian kernel on standardised targets: |v| times the lengthscale takes
-    the even quantiles of its half-normal law, and the directions are fixed.
+    the even quantiles of its half-normal distribution, and the directions are fixed.
 
     Args:
         lengthscale: a number, in standard deviations of the predictions.
@@ -102,7 +102,7 @@ class StandardisedFourierFeatures:
         return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)])
 
 
-# Between so many even quantiles of the rows a score is linear.
+# Number of even quantiles of the rows between which a score is linear.
 _N_KNOTS = 64
 _LEVELS = (np.arange(_N_KNOTS) + 0.5) / _N_KNOTS
 _SCORES = tuple(map(NormalDist().inv_cdf, _LEVELS))
@@ -204,8 +204,8 @@ def _ranks_of_numbers(values: jax.Array, mask: jax.Array) -> Ranks:
 def _even_quantiles(ordered: jax.Array, n: jax.Array) -> jax.Array:
     """The knots ``[2, 64]`` of the first n of the sorted numbers ``[2, N]``.
 
-    Of fewer rows than knots they lie between the rows, so that different rows make different knots:
-    a score would jump where two of them are equal.
+    With fewer rows than knots they lie between the rows, so that different rows make different
+    knots: a score would jump at two equal knots.
     """
     is_few = n < _N_KNOTS
     steps = jnp.where(is_few, jnp.maximum(n - 1, 0), n)

@@ -52,16 +52,16 @@ def default_kernel(
 ) -> JointKernel:
     """The usual kernel for a family of predictions, from the predictions alone.
 
-    For numbers and counts, however they are predicted, it is a `PITKernel`: it judges where
-    U = F(y) lies, with the kernel exp(-|x - x'|^2) on predictions.  x are the normal scores of the
-    location and of the spread of a prediction among all of them, the latter with a factor of 1/2.
-    Neither units nor the scale of the targets matter, and forecasts of 5 and 5000 count alike.
-    Samples (`Empirical`) are seen with the target among them.
+    For numbers and counts, however they are predicted, it is a `PITKernel`: it compares U = F(y),
+    with the kernel exp(-|x - x'|^2) on predictions.  x are the normal scores of the location and of
+    the spread of a prediction among all of them, the latter with a factor of 1/2.  Neither units
+    nor the scale of the targets matter, and forecasts of 5 and 5000 count alike.  Samples
+    (`Empirical`) are seen with the target among them.
 
     For vectors it is exp(-|x - x'| / l) k(y, z).  x are the same scores of the location and of the
     spread of each coordinate, l is the median of |x - x'|, and k is that of the `product_kernel`:
-    no unit of a coordinate matters.  `VectorPITKernel` with this kernel on predictions judges where
-    a vector lies in its own forecast.
+    no unit of a coordinate matters.  `VectorPITKernel` with this kernel on predictions uses where a
+    vector lies in its own forecast.
 
     For labels and models that are known by their scores it is the `product_kernel`.
 
@@ -263,7 +263,7 @@ def default_kernels(
 
     For samples (`Empirical`) without weights there are seven, because ranks among few are coarse.
     With the standard score z = (y - mean) / deviation in the set of the samples and the target, the
-    kernels of location have 0.5 times that of z, too, and those of the spread 1.5 times that of
+    kernels of location also have 0.5 times that of z, and those of the spread 1.5 times that of
     (z^2 - 1) / sqrt(2).  The seventh is the sum of all, and of those that see the shape.
 
     For vectors there are six, each f at 1/4 and 4.  d is the Euclidean distance of the scores of
@@ -271,12 +271,12 @@ def default_kernels(
     (`Empirical`) without weights, they are `VectorPITKernel`: the normal scores z_j of the numbers
     U_1, …, U_d see a wrong location; (z_j^2 - 1) / sqrt(2) and the products z_j z_l see wrong
     spreads and a wrong dependence; and cosines of U_j and the third and fourth polynomial of
-    Hermite in z_j see a wrong shape.  Of samples standard scores are added, as for numbers, and the
-    sum of all makes five.  For other families f is made of waves of the standardised
-    target u = (y - location) / spread, slow ones, which see a wrong location, or fast ones, which
-    see a wrong shape; or f = log p(y), which sees a wrong spread, or |u|^2 where the family has no
-    `log_prob`.  Unnormalized predictions with a sampler have two more, the SteinKernels at 1/4 and
-    4, and d is their `default_distance`.
+    Hermite in z_j see a wrong shape.  For samples standard scores are added, as for numbers, and
+    the sum of all makes five.  For other families f consists of waves of the standardised target
+    u = (y - location) / spread, slow ones, which detect a wrong location, or fast ones, which
+    detect a wrong shape; or f = log p(y), which detects a wrong spread, or |u|^2 where the family
+    has no `log_prob`.  Unnormalized predictions with a sampler have two more, the SteinKernels at
+    1/4 and 4, and d is their `default_distance`.
 
     More kernels see more kinds of errors, and each sees a little less: these were chosen by their
     power for some thirty kinds of errors.
@@ -317,7 +317,7 @@ def default_kernels_of(data: Rows) -> list[Kernel]:
 
 
 def default_prediction_kernels(data: Rows) -> list[KernelLike]:
-    """The different kernels on predictions that `default_kernels` are made of."""
+    """The different kernels on predictions inside `default_kernels`."""
     found: list[Any] = [
         getattr(part, "prediction_kernel", None)
         for kernel in default_kernels_of(check_rows(data, None))
@@ -366,8 +366,9 @@ def _kernels_of_pit(
 ) -> list[Kernel]:
     """Of each kernel on predictions those that see a wrong location, spread, and shape.
 
-    Of samples location and spread are seen in units of the pool, too, and the shape by the sum of
-    all kernels: fewer members leave more power to each, and ranks of few samples have little shape.
+    For samples, kernels in units of the pool also detect location and spread, and the sum of all
+    kernels detects the shape: fewer kernels leave more power to each, and ranks of few samples have
+    little shape.
     """
     kernels: list[Kernel] = []
     of_shape: list[Kernel] = []

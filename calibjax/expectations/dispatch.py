@@ -33,7 +33,7 @@ class PairDispatch(Generic[Rule]):
 
     Args:
         fallback: the function without a rule.
-        n_axes: the number of axes of what a rule returns, 2 for a tile; None if it is no array.
+        n_axes: the number of axes of what a rule returns, 2 for a tile; None if not an array.
         of: the function that the fallback calls.  Where it has a rule for more specific types than
             this one, such as a closed form of a subclass, this one falls back.
     """
@@ -176,8 +176,8 @@ def squared_embedding_distance_tile(
 def prepare_rows(ps: Distribution, kernel: KernelLike, ys: jax.Array, axis: Axis) -> PyTree:
     """The predictions of n rows with what their tiles share, by default as they are.
 
-    It is computed once for each row, before a sum over pairs.  What it returns has the
-    `cross_fit_pairs` of a prediction, and rules for its residual products.
+    It is computed once for each row, before a sum over pairs.  The result has the `cross_fit_pairs`
+    of a prediction, and rules for its residual products.
     """
     return ps
 

@@ -1,10 +1,10 @@
 """Expectations of any target kernel as sums: over all labels, and over points with weights.
 
-Of finitely many labels, with the matrix K of the kernel at all of them, E k(Z, y) = (K p)_y and
-E k(Z, Z') = p^T K q.  The residual product is r^T K s with the residuals r = e_y - p and
-s = e_z - q.  With K = I, a tile of residual products is one product of matrices.
+For finitely many labels, with the matrix K of the kernel at all of them, E k(Z, y) = (K p)_y and E
+k(Z, Z') = p^T K q.  The residual product is r^T K s with the residuals r = e_y - p and s = e_z - q.
+With K = I, a tile of residual products is one product of matrices.
 
-Of points with weights each function is a double sum sum_st a_s b_t k(x_s, z_t) over the points and
+For points with weights each function is a double sum sum_st a_s b_t k(x_s, z_t) over the points and
 weights of two measures.  A measure is a prediction, a point, or the signed measure delta_y - p.
 """
 
@@ -91,10 +91,10 @@ def white_residual_tile(
         return residual_product_tile.fallback(ps, kernel, ys, qs, zs)
     r, s = jax.vmap(label_residual)(ps, ys), jax.vmap(label_residual)(qs, zs)
     if on_cpu() or r.shape[1] > _FEW_CLASSES:
-        # Fused into the product they would be made anew for each block of it.
-        # jax 0.12 derives no barrier of two arrays of which one has a derivative.  Classes come
-        # first, as in the distances of the same rows: a tenth of the time of 4096 rows less.  A
-        # product of few rows with many classes takes half of the time where rows come first.
+        # Fused into the product they would be recomputed for each of its blocks. jax 0.12 derives
+        # no barrier of two arrays of which one has a derivative.  Classes are first, as in the
+        # distances of the same rows: 4096 rows take a tenth less time.  A product of few rows with
+        # many classes takes half of the time with rows first.
         axis = 1 if r.shape[1] > _FEW_CLASSES and r.size <= _SMALL_PRODUCT else 0
         r = lax.optimization_barrier(jnp.moveaxis(r, 1, axis))
         s = lax.optimization_barrier(jnp.moveaxis(s, 1, axis))

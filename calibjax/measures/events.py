@@ -26,7 +26,7 @@ from calibjax.measures.measure import Measure, MeasureResult, NumberOfRows, Subs
 #: Names of measures.
 RATIO, EVENTS, EXPECTED = "observed / expected", "observed events", "expected events"
 INTERCEPT, SLOPE = "calibration-in-the-large", "calibration slope"
-# What is said of the distances of p from the smooth curve: their mean, or a quantile.
+# Statistics of the distances of p from the smooth curve: their mean, or a quantile.
 _DISTANCES = {"ICI": None, "E50": 0.5, "E90": 0.9}
 #: Events are rare if the median probability is below: axes of pictures are logarithmic.
 RARE = 0.05

@@ -1,7 +1,7 @@
 """Measures of predictions of labels, for the observed targets and for those that are drawn.
 
-They are in NumPy: a program that computes all of them takes longer to compile than they take to
-compute.  What is drawn is that of `nulls`.
+They are in NumPy: a program that computes all of them takes longer to compile than to run.  The
+draws are those of `nulls`.
 """
 
 import functools
@@ -45,16 +45,16 @@ EVENT_MEASURES = (
     *("log loss", "Brier score", "scaled Brier score", "ECE", "smooth ECE", "AUC"),
     "accuracy at 1/2",
 )
-# The sums that regressions of an event depend on, which are no measure.
+# The sums that regressions of an event depend on, which are not a measure.
 _SUMS = "sums"
 # The bins of an ECE.
 _BINNING = UniformBinning(10)
 
 
-def judged(data: Data) -> Data:
-    """The probabilities that ECE and reliability diagrams look at, and whether the event came.
+def as_event(data: Data) -> Data:
+    """The probabilities of ECE and reliability diagrams, and whether the event occurred.
 
-    Of two labels it is the probability of 1, and of more the probability of the most likely one.
+    For two labels it is the probability of 1, else that of the most likely label.
     """
     if data.predictions.n_labels == 2:
         return one_vs_rest(data, label=1)
@@ -82,7 +82,7 @@ class LabelMeasure(NamedTuple):
 def label_measures(
     key: jax.Array, data: Data, groups: Sequence[Subset], n_resamples: int
 ) -> dict[str, NumberOfRows]:
-    """Scores of labels, whether the most likely one is right, and the ECE of `judged`.
+    """Scores of labels, whether the most likely one is right, and the ECE of `as_event`.
 
     Draw r of a row depends only on (key, row, r).
     """

@@ -112,7 +112,7 @@ def _bias(levels: np.ndarray, values: np.ndarray, targets: np.ndarray) -> np.nda
     """1 - 2 u, for the level u next to the target on the far side of the median, ``[n]``.
 
     Below the median it is the highest level with q_u <= y, above it the lowest one with q_u >= y;
-    0 and 1 are levels, too.  It is 0 at the median, which is interpolated if it is not given
+    0 and 1 are also levels.  It is 0 at the median, which is interpolated if it is not given
     (scoringutils, Bosse et al. 2022).
     """
     k = max(int(np.searchsorted(levels, 0.5)), 1)

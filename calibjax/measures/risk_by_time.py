@@ -1,6 +1,7 @@
 r"""Risks by the times of survival curves, and their Brier scores, of right-censored targets.
 
-What a model predicts of the event "Y <= t" is F(t) = 1 - S(t), and given all that was seen of a row
+A model predicts the probability F(t) = 1 - S(t) for the event "Y <= t", and given all that was
+observed of a row
 
     F(t | seen) = 1 after an event by t,  0 if seen beyond t,  1 - S(t) / S(c) if censored at c < t.
 
@@ -172,7 +173,7 @@ def brier_rows(some: Lifetimes, sampling: Sampling) -> np.ndarray | None:
 
     At each time the weights are 0 of rows that were censored before, 1 / P(censored at T or later)
     after an event at T, and else 1 / P(censored later).  These are estimated from the rows, and end
-    where nobody is left; None if that is before the first time.
+    where no row is left; None if that is before the first time.
     """
     censoring = KaplanMeier(some.times, ~some.is_event, sampling, events_last=True)
     uncensored = 1 - censoring.risk(some.grid)

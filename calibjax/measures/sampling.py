@@ -114,9 +114,9 @@ class Sampling:
 
         Over times the covariance of two rows at the distance d is taken with the weight
         max(0, 1 - d / L), so that the variance of the mean is the integral of squares of sums over
-        windows of the width L.  The mean that is taken out makes it smaller by the factor
-        1 - b + b^2 / 3 with b = L / T for T times (Kiefer and Vogelsang, A new asymptotic theory
-        for heteroskedasticity-autocorrelation robust tests, 2005).
+        windows of the width L.  Subtracting the mean makes it smaller by the factor 1 - b + b^2 / 3
+        with b = L / T for T times (Kiefer and Vogelsang, A new asymptotic theory for
+        heteroskedasticity-autocorrelation robust tests, 2005).
         """
         if self.times is None:
             units = self.units(values)
@@ -127,7 +127,7 @@ class Sampling:
         order = np.argsort(ends, kind="stable")
         sums = np.cumsum(np.concatenate([parts, -parts])[order])
         variance = np.square(sums[:-1]) @ np.diff(ends[order]) / _WINDOW
-        # T times have some T / L windows, which know a variance as so many rows do.
+        # T times have some T / L windows, which determine a variance as T / L rows do.
         gaps = np.diff(np.unique(times))
         covered = np.minimum(gaps, _WINDOW).sum() * (1 + 1 / gaps.size)
         freedom = max(float(covered) / _WINDOW - 1, 1.0)
@@ -169,8 +169,8 @@ def mean_interval(
     where it is one of the two quantiles (Hall, On the removal of skewness by transformation, 1992).
     `benchmarks/INTERVALS.md` counts how often it contains the mean.
 
-    Of rows with weights, or in clusters, the rows are those of `Sampling.units`.  Over times the
-    interval is that of Student, without a correction.
+    With weights or clusters, the rows are those of `Sampling.units`.  Over times it is Student's
+    interval, without a correction.
     """
     from scipy.special import stdtrit
 
@@ -207,8 +207,8 @@ def wilson_interval(
 ) -> Interval:
     """The interval of Wilson (JASA 1927) for the probability of a hit.
 
-    Of rows with weights, in clusters or over times n is the number of independent rows whose share
-    is as certain, and the quantile is that of Student (Korn and Graubard, Survey Methodology 1998).
+    With weights, clusters or times, n is the effective sample size, and the quantile is Student's
+    (Korn and Graubard, Survey Methodology 1998).
     """
     hits = np.asarray(hits, np.float64)
     n: float = len(hits)

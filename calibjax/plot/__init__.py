@@ -9,7 +9,7 @@
 - Groups: `segments` of `segment_test`.
 - All: `null_distribution` of the result of a test, `e_process` of the evidence of a monitor.
 
-Figures made here belong to the caller: they are no windows, and nothing keeps them alive.  In a
+Figures made here belong to the caller: they open no windows, and nothing keeps them alive.  In a
 notebook a cell that ends with ``plot.pit(curve).figure`` shows one.
 """
 

@@ -10,10 +10,10 @@ from matplotlib.colors import LinearSegmentedColormap, ListedColormap, Normalize
 from calibjax.curves import ResidualMap, WitnessMap
 from calibjax.plot import _style as style
 
-# More classes than this are not readable at half a page, and so many edges have a number.
+# Maximum number of classes readable at half a page, and of edges with a number.
 _MOST_ROWS, _MOST_TICKS = 12, 7
-# Blue and vermillion are told apart by all colour-blind readers.  The middle is dark enough to be
-# seen beside the white of empty cells.
+# All colour-blind readers can distinguish blue and vermillion.  The middle is dark enough to stand
+# out from the white of empty cells.
 _SIGNED = LinearSegmentedColormap.from_list("signed", [style.BLUE, "#F7F4EC", style.VERMILLION])
 # How bright red, green and blue of one strength are; the fourth number is of the opacity.
 _LUMINANCE = (0.2126, 0.7152, 0.0722, 0.0)
@@ -32,8 +32,8 @@ def witness(
 
     Rows are classes and columns are bins of the predicted probability of the class.  The number in
     a cell is the observed frequency less the mean prediction, in percentage points; the small one
-    is the number of rows.  Cells that could be noise under a calibrated model are grey.  Of more
-    than 12 classes it shows the 12 with the largest scores, the worst one on top.
+    is the number of rows.  Cells that could be noise under a calibrated model are grey.  At most 12
+    classes are shown, those with the largest scores, the worst one on top.
 
     Args:
         witness_map: what `witness_map` returns, with concrete arrays.
@@ -77,7 +77,7 @@ def witness(
     cells = 100 * value[shown], significant[shown], count[shown]
     colours_mean = "← rarer than predicted · more frequent →  (% points)"
     _draw_cells(ax, 100 * np.asarray(witness_map.probability_edges), cells, colours_mean)
-    # A dollar in a name is no formula.
+    # A dollar in a name does not start a formula.
     ticks = np.arange(shown.size) + 0.5
     ax.set_yticks(ticks, [names[labels[row]] for row in shown], parse_math=False)
     ax.tick_params(axis="y", labelsize=style.TICK if shown.size <= _MOST_ROWS / 2 else style.NOTE)

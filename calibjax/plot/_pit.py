@@ -161,8 +161,9 @@ def spread_skill(curve: SpreadSkillCurve, *, ax: Axes | None = None) -> Axes:
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
         >>> from calibjax import plot
-        >>> law = cj.Normal(jnp.zeros(500), jnp.linspace(1.0, 2.0, 500))
-        >>> members, targets = law.sample(jax.random.key(0), (5,)).T, law.sample(jax.random.key(1))
+        >>> truth = cj.Normal(jnp.zeros(500), jnp.linspace(1.0, 2.0, 500))
+        >>> members = truth.sample(jax.random.key(0), (5,)).T
+        >>> targets = truth.sample(jax.random.key(1))
         >>> curve = cj.spread_skill_curve(jax.random.key(2), cj.Empirical(members), targets)
         >>> ax = plot.spread_skill(curve)
         >>> ax.get_ylabel()

@@ -29,10 +29,10 @@ def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) 
     """Draws how often events happened against their predicted probabilities.
 
     A calibrated model is near the diagonal: within the dark band at one forecast
-    alone, and within the light band everywhere at once.  What leaves the light band is red.  The
-    numbers of forecasts stand below.  Both axes show the part of [0, 1] in which there are data.
-    If the median forecast of bins is below 0.05, they are logarithmic, and a frequency of 0 is at
-    their lower end.
+    alone, and within the light band everywhere at once.  Points outside the light band are red.
+    The numbers of forecasts stand below.  Both axes show the part of [0, 1] in which there are
+    data.  If the median forecast of bins is below 0.05, they are logarithmic, and a frequency of 0
+    is at their lower end.
 
     Args:
         curve: what `reliability_curve` or `corp_curve` returned.

@@ -28,7 +28,7 @@ LINE, THIN = 1.4, 0.8
 
 #: Points below the axes that the name of the axis takes.
 BELOW = 27.0
-# After so many layouts nothing moves by more than a pixel.
+# Number of layouts after which nothing moves by more than a pixel.
 _LAYOUTS = 3
 
 #: What an artist of each meaning looks like: keywords of matplotlib.

@@ -84,10 +84,10 @@ def log_score(predictions: Distribution | Data, targets: Targets | None = None) 
     """The log score of each row, -log p_i(y_i), in nats: smaller is better.
 
     p_i is the density of prediction i, or the probabilities of labels and counts.  The mean over
-    the rows is the negative log likelihood.  Of a target that is only known to be `Between` two
-    numbers it is -log(F_i(high) - F_i(low)), where F_i is the cdf, and from the upper tails where
-    these are smaller.  In float32 each tail has some 6 digits, down to 1e-38: a probability below
-    that has an infinite score, and of a narrow interval fewer digits are left.
+    the rows is the negative log likelihood.  For a target `Between` two numbers it is
+    -log(F_i(high) - F_i(low)), where F_i is the cdf, computed from the upper tails where these are
+    smaller.  In float32 each tail has some 6 digits, down to 1e-38: a probability below that has an
+    infinite score, and of a narrow interval fewer digits are left.
 
     Args:
         predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of a family that has

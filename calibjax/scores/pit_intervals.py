@@ -168,7 +168,7 @@ def pit_interval(predictions: Distribution | Data, targets: Targets | None = Non
       target among the S samples and itself, and the union of these intervals for ties.
     - `Between`, where low < y <= high is known: from F(low) to F(high).
 
-    `PITKernel` is made of it.
+    `PITKernel` uses it.
 
     Args:
         predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of labels, which are
@@ -229,11 +229,11 @@ def pit(
     target, with ties in random order: if target and samples are independent draws from one
     distribution, it is exactly uniform.
 
-    Of quantiles it is drawn between the levels on both sides of the target, and of survival curves
-    between the values at the times on both sides, since no more was predicted.  A distribution with
-    an atom, such as the amount of rain, may have more than the level at or below a quantile, and
-    less below it.  How a target at a quantile counts is then chosen in favour of the model, so that
-    PITs are as even as they can be among predictions that are alike.
+    For quantiles it is drawn between the levels on both sides of the target, and for survival
+    curves between the values at the times on both sides, since no more was predicted.  A
+    distribution with an atom, such as the amount of rain, may have more than the level at or below
+    a quantile, and less below it.  How a target at a quantile counts is then chosen in favour of
+    the model, so that PITs are as even as they can be among predictions that are alike.
 
     A histogram is flat for a calibrated model, is a U for one that is over-confident, a hump for
     one that is under-confident, and a slope for one whose location is wrong.  A flat histogram does

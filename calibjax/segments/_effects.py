@@ -57,7 +57,7 @@ _MOST_SHIFT, _MOST_FACTOR, _NO_FACTOR, _GRID = 6.0, 20.0, 1e-6, 301
 _X = np.linspace(-8.0, 8.0, 401)
 _Y = np.linspace(-14.0, 14.0, 701)
 
-#: What is known of a PIT: a rank among so many members, or between which levels it is.
+#: What is known of a PIT: its rank among a number of members, or the levels around it.
 Partition = int | tuple[float, ...]
 
 

@@ -114,7 +114,7 @@ class SegmentTestResult:
         pvalue: the p-value of the test that the model is calibrated in all segments; the least of
             the adjusted p-values.
         null_distribution: the largest absolute score of each data set under H0, ``[n_resamples]``.
-        sums: what `segments` are made of, ``[S, J]`` for S segments and J statistics.
+        sums: the sums behind `segments`, ``[S, J]`` for S segments and J statistics.
         n_rows: the number of rows of each segment, ``[S]``.
         codes: the level of each column of groups, -1 for rows that do not count, ``[n, C]``.
         names: what segments and statistics are called.

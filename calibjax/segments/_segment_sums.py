@@ -6,7 +6,7 @@ With the residuals r_i of a statistic, weights w_i, and moments of the model,
 
 over the rows of a segment.  If the model is calibrated, Z = S / sqrt(V) has the skewness
 g = M / V^{3/2}, and a score that is nearly normal (`normal_scores`).  Large g are cut off: sums of
-few rare events are no gamma variables, and a strong transformation would hide large sums.
+few rare events are not gamma variables, and a strong transformation would hide large sums.
 
 Data sets under H0 are those of `nulls/engine.py`.  In clusters and over times the observed
 residuals are turned, and they are cut off where they are so large that they would make the band of
@@ -14,7 +14,7 @@ all segments too wide.  These sums are symmetric, so that g is 0, and V is their
 all data sets, the observed one included: the variance that the model says is that of independent
 rows, and shared shocks would make the location of all segments larger than any other score.
 
-What the segment's own location adds to a sum of spreads is taken out of all of these sums.
+The contribution of the segment's own location is subtracted from all sums of spreads.
 
 All segments and statistics share draws and multipliers, so that the largest absolute score of a
 data set knows how they depend on each other.

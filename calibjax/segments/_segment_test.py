@@ -35,8 +35,8 @@ def segment_test(
     """For whom is this model wrong?  Segments of rows, with exact multiplicity.
 
     A segment is the rows that have the same levels of up to `order` columns of `groups`, such as
-    region = north and lead time = 3; all rows are one, too.  In each, sums of residuals that people
-    read are compared with what the model itself says of them:
+    region = north and lead time = 3; the set of all rows is also one.  In each, interpretable sums
+    of residuals are compared with their distribution under the model:
 
     - events: the rate, and the calibration slope, that of logits;
     - classes: the frequency of each of up to 20 classes, the accuracy of the most probable class,
@@ -60,7 +60,7 @@ def segment_test(
 
     Segments in which fewer events are expected than chance can tell, with a variance of a count
     below 2, are left out, as are those with the rows of a shorter one.  Predictions that are
-    samples are tested by exchange, and `Quantiles` are judged between their levels, as in
+    samples are tested by exchange, and `Quantiles` between their levels, as in
     `aggregated_skce_test`.  **Rows that depend on each other**, in clusters or over times, are
     compared with turns of the observed residuals, as in `aggregated_skce_test`, and each sum is
     divided by its root mean square over all turns.  The spread is then tested by the normal scores
@@ -88,8 +88,8 @@ def segment_test(
         SegmentTestResult.  Inside jit a bad value makes all numbers NaN.
 
     Raises:
-        TypeError: predictions of vectors, or known by their scores only; groups that are no mapping
-            or traced; another wrong type.
+        TypeError: predictions of vectors, or known by their scores only; groups that are not a
+            mapping or traced; another wrong type.
         ValueError: an argument of the wrong shape or, where it is concrete, value; no column makes
             segments, or all make more than 65536.
 

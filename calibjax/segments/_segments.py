@@ -27,11 +27,11 @@ Groups = NamedColumns
 #: rows that can have it: a probability p has p (1 - p) <= 1/4.
 LEAST_VARIANCE = 2.0
 LEAST_ROWS = 8
-# With more segments than this, names are no answer.
+# Maximum number of segments: more names would not help a reader.
 _MOST_SEGMENTS = 2**16
-# So many segments are multiplied with rows at a time.
+# Number of segments that are multiplied with rows at a time.
 _TOGETHER = 256
-# Tables have at least so many segments, so that few sizes are compiled.
+# Minimum size of a table, so that few sizes are compiled.
 _LEAST_SIZE = 16
 ALL_ROWS = "all rows"
 
@@ -119,8 +119,8 @@ Conditions = tuple[tuple[int, int], ...]
 def segments_of(columns: list[Column], kept: np.ndarray, order: int) -> dict[Conditions, int]:
     """All different sets of at least `LEAST_ROWS` kept rows with the same levels, and their sizes.
 
-    They have up to `order` conditions.  Of conditions that choose the same rows, the first and
-    shortest remain.
+    They have up to `order` conditions.  Conditions that choose the same rows are listed once, the
+    first and shortest.
     """
     codes = np.stack([column.codes[kept] for column in columns], axis=1)
     # Equal sets have equal sums of random numbers of their rows, and different sets do not.
@@ -178,7 +178,7 @@ class SegmentTable:
         return is_member.astype(dtype)
 
     def cut(self, most: int) -> "SegmentTable":
-        """Tables of one size, which have at most so many segments if that is possible."""
+        """Tables of one size, with at most `most` segments if that is possible."""
         n_parts = self.size // self.n_together
         divisors = [k for k in range(1, n_parts + 1) if n_parts % k == 0]
         n_parts = next((k for k in divisors if self.size <= k * most), n_parts)

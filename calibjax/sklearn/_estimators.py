@@ -185,9 +185,9 @@ def _folds_of(
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Rows that train a model, and others that fit the map to its predictions.
 
-    Of a number of folds, rows of one cluster are in one fold, and times make blocks of consecutive
-    ones.  Splitters are given clusters or times as groups.  Folds of classes have all of them, as
-    far as that can be.
+    With a number of folds, rows of one cluster are in one fold, and times make blocks of
+    consecutive ones.  Splitters are given clusters or times as groups.  Folds of classes have all
+    of them, as far as that can be.
     """
     clusters, times = dependence.get("clusters"), dependence.get("times")
     if not isinstance(cv, Integral) or (clusters is None and times is None):
@@ -220,7 +220,7 @@ class RecalibratedClassifier(ClassifierMixin, RecalibratedEstimator):
         cv: what `sklearn.model_selection.check_cv` takes: a number of folds, a splitter, or a list
             of pairs of rows.
         groups: names of columns of X, or positions in an array, such as ``["region"]``: the map
-            knows these groups of rows. The estimator sees them, too; a ``ColumnTransformer`` in
+            knows these groups of rows.  The estimator also sees them; a ``ColumnTransformer`` in
             front of it may drop them.
 
     After `fit`: ``classes_``; ``estimator_``, fitted to all rows; ``recalibrator_``, the map.
@@ -298,7 +298,7 @@ def labels_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """The numbers of classes among sorted ones, ``[n]``.
 
     Raises:
-        ValueError: a label is no class.
+        ValueError: a label is not a class.
     """
     labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     unknown = np.asarray(classes)[labels] != y
@@ -332,7 +332,7 @@ Kind = Literal["quantiles", "deviation", "number"]
 class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
     """A regressor that predicts quantiles and intervals, recalibrated by `fit_recalibrator`.
 
-    What it makes of the estimator is, in this order,
+    The estimator gives, in this order of preference,
 
     - quantiles, if the estimator is a quantile regressor, such as
       ``HistGradientBoostingRegressor(loss="quantile")`` or ``QuantileRegressor()``: a copy of it
@@ -355,7 +355,7 @@ class RecalibratedRegressor(RegressorMixin, RecalibratedEstimator):
         cv: what `sklearn.model_selection.check_cv` takes: a number of folds, a splitter, or a list
             of pairs of rows.
         groups: names of columns of X, or positions in an array, such as ``["region"]``: the map
-            knows these groups of rows. The estimator sees them, too; a ``ColumnTransformer`` in
+            knows these groups of rows.  The estimator also sees them; a ``ColumnTransformer`` in
             front of it may drop them.
         covariates: the same of columns of numbers that "auto" and "conditional" may look at.
 

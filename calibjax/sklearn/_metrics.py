@@ -54,7 +54,7 @@ def skce_scorer(estimator: Model, X: object, y: ArrayLike) -> float:
 def calibration_pvalue_scorer(estimator: Model, X: object, y: ArrayLike) -> float:
     """The p-value of `calibration_test`: small if the model is not calibrated on these rows.
 
-    It says whether an error is more than chance on so many rows, and not how large it is.
+    It says whether the error is significant, not how large it is.
 
     Args:
         estimator: a classifier with `predict_proba`, or a `RecalibratedRegressor`, fitted.
@@ -83,7 +83,7 @@ def calibration_pvalue_scorer(estimator: Model, X: object, y: ArrayLike) -> floa
 
 
 class ReliabilityDisplay:
-    """How often a class came against its predicted probability, without bins, and with bands.
+    """How often a class occurs against its predicted probability, without bins, and with bands.
 
     `from_estimator` and `from_predictions` make one, as displays of scikit-learn are made.  It
     shows the curve of `corp_curve` by `calibjax.plot.reliability`: a calibrated model leaves the
@@ -159,7 +159,7 @@ class ReliabilityDisplay:
         """The picture of probabilities.
 
         Args:
-            y_true: what came, ``[n]``, one of two values.
+            y_true: the observed labels, ``[n]``, one of two values.
             y_prob: the probabilities of the event, ``[n]``.
             pos_label: the value of the event; None for 1 of 0 and 1, or of -1 and 1.
             name: what the picture is called.

@@ -49,7 +49,7 @@ class ParameterCheck:
         given_x: of the test that looks at the observations as well, adjusted too; None without
             observations.
         column: the column of the observations that carries what this test finds; None if none does.
-        column_pvalue: how often z varies so much between values of this column by chance alone.
+        column_pvalue: the p-value of the variation of z between values of this column.
     """
 
     name: str
@@ -266,7 +266,7 @@ def check_posterior(
 
     Units do not matter: each parameter is centred and scaled before it is rounded to float32.  A
     parameter may be a count or a category in numbers: a true value has any rank among the draws
-    that are equal to it.  Of two precisions, true values and draws are compared in the coarser one.
+    that are equal to it.  True values and draws of two precisions are compared in the coarser one.
 
     Returns:
         PosteriorCheck; print it, or see its `plot`.

@@ -74,8 +74,8 @@ def chance_of(
 ) -> tuple[float, float]:
     """How often right posteriors have such a shift, and such a spread, in the normal approximation.
 
-    A shift makes the spread larger, too: the p-value of the spread is 1 if the spread around the
-    shift does not err to the same side, and else the larger one of both spreads.
+    A shift also enlarges the spread: the p-value of the spread is 1 if the spread around the shift
+    does not err to the same side, else the larger of both p-values.
 
     Args:
         shift, spread: as in `shift_and_spread`.
@@ -117,9 +117,9 @@ def _deviations(pool: np.ndarray) -> tuple[float, float]:
 
 
 def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
-    """How often scores vary so much between groups of a column, in mean or in mean square.
+    """The p-value of the variation of scores between groups of a column, in mean or in mean square.
 
-    The p-value is that of a chi-squared distribution, the lesser of both doubled.
+    It is that of a chi-squared distribution, twice the lesser of both.
     """
     from scipy.special import chdtrc
 
@@ -189,8 +189,8 @@ def swapped(found: Mapping[str, Rows]) -> list[str]:
 def shared(found: Mapping[str, Rows]) -> list[str]:
     """A sentence if posteriors of different simulations have the same draws.
 
-    Neighbours are compared by their medians of the first parameter that is no integer or category,
-    of which no two true values are equal.
+    Neighbours are compared by their medians of the first parameter whose true values all differ,
+    which excludes integers and categories.
     """
     for true, drawn in found.values():
         if len(np.unique(true)) < len(true):

@@ -1,4 +1,4 @@
-"""An evaluation as one figure, and as one page of HTML that needs nothing else."""
+"""An evaluation as one figure, and as one self-contained page of HTML."""
 
 # Without matplotlib its import is an error, which names the extra to install.
 

@@ -22,7 +22,7 @@ from calibjax.evaluation._groups import worst_segment
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES
 from calibjax.evaluation._wording import shown_names
-from calibjax.measures.labels import judged
+from calibjax.measures.labels import as_event
 from calibjax.plot import NotebookFigure, SettledLayout
 from calibjax.segments import Segment, SegmentTestResult
 
@@ -188,7 +188,7 @@ def _drawn(evaluation: Evaluation, data: Data, rows: np.ndarray, n_groups: int) 
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": N_RESAMPLES}
     key = evaluation.random_keys.curves
     if isinstance(data.predictions, Labels):
-        of_group = judged(data).replace(where=is_member)
+        of_group = as_event(data).replace(where=is_member)
         ax = plot.reliability(curves.reliability_curve(key, of_group, n_bins=15, **options))
         # Behind the picture, the numbers of forecasts have the same axis.
         for axes in (ax, *ax.child_axes):

@@ -98,7 +98,7 @@ def fingerprint(evaluation: Evaluation) -> str:
 
 
 def rows_of_page(evaluation: Evaluation) -> list[dict[str, str]]:
-    """The rows that contribute most, with what was predicted and what came.
+    """The rows that contribute most, with their predictions and targets.
 
     Rows that are equal in all of it are one line.
     """
@@ -116,7 +116,7 @@ def rows_of_page(evaluation: Evaluation) -> list[dict[str, str]]:
 
 
 def _line(evaluation: Evaluation, row: int) -> tuple[str, str, str]:
-    """What was predicted, what came, and the contribution of a row."""
+    """The prediction, the target and the contribution of a row."""
     # With NumPy: a row of jax would be compiled for each number of rows.
     prediction = jax.tree.map(np.asarray, evaluation.predictions)[row : row + 1]
     has_labels = isinstance(prediction, Labels)
@@ -178,12 +178,12 @@ def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str
 def _interval(estimate: float, low: float, high: float) -> str:
     """The interval; a few targets of tiny probabilities make that of log p useless."""
     if high > _TOO_WIDE * max(abs(estimate), abs(low)) and low <= 0:
-        return "too wide to say"
+        return "too wide to report"
     return wording.interval_text((low, high))
 
 
 def kernel_in_words(kernel: KernelLike) -> str:
-    """What a default kernel judges, and among which predictions; else what `describe` says."""
+    """What a default kernel compares, among which predictions; else its `describe`."""
     part = kernel.left if isinstance(kernel, Sum) else kernel
     if isinstance(part, Sum):
         return "location, spread and shape together"
@@ -194,14 +194,14 @@ def kernel_in_words(kernel: KernelLike) -> str:
     if not isinstance(among, kernels.DistanceKernel):
         return describe(kernel)
     if isinstance(part, kernels.TensorProduct):
-        judged = "which class comes"
+        what = "class frequencies"
     elif isinstance(part, kernels.FeatureKernel):
-        judged = _FEATURES.get(describe(part.feature), "the shape")
+        what = _FEATURES.get(describe(part.feature), "the shape")
     else:
         # The first two weights are those of the location and of the spread.
         weights = [] if part.weights is None else np.asarray(part.weights).tolist()
-        judged = {(1.0,): "the location", (0.0, 1.0): "the spread"}.get(tuple(weights), "the shape")
-    return f"{judged}, {_among(among)}"
+        what = {(1.0,): "the location", (0.0, 1.0): "the spread"}.get(tuple(weights), "the shape")
+    return f"{what}, {_among(among)}"
 
 
 def _among(kernel: kernels.DistanceKernel) -> str:
