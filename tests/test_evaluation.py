@@ -633,7 +633,7 @@ def test_the_report_folds_kernels_away_and_names_them_in_words(evaluation):
     assert [kernel_in_words(kernel) for kernel in numbers][::4] == [
         "the location, among predictions of similar location",
         "the spread, among predictions of similar spread",
-        "the shape, among predictions near and far",
+        "the shape, among predictions at all distances",
     ]
     assert kernel_in_words(cj.GaussianKernel(1.0)) == "GaussianKernel(1)"
 

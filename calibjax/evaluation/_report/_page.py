@@ -211,5 +211,5 @@ def _among(kernel: kernels.DistanceKernel) -> str:
     if isinstance(distance, kernels.EmbeddingDistance):
         weights = getattr(distance.phi, "weights", None)
     if weights is not None:
-        return f"among predictions {_PLACES.get(weights, 'near and far')}"
+        return f"among predictions {_PLACES.get(weights, 'at all distances')}"
     return f"among predictions within {float(np.asarray(kernel.lengthscale)):.2g}"
