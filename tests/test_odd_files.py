@@ -777,3 +777,14 @@ def test_rows_of_several_files(tmp_path):
         Columns(target="label", probs="p_*").read(a, b)
     with pytest.raises(ValueError, match="c.csv: expected the columns of .*a.csv, .* called p_b"):
         Columns(target="label", probs="p_*").read(a, c)
+
+
+def test_logs_whose_questions_have_more_and_fewer_options(tmp_path):
+    """Keys of options that a log lacks are no reason not to join it, whichever is first."""
+    scores = SCORES, np.array([-3.0, -4.0])
+    paths = [tmp_path / "three.jsonl", tmp_path / "two.jsonl"]
+    for path, values in zip(paths, scores, strict=True):
+        path.write_text(lines(log(values)))
+    for order in (slice(None), slice(None, None, -1)):
+        probs = Columns().read(*paths[order]).predictions.label_probabilities()
+        np.testing.assert_allclose(probs, [*map(shares, scores[order])], rtol=1e-6)

@@ -1,6 +1,5 @@
 """Batches of the rows of a file, in the order of time, and the keys by which each counts once."""
 
-import dataclasses
 import hashlib
 import re
 from contextlib import suppress
@@ -8,7 +7,6 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._data.distribution import Labels
@@ -80,7 +78,9 @@ def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
             words = f"expected values in ascending order, got {first} after {before}{hint}."
             model.table.fail(by, falls[0], words)
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
-        model, values, keys = _in_order(model, by, order), values[order], [keys[k] for k in order]
+        source = model.table.source
+        model.table.say(f"{source}: the rows were sorted by {by}, those of one value as they were.")
+        model, values, keys = model.taken(order), values[order], [keys[k] for k in order]
     starts = [0, *(k for k in range(1, len(keys)) if keys[k] != keys[k - 1])]
     parts = np.split(_hashes_of(model), starts[1:])
     names = [str(values[start]) for start in starts]
@@ -106,16 +106,6 @@ def hint_of_restart(before: str, after: str) -> str:
     if before not in _LAST_OF_YEAR or after != "1":
         return ""
     return "; for weeks or months of several years, name the year first, such as 2026-01"
-
-
-def _in_order(model: Model, by: str, order: np.ndarray) -> Model:
-    """The model with its rows in another order."""
-    table = model.table
-    table.say(f"{table.source}: the rows were sorted by {by}, those of one value as they were.")
-    predictions = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[order]), model.predictions)
-    return dataclasses.replace(
-        model, table=table.taken(order), predictions=predictions, targets=model.targets[order]
-    )
 
 
 def _hashes_of(model: Model) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Which columns of files hold what, as the options of a command say it."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,6 +57,15 @@ def in_order(model: Model, classes: list[str] | None) -> Model:
     return dataclasses.replace(model, predictions=ordered, targets=targets, classes=new)
 
 
+def on_common_rows(models: Sequence[Model]) -> list[Model]:
+    """The models on the rows that all of them have, said if it is not all that one has."""
+    rows = functools.reduce(np.intersect1d, (x.table.rows for x in models))
+    if all(len(x.table) == len(rows) for x in models):
+        return [*models]
+    models[0].table.say(f"The models are compared on the {len(rows)} rows that all files have.")
+    return [x.taken(np.flatnonzero(np.isin(x.table.rows, rows))) for x in models]
+
+
 def with_same_targets(first: Model, other: Model, questions: str | None = None) -> Model:
     """The other model, with classes in the order of the first; an error unless targets agree.
 
@@ -65,18 +75,18 @@ def with_same_targets(first: Model, other: Model, questions: str | None = None) 
     if not np.array_equal(other.table.rows, first.table.rows):
         raise ValueError(
             f"{other.table.source}: expected the {len(first.table)} rows of {first.table.source}, "
-            f"got {len(other.table)} rows; rows are left out in each file alone: delete those with "
-            "missing values from all files, or choose rows by columns that all have."
+            f"got {len(other.table)} rows; join the files first, so that all have the same rows in "
+            "the same order."
         )
     of_first = f"as in this row of {first.table.source}"
+    hint = "; files must have the same rows in the same order"
     if questions is not None and first.columns.kind == "prob":
         same = np.asarray(first.table.cells(questions) == other.table.cells(questions))
-        other.table.check(questions, same, f"the same value {of_first}")
+        other.table.check(questions, same, f"the same value {of_first}", hint=hint)
         return other
-    hint = "; of answers to the same questions --cluster names the question"
+    if first.columns.kind == "prob":
+        hint += "; of answers to the same questions --cluster names the question"
     is_same = other.targets == first.targets
     words = f"the same target {of_first}"
-    other.table.check(
-        other.target, is_same, words, hint=hint if first.columns.kind == "prob" else ""
-    )
+    other.table.check(other.target, is_same, words, hint=hint)
     return other

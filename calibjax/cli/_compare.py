@@ -33,13 +33,14 @@ def compare(
     """
     import jax
 
-    from calibjax.cli._columns import with_same_targets
+    from calibjax.cli._columns import on_common_rows, with_same_targets
     from calibjax.evaluation import columns_of_rows, keys_of, notes_on_independence
     from calibjax.intervals import compare_calibration
 
     if len(files) < 2:
         raise ValueError(f"{files[0]}: expected at least one more file to compare it with.")
-    first, *others = (columns.read(file) for file in files)
+    models = [columns.read(file) for file in files]
+    first, *others = on_common_rows(models) if columns.drop_missing else models
     others = [with_same_targets(first, x, columns.given.get("clusters")) for x in others]
     data = columns.data(first)
     is_same = [np.array_equal(first.targets, other.targets) for other in others]
@@ -52,7 +53,7 @@ def compare(
         remarks = notes_on_independence(keys_of(seed).neighbours, data, beside, first.table.option)
         interval = result.confidence_interval(1 - level)
     names, estimates = list(map(str, files)), np.asarray(result.estimates).tolist()
-    models = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]
+    values = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]
     fields = interval.low, interval.high, result.difference, result.pvalue, result.pvalue <= level
     lists = (np.asarray(x).tolist() for x in fields)
     pairs: list[dict[str, Any]] = [
@@ -61,10 +62,10 @@ def compare(
         for name, low, high, difference, pvalue, is_rejected in zip(names[1:], *lists, strict=True)
     ]
     if as_json:
-        found = {"method": result.method, "level": level, "models": models, "pairs": pairs}
+        found = {"method": result.method, "level": level, "models": values, "pairs": pairs}
         echo(as_text(found | {"remarks": remarks}))
     else:
-        lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in models]
+        lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in values]
         lines += map(_sentence, pairs)
         lines.append(f"({result.method}; {100 * (1 - level):g} % CI)")
         echo("\n".join([*lines, *remarks]))

@@ -4,8 +4,10 @@ import dataclasses
 import re
 import string
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.check import check_flag
@@ -55,6 +57,12 @@ class Model:
     predictions: Distribution
     targets: Any
     classes: list[Any] | None = None
+
+    def taken(self, order: np.ndarray) -> Self:
+        """Some rows, or all in another order."""
+        predictions = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[order]), self.predictions)
+        taken = {"table": self.table.taken(order), "targets": self.targets[order]}
+        return dataclasses.replace(self, predictions=predictions, **taken)
 
 
 def given_columns(columns: ColumnOptions) -> dict[str, Any]:

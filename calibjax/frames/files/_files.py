@@ -38,6 +38,8 @@ def read_files(
 ) -> Table:
     """The rows of one file after those of the other; all have the columns of the first.
 
+    Keys that a file of JSON lacks are missing values, as in its objects.
+
     Args:
         paths: the files; "-" is standard input.
         separator: what is between columns of text, a character or "tab"; None if the file says it.
@@ -54,13 +56,16 @@ def read_files(
         return first
     for other in others:
         missing = [name for name in first.columns if name not in other.columns]
-        if missing:
+        if missing and not isinstance(other.written, bytes):
             raise ValueError(
                 f"{other.source}: expected the columns of {first.source}, got none called "
                 f"{listed(missing)}."
             )
     tables = [first, *others]
-    columns = {x: np.concatenate([table.columns[x] for table in tables]) for x in first.columns}
+    columns = {
+        name: np.concatenate([x.columns.get(name, np.full(len(x), None)) for x in tables])
+        for name in first.columns
+    }
     sources = np.array([table.source for table in tables], object)
     paths_of_rows = np.repeat(sources, [len(table) for table in tables])
     rows = np.concatenate([table.rows for table in tables])
