@@ -1,5 +1,6 @@
 """Segments of rows, tested all at once, against plain loops of NumPy and laws of SciPy."""
 
+import dataclasses
 import json
 
 import jax
@@ -198,6 +199,9 @@ def test_levels_that_are_too_small_are_named():
     assert result.too_small == {"topic": ["art"], "copy": ["False"]}
     assert "not tested (too few rows): topic art" in repr(result).splitlines()
     assert result.to_dict()["too_small"] == result.too_small
+    names = result.names._replace(cut=("store", "age"))
+    cut = dataclasses.replace(result, names=names).notes()[-1]
+    assert cut == "cut at quartiles: store, age, as numbers; if they name things, pass texts"
 
 
 def test_what_is_printed_and_saved():
@@ -464,6 +468,21 @@ def test_numbers_are_cut_at_quartiles():
     mostly = np.concatenate([np.zeros(70), np.arange(1, 31)])
     ((column,), _) = columns_of({"rain": mostly})
     assert column.phrases == ("rain 0 to 5", "rain 6 to 30")
+
+
+def test_whole_numbers_that_name_things():
+    """Those whose column says so are categories, and others that may be are told."""
+    whole = np.repeat(np.arange(101, 121), 8)
+    ids = ["id", "store_id", "storeId", "shop-ID", "ZIP", "zipcode", "county.fips", "ICD code"]
+    numbers = ["age", "paid", "episode", "PAID", "idle", "storey", "months"]
+    columns, _ = columns_of({x: whole for x in ids} | {x: whole for x in numbers})
+    assert [x.name for x in columns if len(x.levels) == 20] == ids
+    assert columns[1].phrases[0] == "store_id 101"
+    assert [x.name for x in columns if x.is_cut] == numbers
+    lacking = np.where(np.arange(160) < 8, np.nan, whole)  # a float beside missing values
+    columns, _ = columns_of({"store_id": lacking, "id": whole + 0.5, "y": np.arange(160)})
+    assert columns[0].levels[:2] == ("102", "103") and columns[0].levels[-1] == "missing"
+    assert [len(x.levels) for x in columns[1:]] == [4, 4] and not any(x.is_cut for x in columns)
 
 
 def test_columns_that_make_no_segments():

@@ -1,12 +1,18 @@
 """Codes of the values of a column: its levels, or ranges of its numbers, as a fit has seen them."""
 
 import datetime
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from calibjax._data.typed_column import NO_VALUE, TypedColumn, different, indices_in, typed_column
+from calibjax._numbers.validity import are_whole
+
+# What whole numbers are called that name things.  Values alone do not say it: hours of a panel are
+# as regular as its shops, and capital gains are as far apart as postal codes.
+_NAMES_THINGS = re.compile(r"(.*[^A-Za-z])?(?i:id|code|zip|fips)|.*[a-z]I[Dd]|(?i:zip|post)code")
 
 
 class ColumnCode(NamedTuple):
@@ -32,10 +38,14 @@ class ColumnCode(NamedTuple):
     def of(
         cls, name: str, column: TypedColumn, kept: np.ndarray, few: int = 12, n_bins: int = 4
     ) -> Self:
-        """The code that kept rows make; more different numbers than `few` are cut at quantiles."""
+        """The code that kept rows make; more different numbers than `few` are cut at quantiles.
+
+        Whole numbers of columns such as store_id are names, and not cut.
+        """
         known = column.values[kept & ~column.missing]
         levels, dtype = different(known), str(known.dtype)
-        if not column.is_number or levels.size <= few:
+        is_id = _NAMES_THINGS.fullmatch(name) and known.dtype.kind in "iuf" and are_whole(levels)
+        if not column.is_number or levels.size <= few or is_id:
             return cls(name, dtype, tuple(_plain(levels)), ())
         starts = np.sort(known)[(np.arange(1, n_bins) * known.size) // n_bins]
         indices = np.unique(np.searchsorted(levels, starts))

@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
-from calibjax._base.text import first_of, text_table
+from calibjax._base.text import first_of, listed, text_table
 from calibjax.nulls.ranks import rank_of_level
 from calibjax.segments._effects import Effects, Partition, effects_of, in_words
 from calibjax.segments._segment_sums import SegmentSums
@@ -90,6 +90,7 @@ class Names(NamedTuple):
         statistics: of each statistic.
         levels: pairs of a column and all its levels, in words.
         left_out: columns that make no segments, each with the reason.
+        cut: columns of whole numbers that are cut at their quartiles, and that may be names.
         partition: in which pieces of the unit line the PIT is known, as `OwnPIT.pit_partition`.
         classes: the names of the classes, or None.
     """
@@ -99,6 +100,7 @@ class Names(NamedTuple):
     statistics: tuple[str, ...]
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
+    cut: tuple[str, ...]
     partition: Partition | None
     classes: tuple[Any, ...] | None
 
@@ -213,12 +215,16 @@ class SegmentTestResult:
         return {name: levels for name, levels in found.items() if levels}
 
     def notes(self) -> list[str]:
-        """Which columns and levels are not tested, a line for each column with the reason."""
+        """Which columns and levels are not tested and why, and which whole numbers are cut."""
         small = [
             f"not tested (too few rows): {name} {first_of(levels, _SHOWN)}"
             for name, levels in self.too_small.items()
         ]
-        return small + [f"not tested: {name} {reason}" for name, reason in self.names.left_out]
+        small += [f"not tested: {name} {reason}" for name, reason in self.names.left_out]
+        if self.names.cut:
+            words = "as numbers; if they name things, pass texts"
+            small.append(f"cut at quartiles: {listed(self.names.cut)}, {words}")
+        return small
 
     def sentence(self, level: float = 0.05) -> str:
         """The first segment, or that none is significant."""

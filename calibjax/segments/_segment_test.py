@@ -165,6 +165,7 @@ def segments_tested(
         statistics=statistics_of(forecasts).names,
         levels=tuple((column.name, column.levels) for column in columns),
         left_out=tuple(left_out.items()),
+        cut=tuple(column.name for column in columns if column.is_cut),
         partition=pit_partition(forecasts),
         classes=None if classes is None else tuple(classes),
     )

@@ -12,8 +12,9 @@ from jax import lax
 from calibjax._base.compile import bucket
 from calibjax._base.struct import struct
 from calibjax._data.column_encoding import ColumnCode
-from calibjax._data.typed_column import NamedColumns, TypedColumn, typed_columns
+from calibjax._data.typed_column import NamedColumns, TypedColumn, different, typed_columns
 from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.validity import are_whole
 from calibjax._pairwise.tiles import cut
 
 # With more levels than this, next to none of their pairs holds enough rows.
@@ -44,12 +45,14 @@ class Column(NamedTuple):
         levels: what its levels are called, in their order.
         phrases: the levels as parts of a sentence, such as "north" or "lead time 3".
         codes: the level of each row, ``[n]``; -1 for rows that do not count.
+        is_cut: whether it holds whole numbers that are cut, and that may be names.
     """
 
     name: str
     levels: tuple[str, ...]
     phrases: tuple[str, ...]
     codes: np.ndarray
+    is_cut: bool = False
 
 
 def read_columns(
@@ -87,7 +90,12 @@ def _column(name: str, column: TypedColumn, kept: np.ndarray, uncut: bool) -> Co
     if column.values.dtype.kind == "O":
         return Column(name, levels, (), codes)
     words = {} if column.is_number else {"True": name, "False": f"not {name}"}
-    return Column(name, levels, tuple(words.get(x, f"{name} {x}") for x in levels), codes)
+    phrases = tuple(words.get(x, f"{name} {x}") for x in levels)
+    known = column.values[kept & ~column.missing]
+    # As categories they would have enough rows.
+    are_few = different(known).size <= min(_MOST_LEVELS, known.size / LEAST_ROWS)
+    is_cut = bool(code.cuts) and known.dtype.kind in "iuf" and are_few and are_whole(known)
+    return Column(name, levels, phrases, codes, is_cut)
 
 
 def _in_phrases(columns: list[Column]) -> list[Column]:
