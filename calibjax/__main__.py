@@ -9,19 +9,26 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Runs the command line.  A crash ends with the status 2, as 1 is a verdict."""
     try:
         from calibjax.cli import app
+
+        # Modules stay until the end: to search them for garbage takes a fifth of a short command.
+        gc.set_threshold(100_000)
+        atexit.register(gc.freeze)
+        # SciPy fits maps with matrices so small that several threads only wait for each other.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        _keep_compiled_programs()
+        app(prog_name="calibjax")
     except ModuleNotFoundError as error:
-        print(f"{error.name} is missing: pip install 'calibjax[cli]' brings it.", file=sys.stderr)
-        sys.exit(2)
-    # Modules stay until the end: to search them for garbage takes a fifth of a short command.
-    gc.set_threshold(100_000)
-    atexit.register(gc.freeze)
-    # SciPy fits maps with matrices so small that several threads only wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _keep_compiled_programs()
-    app(prog_name="calibjax")
+        sys.exit(_failed(f"{error.name} is missing: pip install 'calibjax[cli]' brings it."))
+    except Exception as error:
+        sys.exit(_failed(f"{type(error).__name__}: {error}"))
+
+
+def _failed(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 2
 
 
 def _keep_compiled_programs() -> None:
@@ -32,11 +39,11 @@ def _keep_compiled_programs() -> None:
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "calibjax" / platform.node()
     try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = caches / "calibjax" / platform.node()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # A container may have no home.
         return  # It works without, only slower.
     if not os.access(folder, os.W_OK):
         return

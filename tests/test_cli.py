@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -375,6 +376,21 @@ def test_no_folder_for_compiled_programs(monkeypatch, tmp_path, capsys):
         main()
     assert caught.value.code == 0 and capsys.readouterr().out.startswith("calibjax ")
     assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+
+
+def test_no_home_and_a_crash(monkeypatch, capsys):
+    """Of a container whose user has no entry in /etc/passwd; 1 would be a verdict."""
+    for name in ("HOME", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    monkeypatch.setattr(sys, "argv", ["calibjax", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0 and "JAX_COMPILATION_CACHE_DIR" not in os.environ
+    monkeypatch.setattr("calibjax.cli.app", lambda prog_name: {}[prog_name])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2 and "KeyError: 'calibjax'" in capsys.readouterr().err
 
 
 def test_missing_libraries(monkeypatch, capsys):

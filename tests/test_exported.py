@@ -1,11 +1,14 @@
 """Lowered programs in files: read in place of tracing, and made anew when anything is wrong."""
 
 import functools
+import importlib
 import os
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +95,7 @@ def halved(file, other, monkeypatch):
 
 def of_another_version(file, other, monkeypatch):
     before = file.read_bytes()
-    monkeypatch.setattr(exported, "_versions", lambda: ["of the last release"])
+    monkeypatch.setattr(jax, "__version__", "of the last release")
     assert is_traced(PREDICTIONS, 3.0) and file.read_bytes() != before
 
 
@@ -153,6 +156,41 @@ def test_nothing_of_a_user_is_kept(folder):
     for kind in lambda *x: Estimate(*x), functools.wraps(cj.skce)(lambda *x: Estimate(*x)):
         jax.jit(exported.kept(scaled, folder), static_argnums=2)(PREDICTIONS, 3.0, kind)
     assert not folder.exists()
+
+
+def test_nothing_is_written_of_other_code(folder, monkeypatch):
+    """A source that changed after it was imported, a mock of a function, and one of a method."""
+    monkeypatch.setattr(exported, "_SOURCES", "of the last release")
+    assert is_traced(PREDICTIONS, 3.0) and not folder.exists()
+    monkeypatch.undo()
+    with mock.patch("calibjax.evaluation.evaluate"):
+        assert is_traced(PREDICTIONS, 3.0) and not folder.exists()
+    with mock.patch.object(cj.Normal, "sample", lambda self, key: self.loc):
+        assert is_traced(PREDICTIONS, 3.0) and not folder.exists()
+    assert is_traced(PREDICTIONS, 3.0) and not is_traced(PREDICTIONS, 3.0)
+
+
+class Imports:
+    def __init__(self, *name):
+        self.name = name
+
+    def __reduce__(self):
+        return importlib.import_module, self.name
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps((jax.tree.structure(0), Imports("this"))),
+        b"\x80\x04\x8c\x14calibjax._base.files\x8c\x09os.system\x93.",
+    ],
+)
+def test_files_import_nothing_else(tmp_path, content):
+    path = tmp_path / "program"
+    path.write_bytes(exported._digest("", content) + content)
+    with pytest.raises(pickle.UnpicklingError, match="is not of calibjax or jax"):
+        exported._read(path, "")
+    assert "this" not in sys.modules
 
 
 def test_a_result_that_has_no_place_in_a_file(folder):

@@ -7,12 +7,16 @@ that it depends on, and is read in place of tracing.
 
 import functools
 import hashlib
+import inspect
+import io
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.machinery import SourceFileLoader
 from operator import attrgetter
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import jax
@@ -84,14 +88,28 @@ def _read(path: Path, text: str) -> Program | None:
     digest, content = content[:32], content[32:]
     if digest != _digest(text, content):
         return None
-    # jax runs machine code out of the same folder: pickle asks for no more trust.
-    structure, program = pickle.loads(content)
+    structure, program = _Reader(io.BytesIO(content)).load()
     return structure, export.deserialize(bytearray(program))
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what calibjax and jax define, and imports nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        packages = "calibjax", "jax", "jaxlib"
+        if module.partition(".")[0] in packages:
+            found = super().find_class(module, name)
+            # A module has the names that it imports, too.
+            if getattr(found, "__module__", "").partition(".")[0] in packages:
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is not of calibjax or jax")
 
 
 def _write(path: Path, text: str, program: Program) -> None:
     """Writes a program into a file, if that can be: functions in a structure may have no name."""
     structure, exported = program
+    if _digest_of_sources() != _SOURCES or not all(map(_has_own_code, list(sys.modules.values()))):
+        return
     with suppress(OSError, AttributeError, TypeError, ValueError, pickle.PicklingError):
         content = pickle.dumps((structure, bytes(exported.serialize())))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,13 +120,67 @@ def _digest(text: str, program: bytes) -> bytes:
     return hashlib.sha256(repr((_versions(), text)).encode() + program).digest()
 
 
-@functools.cache
 def _versions() -> list[str]:
     """What the same text may mean something else in: sources, and libraries that traces use."""
+    return [_SOURCES, jax.__version__, jaxlib.__version__, np.__version__]
+
+
+def _digest_of_sources() -> str:
     sources = hashlib.sha256()
     for file in sorted(Path(__file__).parent.parent.rglob("*.py")):
         sources.update(file.read_bytes())
-    return [sources.hexdigest(), jax.__version__, jaxlib.__version__, np.__version__]
+    return sources.hexdigest()
+
+
+# Of what was imported: files may change while a process lives.
+_SOURCES = _digest_of_sources()
+
+
+def _has_own_code(module: ModuleType) -> bool:
+    """Whether a module of calibjax has the functions of its source, and none of a patch."""
+    if module.__name__.partition(".")[0] != "calibjax":
+        return True
+    return _are_own(vars(module), _source_of(module.__name__, module.__file__ or ""))
+
+
+@functools.cache
+def _source_of(name: str, path: str) -> CodeType | None:
+    return SourceFileLoader(name, path).get_code(name)
+
+
+def _are_own(names: Mapping[str, Any], code: CodeType | None) -> bool:
+    """Whether functions, and those of classes, have the codes that are in the code around them."""
+    codes: dict[str, list[CodeType]] = {}
+    for x in code.co_consts if code else ():
+        if isinstance(x, CodeType):
+            codes.setdefault(x.co_name, []).append(x)
+    return all(
+        _is_own(x, codes[name]) if name in codes else not _is_foreign(x)
+        for name, x in list(names.items())
+    )
+
+
+def _is_own(x: Any, codes: list[CodeType]) -> bool:
+    if isinstance(x, type):
+        return any(_are_own(vars(x), code) for code in codes)
+    return getattr(_undecorated(x), "__code__", None) in codes
+
+
+def _is_foreign(x: Any) -> bool:
+    """Whether something that is not defined where it is was put there by a user, as mocks are."""
+    function = _undecorated(x)
+    if not isinstance(function, FunctionType):
+        return type(x).__module__ == "unittest.mock"
+    package = function.__module__.partition(".")[0]
+    return not (package in _PACKAGES or package.startswith("namedtuple_"))
+
+
+# Whose functions modules of calibjax import.
+_PACKAGES = {"calibjax", "jax", "matplotlib", "sklearn", "typer", *sys.stdlib_module_names}
+
+
+def _undecorated(x: Any) -> Any:
+    return inspect.unwrap(getattr(x, "fget", None) or getattr(x, "func", x))
 
 
 def _options() -> list[Any]:

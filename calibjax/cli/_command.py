@@ -41,8 +41,8 @@ _OF_FILES = {
 _KINDS = dict.fromkeys(FLAGS, bool) | {"horizon": float | None}
 # The least numbers of options that have one.
 _LEAST = {"reserve": 0, "lag": 1}
-# The exit status of bad input; 0 and 1 are verdicts.
-_BAD_INPUT = 2
+# The exit statuses of bad input and of Ctrl-C; 0, 1 and 3 are verdicts.
+_BAD_INPUT, _INTERRUPTED = 2, 130
 
 
 def names_of_list(given: str | None) -> list[str]:
@@ -126,6 +126,8 @@ def one_line_errors() -> Iterator[None]:
         _end(f"{error.filename}: {error.strerror}" if error.strerror else str(error))
     except (TypeError, ValueError) as error:
         _end(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
     except Exception as error:
         _end(f"{type(error).__name__}: {error}")
 
