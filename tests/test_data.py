@@ -1,6 +1,7 @@
 """`Data` in place of predictions and targets: checked once, and the same numbers."""
 
 import functools
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -89,8 +90,102 @@ CALLS = {
     "pit": (functools.partial(cj.pit, KEY), NUMBERS, {}),
     "pit_interval": (cj.pit_interval, NUMBERS, {}),
     "h_matrix": (functools.partial(cj.h_matrix, KERNEL), (PREDICTIONS, EVENTS), {}),
+    "calibration_curve": (cj.calibration_curve, (PREDICTIONS, EVENTS), OPTIONS),
+    "risk_curve": (functools.partial(cj.risk_curve, time=0.5, n_bins=3), NUMBERS, ROWS),
+    "random_feature_skce": (
+        functools.partial(cj.random_feature_skce, KEY, KERNEL, n_features=8),
+        (PREDICTIONS, EVENTS),
+        WHERE,
+    ),
+    "skce": (functools.partial(cj.skce, KERNEL), (PREDICTIONS, EVENTS), ROWS),
+    "aggregated_skce_test": (
+        functools.partial(cj.aggregated_skce_test, KEY, [KERNEL], n_resamples=19),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "asymptotic_block_skce_test": (
+        functools.partial(cj.asymptotic_block_skce_test, KERNEL),
+        (PREDICTIONS, EVENTS),
+        WHERE,
+    ),
+    "asymptotic_skce_test": (
+        functools.partial(cj.asymptotic_skce_test, KEY, KERNEL, n_resamples=19),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "calibration_test": (
+        functools.partial(cj.calibration_test, KEY, n_resamples=19),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "consistency_test": (
+        functools.partial(cj.consistency_test, KEY, cj.ece, n_resamples=19),
+        (PREDICTIONS, EVENTS),
+        ROWS,
+    ),
+    "distribution_free_skce_test": (
+        functools.partial(cj.distribution_free_skce_test, KERNEL, kernel_bound=1.0),
+        (PREDICTIONS, EVENTS),
+        WHERE,
+    ),
+    "equivalent_temperature": (
+        functools.partial(cj.equivalent_temperature, KEY, KERNEL, n_resamples=19),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "cross_fit": (
+        functools.partial(cj.cross_fit, method="temperature"),
+        (PREDICTIONS, EVENTS),
+        {"weights": WEIGHTS},
+    ),
+    "decompose_score": (cj.decompose_score, (PREDICTIONS, EVENTS), {"weights": WEIGHTS}),
+    "fit_recalibrator": (
+        lambda *samples, **rows: cj.fit_recalibrator(*samples, method="temperature", **rows)(
+            PREDICTIONS
+        ),
+        (PREDICTIONS, EVENTS),
+        ROWS,
+    ),
+    "fit_temperature": (cj.fit_temperature, (PREDICTIONS, EVENTS), ROWS),
+    "logistic_calibration": (
+        lambda *samples, **rows: cj.logistic_calibration(*samples, **rows).slope,
+        (PREDICTIONS, EVENTS),
+        ROWS,
+    ),
+    "segment_test": (
+        functools.partial(cj.segment_test, KEY, groups={"side": np.arange(N) % 2}, n_resamples=19),
+        (PREDICTIONS, EVENTS),
+        OPTIONS,
+    ),
+    "evaluate": (
+        lambda *samples, **rows: cj.evaluate(*samples, **rows).measures["Brier score"].value,
+        (PREDICTIONS, EVENTS),
+        {"weights": WEIGHTS},
+    ),
+    # Locations follow the targets, which are None beside Data.
+    **{
+        name: (
+            lambda p, y=None, name=name, **rows: getattr(cj, name)(
+                KERNEL, p, y, PREDICTIONS[:3], EVENTS[:3], **rows
+            ),
+            (PREDICTIONS, EVENTS),
+            WHERE,
+        )
+        for name in ("ucme", "witness", "asymptotic_cme_test")
+    },
 }
 QUICK = {"ece", "crps", "corp_curve"}
+
+
+def test_every_function_of_predictions_and_targets_is_tried_with_data():
+    functions = {x: getattr(cj, x) for x in cj.__all__ if inspect.isroutine(getattr(cj, x))}
+    taking = {
+        name
+        for name, function in functions.items()
+        if {"targets", "predictions"} <= {*inspect.signature(function).parameters}
+    }
+    of_binary_problems = {"top_label", "one_vs_rest"}  # what they return is `Data`, too
+    assert len(taking) > 40 and taking <= CALLS.keys() | of_binary_problems
 
 
 def test_only_what_was_checked_is_known_to_be_valid():
@@ -170,7 +265,7 @@ def test_data_are_a_pytree_that_is_not_checked_again():
         (
             lambda: cj.witness_map(KEY, cj.Data(PREDICTIONS, EVENTS, weights=WEIGHTS)),
             ValueError,
-            "weights of Data must be None",
+            r"weights of Data must be None: .*; data.replace\(weights=None\) leaves them out",
         ),
         (
             lambda: cj.calibration_test(KEY, cj.Data(PREDICTIONS[:1], EVENTS[:1])),

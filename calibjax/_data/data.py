@@ -382,7 +382,10 @@ def as_data(
     for name in without:
         if getattr(data, name) is not None:
             said = "weights [n, m]" if name == "outcome_weights" else name
-            raise ValueError(f"{said} of Data must be None: this function does not use them.")
+            raise ValueError(
+                f"{said} of Data must be None: this function does not use them; "
+                f"data.replace({name}=None) leaves them out."
+            )
     if data.where is not None or data.weights is not None:
         n_counted = data.n_counted()
         if n_counted < at_least:

@@ -131,8 +131,9 @@ def risk_curve(
     edges = np.unique(np.quantile(risk, np.arange(1, n_bins) / n_bins, method="higher"))
     groups, found = np.searchsorted(edges, risk, "right"), []
     for group in np.unique(groups):
-        some, where = groups == group, np.flatnonzero(kept)
-        group_rows = Subset(where[some], sampling.of_rows(where[some]), level, where)
+        some = groups == group
+        of_group = np.flatnonzero(kept)[some]
+        group_rows = Subset(of_group, sampling.of_rows(of_group), level, np.arange(data.n))
         observed, _ = risk_and_ratio(lifetimes.chosen(some), 0, group_rows)
         mean = float(group_rows.sampling.shares() @ risk[some])
         value = math.nan if observed is None else observed.value
