@@ -109,3 +109,23 @@ def test_logits_of_16_bits():
     np.testing.assert_allclose(
         cj.Bernoulli.from_logits(logits[:, 0]).probs, special.expit(exact[:, 0]), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_logits_of_masked_rows_have_the_gradient_0(bad):
+    """Whatever they hold, and other rows have the gradient that they have without them."""
+    kept, targets = np.array([True, False, True, True]), jnp.array([1, 0, 2, 0])
+    for shape, make in (((4, 3), cj.Categorical), ((4,), cj.Bernoulli)):
+        logits = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        logits[1] = bad
+        y = targets % 2 if make is cj.Bernoulli else targets
+
+        def error(x, y, make=make, **rows):
+            return cj.mmce(make.from_logits(x), y, **rows)
+
+        found = jax.grad(error)(jnp.asarray(logits), y, where=kept)
+        expected = jax.grad(error)(jnp.asarray(logits[kept]), y[kept])
+        np.testing.assert_allclose(found[kept], expected, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(found[1], 0)
+        if np.isnan(bad):
+            assert np.isnan(make.from_logits(logits).probs[1]).all()

@@ -261,7 +261,27 @@ MISTAKES = {
     "several labels": (
         lambda: cj.evaluate(PROBS, np.tile([0, 1, 1], (N, 1))),
         ValueError,
-        r"one label in each row, got several or none: .* evaluate\(predictions\[:, 0\], targets",
+        r"one label in each row, got several or none: .* evaluate\(probs\[:, 0\], targets",
+    ),
+    "several labels of a distribution": (
+        lambda: cj.evaluate(cj.Categorical(PROBS), np.tile([0, 1, 1], (N, 1))),
+        ValueError,
+        "one label in each row, got several or none",
+    ),
+    "several labels of a pure function": (
+        lambda: cj.ece(cj.Categorical(PROBS), np.tile([0, 1, 1], (N, 1))),
+        ValueError,
+        r"got shape \[.*; labels of one-hot rows are .*; each of several labels is an event, Bern",
+    ),
+    "several events": (
+        lambda: cj.ece(cj.Bernoulli(PROBS), np.tile([0, 1, 1], (N, 1))),
+        ValueError,
+        "probs must have shape .*; classes are Categorical.*; each of several labels is an event",
+    ),
+    "a masked mean": (
+        lambda: cj.evaluate(cj.Normal(np.ma.masked_equal(LABELS, 2), 1.0), LABELS),
+        ValueError,
+        "loc must not have masked values, got",
     ),
     "several labels whose probabilities are no classes": (
         lambda: cj.evaluate(np.full((N, M), 0.5), np.eye(M)[LABELS] * [1, 0, 1]),
@@ -286,7 +306,7 @@ MISTAKES = {
     "texts as covariates": (
         lambda: cj.Data(cj.Categorical(PROBS), LABELS, covariates=NAMES[LABELS][:, None]),
         TypeError,
-        "covariates must hold real values, got strings or objects; pass categories in a mapping",
+        "covariates must hold real values, got strings or objects; pass categories as groups",
     ),
     "one time": (
         lambda: cj.evaluate(PROBS, LABELS, times=np.ones(N)),

@@ -28,9 +28,9 @@ def check_array(name: str, value: object, kind: str) -> None:
     if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
         hint = "number class labels by [columns.index(label) for label in labels]"
         if "covariates" in name:
-            hint = (
-                'pass categories in a mapping, {"region": region}, or as groups of a recalibrator'
-            )
+            hint = "pass categories as groups"
+            if name == "covariates":
+                hint += ', or to tests in a mapping, {"region": region}'
         raise TypeError(f"{name} must hold {kind} values, got strings or objects; {hint}.")
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         words = f"got {np.ma.count_masked(value)}; fill them, and leave their rows out by where="

@@ -50,7 +50,7 @@ def devices_of(rows: PyTree) -> Devices | None:
 
 def _cut_of(x: object) -> NamedSharding | None:
     """How an array is cut among devices; None if it is not, or if that is unknown."""
-    is_concrete = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+    is_concrete = isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, jax.core.Tracer)
     sharding = getattr(x if is_concrete else jax.typeof(x), "sharding", None)
     return sharding if isinstance(sharding, NamedSharding) and any(sharding.spec) else None
 

@@ -63,16 +63,24 @@ def check_shapes_of_predictions(
     if where is not None:
         check_array("where", where, "boolean")
         arrays["where"] = where, "n"
-    family = type(predictions).__name__
-    sizes = check_shapes(
-        arrays,
-        one_axis_more=f"; K models for each target are Mixture.ensemble({family}(…)) of arrays "
-        "[n, K, …], which jnp.moveaxis(array, 0, 1) makes of [K, n, …]",
-        one_axis_less=predictions.one_axis_less,
-    )
+    sizes = check_shapes(arrays, None, *hints_of_axes(predictions))
     if sizes["n"] < at_least:
         raise too_few_rows(name, sizes["n"], at_least)
     return sizes
+
+
+_ONE_OF_SEVERAL = "; each of several labels is an event, Bernoulli(probs[:, 0]) and targets[:, 0]"
+
+
+def hints_of_axes(predictions: Distribution) -> tuple[str, str]:
+    """What parameters with one axis more, or one less, may be: the ends of error messages."""
+    is_binary, family = isinstance(predictions, Binary), type(predictions).__name__
+    several = f"; classes are Categorical(probs){_ONE_OF_SEVERAL}" * is_binary
+    models = (
+        f"; K models for each target are Mixture.ensemble({family}(…)) of arrays [n, K, …], which "
+        "jnp.moveaxis(array, 0, 1) makes of [K, n, …]"
+    )
+    return several + models, predictions.one_axis_less
 
 
 def too_few_rows(name: str, n: int, at_least: int) -> ValueError:
@@ -108,7 +116,9 @@ def check_shapes_of_targets(
     """The targets, of the right types and shapes; ends of intervals in one dtype."""
     if not isinstance(targets, Between):
         check_dtype_of_targets("targets", targets, predictions)
-        check_shapes({"targets": (targets, predictions.target_shape)}, sizes)
+        hint = f"; labels of one-hot rows are jnp.argmax(targets, axis=1){_ONE_OF_SEVERAL}"
+        hint *= isinstance(predictions, Labels)
+        check_shapes({"targets": (targets, predictions.target_shape)}, sizes, hint)
         return targets
     has_cdf = predictions.is_ordered or isinstance(predictions, Labels)
     if not has_cdf or is_exchangeable(predictions) or isinstance(predictions, KnownLevels):

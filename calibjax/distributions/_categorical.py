@@ -1,6 +1,7 @@
 """Predictions over finitely many classes, and of an event."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Self
 
 import jax
@@ -12,7 +13,7 @@ from calibjax._base.check import check_flag
 from calibjax._base.struct import is_rounded, repeated, static, struct, widened, widened_integers
 from calibjax._data.checks import valid_rows
 from calibjax._data.distribution import Binary, Labels
-from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.arithmetic import dot, x_where
 from calibjax._numbers.tempering import as_before, tempered_probabilities
 from calibjax._numbers.unit_interval import falls_short, integer_or_invalid
 from calibjax._numbers.validity import TOLERANCE, probability_vectors
@@ -21,6 +22,13 @@ from calibjax.kernels import TotalVariation
 
 #: In ragged predictions up to this the probability of a class that a row has is 0.
 LEAST_OF_CLASS = 2.0**-119
+
+
+def _where_good(
+    are_good: jax.Array, function: Callable[[jax.Array], jax.Array], logits: jax.Array
+) -> jax.Array:
+    """A function of logits; other ones, as in masked rows, have NaN and the gradient 0."""
+    return x_where(are_good, function(x_where(are_good, logits, 0.0)), jnp.nan)
 
 
 @finite_sums
@@ -60,7 +68,9 @@ class Categorical(Labels):
 
         The probabilities are at least float32, and their gradients are always finite.
         """
-        return cls(jax.nn.softmax(widened(jnp.asarray(logits)), axis=-1))
+        logits = widened(jnp.asarray(logits))
+        are_good = jnp.isfinite(jnp.max(logits, axis=-1, keepdims=True))
+        return cls(_where_good(are_good, jax.nn.softmax, logits))
 
     def __init__(self, probs: jax.Array, ragged: bool = False, *, normalize: bool = False) -> None:
         if check_flag("normalize", normalize):
@@ -220,7 +230,8 @@ class Bernoulli(Binary):
         The probabilities are at least float32, and their gradients are always finite.
         """
         logits = widened(jnp.asarray(logits))
-        return cls(jax.nn.sigmoid(logits), complement=jax.nn.sigmoid(-logits))
+        probs, rest = (_where_good(x == x, jax.nn.sigmoid, x) for x in (logits, -logits))
+        return cls(probs, complement=rest)
 
     @property
     def shapes(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_integer, check_shapes
 from calibjax._base.compile import first_rows
 from calibjax._base.struct import is_array, saturated, widened, with_fields
-from calibjax._data.checks import check_dtype_of_targets, parameters, valid_rows
+from calibjax._data.checks import check_dtype_of_targets, hints_of_axes, parameters, valid_rows
 from calibjax._data.data import Data, PerRow, RowOptions, Rows, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.outcome_weights import weights_of_labels
@@ -127,7 +127,7 @@ def _binary(predictions: Distribution | Data, targets: ArrayLike | None, label: 
 def check_classes(predictions: Distribution) -> int:
     """The number of labels; TypeError if the predictions have no probabilities of labels."""
     if isinstance(predictions, Distribution):
-        check_shapes(parameters(predictions), one_axis_less=predictions.one_axis_less)
+        check_shapes(parameters(predictions), None, *hints_of_axes(predictions))
         n_labels = predictions.n_labels
         if n_labels is not None:
             return n_labels

@@ -15,7 +15,7 @@ from calibjax._data.typed_column import check_same_order
 from calibjax.distributions import as_predictions, is_distribution
 from calibjax.frames._array_conversion import as_numpy
 from calibjax.frames._columns import Columns
-from calibjax.frames._labels import read_labels
+from calibjax.frames._labels import SEVERAL_LABELS, are_several_labels, read_labels
 from calibjax.frames._lifetimes import IN_ORDER, read_intervals, read_lifetimes
 from calibjax.frames._row_columns import read_rows
 from calibjax.frames._table import table_of_arrays
@@ -104,13 +104,8 @@ def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
     if is_inside and not _are_labels(targets) and _are_labels(array):
         got = "labels, and probabilities as targets"
         raise ValueError(f"predictions must be probabilities, got {got}: {IN_ORDER}")
-    is_binary = targets.dtype.kind in "biuf" and bool(np.isin(targets, (0, 1)).all())
-    is_binary &= array.ndim == 2 and array.shape == targets.shape
-    if is_binary and np.any(targets.sum(axis=1) != 1):
-        raise ValueError(
-            "targets must be one label in each row, got several or none: evaluate each label as an "
-            "event, evaluate(predictions[:, 0], targets[:, 0])."
-        )
+    if array.ndim == 2 and array.shape == targets.shape and are_several_labels(targets):
+        raise ValueError(SEVERAL_LABELS)
     if array.ndim == 1 and targets.ndim == 2 and targets.shape[1] > 1 and not _are_labels(array):
         raise ValueError(
             f"predictions must be probabilities or a distribution, got numbers, and targets of "

@@ -50,6 +50,18 @@ def number_of(label: object) -> int | None:
     return int(key) if is_whole else None
 
 
+SEVERAL_LABELS = (
+    "targets must be one label in each row, got several or none: evaluate each label as an event, "
+    "evaluate(probs[:, 0], targets[:, 0])."
+)
+
+
+def are_several_labels(targets: np.ndarray) -> bool:
+    """Whether rows ``[n, L]`` of 0 and 1 have more or fewer than one label."""
+    is_binary = targets.dtype.kind in "biuf" and bool(np.isin(targets, (0, 1)).all())
+    return is_binary and bool(np.any(targets.sum(axis=1) != 1))
+
+
 class Names:
     """The names of classes in their order.
 
@@ -231,6 +243,8 @@ class _Column:
         shape = list(labels.shape)
         if labels.ndim == 2 and shape[1] == 1:
             labels = labels[:, 0]
+        if labels.ndim == 2 and are_several_labels(labels):
+            raise ValueError(SEVERAL_LABELS)
         if labels.ndim == 2 and shape[1] == n_classes:
             words = f"one-hot rows or scores of shape {shape}: numpy.argmax(targets, axis=1) makes "
             self.refuse("labels, one for each row", f"{words}labels of them")

@@ -327,7 +327,10 @@ def matched(
     bad = {k: any_of(is_missing(k, x) for x in columns.values()) for k, columns in found.items()}
     lost = any_of(bad.values())
     if n < 2:
-        raise ValueError(f"theta and draws must have at least 2 simulations, got {n}.")
+        raise ValueError(
+            f"theta and draws must have at least 2 simulations, got {n}; draw more theta from the "
+            "prior, and from each the data and its posterior."
+        )
     if lost.any():
         got = [f"{argument} of {counted(names[x])}" for argument, x in bad.items() if x.any()]
         words = f"missing or infinite numbers in {_in_words(got)}"
