@@ -9,6 +9,7 @@ keep compiled programs in one folder, as the command does, so that a new one beg
 """
 
 import argparse
+import json
 import multiprocessing
 import os
 import random
@@ -26,19 +27,31 @@ from typer.testing import CliRunner
 from calibjax.cli import app
 
 
-def write_days(folder: Path, n_days: int, n_rows: int = 50) -> None:
-    """Files of probabilities that begin to be wrong after half of the days."""
-    rng = np.random.default_rng(0)
+def write_days(folder: Path, n_days: int, n_rows: int = 50, latest: int = 0) -> None:
+    """Files of probabilities that begin to be wrong after half of the days.
+
+    Args:
+        folder: where they are written.
+        n_days: their number.
+        n_rows: the number of rows of a day.
+        latest: the largest number of days after which a label is known; with it a file holds all
+            rows so far, without labels that come later.  Labels of the first file all come later.
+    """
+    rng, log = np.random.default_rng(0), []
     for day in range(n_days):
         logits, uniform = rng.normal(size=n_rows), rng.uniform(size=n_rows)
         truth = 1 / (1 + np.exp(-logits - (day >= n_days // 2)))
-        rows = zip(1 / (1 + np.exp(-logits)), (uniform < truth).astype(int), strict=True)
-        lines = [f"{day},{p:.6f},{y}" for p, y in rows]
-        (folder / f"{day:03}.csv").write_text("\n".join(["day,p,y", *lines, ""]))
+        known_at = day + (rng.integers(1, latest + 1, n_rows) if latest else np.zeros(n_rows))
+        columns = 1 / (1 + np.exp(-logits)), (uniform < truth).astype(int), known_at
+        rows = [(day, *row) for row in zip(*columns, strict=True)]
+        log = [*log, *rows] if latest else rows
+        lines = [f"{x},{p:.6f},{y if at <= day else ''}" for x, p, y, at in log]
+        if any(at <= day for *_, at in log):
+            (folder / f"{day:03}.csv").write_text("\n".join(["day,p,y", *lines, ""]))
 
 
 def count_all(folder: Path, state: Path, progress: Any = None) -> None:
-    """Calls `calibjax monitor` for each day; those that another process has counted are refused.
+    """Calls `calibjax monitor` for each day; rows that another process has counted are left out.
 
     Args:
         folder: where the files of the days are.
@@ -50,21 +63,21 @@ def count_all(folder: Path, state: Path, progress: Any = None) -> None:
     files = [(file, state) for file in sorted(folder.glob("*.csv"))]
     if progress is not None:
         own = Path(tempfile.mkdtemp(dir=folder), "own.sqlite")
-        files = [(files[0][0], own), *files[progress.value + 1 :]]
+        files = [(files[0][0], own), *(x for x in files if int(x[0].stem) > progress.value)]
     for file, path in files:
         options = "--state", str(path), "--prob", "p", "--target", "y", "--by", "day"
+        options = *options, "--lag", "4", "--drop-missing", "--json"
         result = CliRunner().invoke(app, ["monitor", str(file), *options])
-        if result.exit_code == 2 and "expected values after" not in result.output:
+        if result.exit_code == 2:
             raise RuntimeError(result.output)
-        if progress is not None and path == state and result.exit_code != 2:
+        if progress is not None and path == state and json.loads(result.stdout)["n_new"]:
             progress.value = int(file.stem)
 
 
 def evidence_of(state: Path) -> dict[str, list[tuple[Any, ...]]]:
     """All that a state says, but for the times of the calls and their files."""
     columns = {
-        "batches": "key, name, n_rows",
-        "rows": "*",
+        "batches": "name, hashes",
         "streams": "*",
         "evidence": "*",
         "options": "*",
@@ -124,12 +137,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=200)
     parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--latest", type=int, default=0)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_days(folder, given.days)
+        write_days(folder, given.days, latest=given.latest)
         # The fork server, which is yet to start, hands these on to all processes.
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "programs")
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

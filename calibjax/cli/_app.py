@@ -47,9 +47,9 @@ def _calibjax(
     is tested with
       calibjax evaluate preds.csv --probs 'p_*' --target label
 
-    The exit status is 0 if no miscalibration is detected, 1 if the model is not calibrated, and 2
-    if the input is invalid.  Rows of CSV and JSON Lines files are named by line, where a header is
-    line 1; rows of other files are counted from 0.
+    The exit status is 0 if no miscalibration is detected, 1 if the model is not calibrated, 3 if
+    that is new to a monitor, and 2 after an error.  Rows of CSV and JSON Lines files are named by
+    line, where a header is line 1; rows of other files are counted from 0.
 
     calibjax recalibrate corrects predictions that are not calibrated.
 

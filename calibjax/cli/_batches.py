@@ -1,8 +1,11 @@
-"""Batches of the rows of a file, in the order of time, and the keys by which each counts once."""
+"""Batches of the rows of a file, in the order of time, and hashes by which a row counts once."""
 
 import hashlib
+import itertools
 import re
+from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -12,19 +15,19 @@ import numpy as np
 from calibjax._data.distribution import Labels
 from calibjax.frames import Model, as_iso
 
-# What is ordered without a doubt, besides numbers: a name with one number, and a date with the year
-# first; of others nobody knows whether the day or the month is first.
-_CLEAR = re.compile(r"[^0-9]*[0-9]*[^0-9]*$|\s*[0-9]{4}[^0-9].*$")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
+# What is ordered without a doubt, besides numbers and dates: a name with one number, and one with
+# the year first; of others nobody knows whether the day or the month is first.
+_CLEAR = re.compile(r"\s*([^0-9]*[0-9]+[^0-9]*|[0-9]{4}[^0-9].*)$")
+# 1 PM is after 11 AM, and 12 PM is before 1 PM.
+_CLOCK = re.compile(r"[0-9]\s*[ap]\.?\s?m\b", re.IGNORECASE)
+_NUMBER, _DATE = "a number", "a date"
 # Numbers of weeks, months and days after which a new year begins with 1.
 _LAST_OF_YEAR = "12", "52", "53", "365", "366"
-# Rows tell a batch if there are so many different ones, and nearly all of them differ; others are
-# alike by chance.
-MIN_ROWS, _DIFFERENT = 10, 0.9
 # The least number of pairs, the share of rows in them, and the rounding of their probabilities.
 _PAIRS, _MOST, _ROUNDING = 10, 0.9, 2e-3
-#: How many rows are remembered.
-N_REMEMBERED = 2**16
+
+#: The form of a value of --by, and what values of this form are ordered by.
+SortKey = tuple[str, tuple[Any, ...]]
 
 
 class Batch(NamedTuple):
@@ -32,73 +35,69 @@ class Batch(NamedTuple):
 
     Args:
         name: their value of the column of --by; without one, the file.
-        key: what counts once: the name, or without --by a digest of the rows.
-        hashes: a hash of the numbers of each row, ``[n]``.
+        hashes: a hash of what identifies each row: of its numbers, or of its --id, ``[n]``.
     """
 
     name: str
-    key: str
     hashes: np.ndarray
 
-    @property
-    def telling(self) -> list[int]:
-        """Hashes by which a copy is known, though corrected; none if rows are few or alike."""
-        found, n = np.unique(self.hashes), len(self.hashes)
-        return found[:N_REMEMBERED].tolist() if len(found) >= max(MIN_ROWS, _DIFFERENT * n) else []
 
-
-def batches_of(model: Model, by: str | None) -> tuple[Model, list[Batch]]:
+def batches_of(model: Model, by: str | None, id: str | None = None) -> tuple[Model, list[Batch]]:
     """The rows of each value of a column, or all rows as one batch, and the model in their order.
 
     Rows are sorted by numbers or dates, those of one value as they were.
 
     Raises:
-        ValueError: a value is missing, or the values are not in ascending order.
+        ValueError: a value is missing, or the values are not in ascending order, or an id of a
+            batch is not unique.
     """
     if by is None:
-        hashes = _hashes_of(model)
-        key = hashlib.sha256(hashes.tobytes()).hexdigest()
-        return model, [Batch(model.table.source, key, hashes)]
-    values = model.table.typed(by).texts()
-    keys = [sort_key(name) for name in values.tolist()]
-
-    def are_like(pattern: re.Pattern[str]) -> np.ndarray:
-        """Which values are numbers, or texts of this pattern."""
-        pairs = zip(keys, values.tolist(), strict=True)
-        return np.array([kind == 0 or bool(pattern.match(as_iso(x))) for (kind, _), x in pairs])
-
+        return model, [Batch(model.table.source, _hashes_of(model, id, itertools.repeat("")))]
+    names = model.table.typed(by).texts().tolist()
+    key_of = {name: sort_key(name) for name in dict.fromkeys(names)}
+    keys, form = [key_of[name] for name in names], key_of[names[0]][0]
     words = "a date such as 2026-03-31 or 31.03.2026, as other formats are not understood"
-    model.table.check(by, are_like(_CLEAR), words)
+    model.table.check(by, np.array([_is_clear(x, key_of[x]) for x in names]), words)
+    words = f"a value like {names[0]}, as the order of other formats is not known"
+    model.table.check(by, np.array([key[0] == form for key in keys]), words)
     falls = [k for k in range(1, len(keys)) if keys[k] < keys[k - 1]]
     if falls:
-        before, first = values[falls[0] - 1 : falls[0] + 1].tolist()
+        before, first = names[falls[0] - 1 : falls[0] + 1]
         hint = hint_of_restart(before, first) if len(falls) == 1 else ""
-        if hint or not are_like(_DATE).all():
+        if hint or form not in (_NUMBER, _DATE):
             hint = hint or f"; sort the rows by {by}"
             words = f"expected values in ascending order, got {first} after {before}{hint}."
             model.table.fail(by, falls[0], words)
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
         source = model.table.source
         model.table.say(f"{source}: the rows were sorted by {by}, those of one value as they were.")
-        model, values, keys = model.taken(order), values[order], [keys[k] for k in order]
+        model, names = model.taken(np.array(order)), [names[k] for k in order]
+        keys.sort()
     starts = [0, *(k for k in range(1, len(keys)) if keys[k] != keys[k - 1])]
-    parts = np.split(_hashes_of(model), starts[1:])
-    names = [str(values[start]) for start in starts]
-    return model, list(map(Batch, names, [as_iso(name.strip()) for name in names], parts))
+    parts = np.split(_hashes_of(model, id, keys), starts[1:])
+    return model, [Batch(names[k], part) for k, part in zip(starts, parts, strict=True)]
 
 
-def sort_key(name: str) -> tuple[int, Any]:
-    """What values of --by are ordered by.
+def sort_key(name: str) -> SortKey:
+    """Numbers are compared as numbers, dates as dates, and names by the whole numbers in them.
 
-    Numbers are compared as numbers, and texts with the whole numbers in them as numbers: 2026-03-31
-    comes before 2026-04-01, as 31.03.2026 does, and day 9 before day 10.
+    So day 9 comes before day 10, and 2026-03-01 is 2026/03/01 00:00:00.
     """
-    name = as_iso(name)
+    text = name.strip()
     with suppress(InvalidOperation):
-        if (number := Decimal(name)).is_finite():
-            return 0, number
-    # Texts and digits by turns, so that like is compared with like.
-    return 1, [int(x) if k % 2 else x for k, x in enumerate(re.split("([0-9]+)", name))]
+        if (number := Decimal(text)).is_finite():
+            return _NUMBER, (number.normalize(),)
+    with suppress(ValueError):
+        return _DATE, (datetime.fromisoformat(as_iso(text)),)
+    parts = re.split("([0-9]+)", text)
+    return "#".join(parts[::2]), tuple(map(int, parts[1::2]))
+
+
+def _is_clear(name: str, key: SortKey) -> bool:
+    """Whether the order of names of this form is not in doubt."""
+    if key[0] in (_NUMBER, _DATE):
+        return True
+    return bool(_CLEAR.match(name)) and not _CLOCK.search(name)
 
 
 def hint_of_restart(before: str, after: str) -> str:
@@ -108,13 +107,20 @@ def hint_of_restart(before: str, after: str) -> str:
     return "; for weeks or months of several years, name the year first, such as 2026-01"
 
 
-def _hashes_of(model: Model) -> np.ndarray:
-    """A hash of the numbers of each row, integers of 64 bits."""
+def _hashes_of(model: Model, id: str | None, keys: Iterable[object]) -> np.ndarray:
+    """A hash of what identifies each row in its batch, integers of 64 bits."""
     n = len(model.targets)
-    arrays = [np.asarray(x) for x in (*jax.tree.leaves(model.predictions), model.targets)]
-    parts = [np.ascontiguousarray(x.reshape(n, -1)).view(np.uint8) for x in arrays]
-    rows = np.concatenate(parts, axis=1)
-    return np.frombuffer(b"".join(hashlib.sha256(x.tobytes()).digest()[:8] for x in rows), "<i8")
+    if id is None:
+        arrays = [np.asarray(x) for x in (*jax.tree.leaves(model.predictions), model.targets)]
+        parts = [np.ascontiguousarray(x.reshape(n, -1)).view(np.uint8) for x in arrays]
+        found = [row.tobytes() for row in np.concatenate(parts, axis=1)]
+    else:
+        names = model.table.typed(id).texts().tolist()
+        found = [repr(pair).encode() for pair in zip(names, keys, strict=False)]
+        first = {x: k for k, x in reversed([*enumerate(found)])}
+        is_first = np.array([first[x] == k for k, x in enumerate(found)])
+        model.table.check(id, is_first, "a value that no other row of its batch has")
+    return np.frombuffer(b"".join(hashlib.sha256(x).digest()[:8] for x in found), "<i8")
 
 
 def say_if_pairs(model: Model) -> None:

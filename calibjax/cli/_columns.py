@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,7 +36,10 @@ class Columns(frames.Columns):
 
     def table(self, *paths: Path) -> Table:
         """The columns of files, whose rows are joined."""
-        return read_files(paths, self.separator, self.decimal, on_command_line=True)
+        found = read_files(paths, self.separator, self.decimal, on_command_line=True)
+        # Names of files need not be UTF-8.
+        source = os.fsencode(found.source).decode(errors="backslashreplace")
+        return dataclasses.replace(found, source=source)
 
 
 def in_order(model: Model, classes: list[str] | None) -> Model:

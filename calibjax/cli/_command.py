@@ -50,8 +50,8 @@ def names_of_list(given: str | None) -> list[str]:
     return [name for name in map(str.strip, (given or "").split(",")) if name]
 
 
-# What a command returns: whether its exit status is 1.
-Command = Callable[..., bool | None]
+# What a command returns: its exit status.
+Command = Callable[..., int | None]
 
 
 def with_options(*columns: str, **help: str) -> Callable[[Command], Callable[..., None]]:
@@ -89,8 +89,8 @@ def with_options(*columns: str, **help: str) -> Callable[[Command], Callable[...
                         of_columns[name] = names_of_list(of_columns[name]) or None
                     given["columns"] = Columns(**of_columns)
                     vars(given["columns"]).update(of_files)
-                is_found = command(**given)
-            raise typer.Exit(int(bool(is_found)))
+                status = command(**given)
+            raise typer.Exit(int(status or 0))
 
         with_options: Any = functools.update_wrapper(run, command)
         # typer reads both.

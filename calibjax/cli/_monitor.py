@@ -8,12 +8,17 @@ import typer
 from calibjax._base.text import working
 from calibjax.cli._command import FORMATS, AsJson, Columns, Seed, as_text, echo, with_options
 
+# The exit status of the call that raises an alarm; those after it have 1.
+_NEW_ALARM = 3
+
 
 @with_options(
     state="State database, such as model.sqlite; the first call creates it.",
     by="Column of the batch of each row, such as its day: the evidence is tested after each batch, "
     "and an alarm names its batch. Values must ascend: dates such as 2026-03-31 or 31.03.2026, "
     "numbers, or names with numbers.",
+    id="Column that identifies a row within its batch, such as an order number: a row counts once, "
+    "whatever else has changed. Without it, the numbers of a row do.",
     cluster="Column of names: rows of one cluster and one batch, such as stations with shared "
     "weather, may depend on each other; with the column of --by, all rows of a batch.",
     stream="Column of names, such as region: each has its own monitor. The probability of any "
@@ -23,7 +28,7 @@ from calibjax.cli._command import FORMATS, AsJson, Columns, Seed, as_text, echo,
     lag="Number of batches predicted before the targets of the first of them are known (default "
     "1): 4 for weekly forecasts three weeks ahead. A value that is too small causes false alarms. "
     "The first call sets it.",
-    again="Count all rows, including rows already counted and rows of earlier batches.",
+    again="Count all rows, including rows already counted.",
     show="Plot the evidence over time in the terminal; without a file, the evidence so far.",
     plot="Write a plot of the evidence to this file, such as evidence.png.",
     level="Maximum probability that a calibrated model ever raises an alarm (default 0.05). The "
@@ -36,6 +41,7 @@ def monitor(
         Path | None, typer.Argument(help=f"Predictions: {FORMATS}. Not needed with --show.")
     ] = None,
     by: str | None = None,
+    id: str | None = None,
     cluster: str | None = None,
     stream: str | None = None,
     reserve: int | None = None,
@@ -46,27 +52,37 @@ def monitor(
     as_json: AsJson = False,
     level: float | None = None,
     seed: Seed = 0,
-) -> bool:
+) -> int:
     """Test after every new file whether a model is still calibrated.
 
     Each call adds the rows of one file to the evidence against the model, in the order of time.
     The targets of a batch, which is a file or with --by a day, must be known before the next batch
     is predicted; if they are known later, use --lag: errors of overlapping forecasts are similar.
     The probability that a calibrated model ever raises an alarm is at most the level, for any
-    number of batches: the e-value must reach 1 / level once, 20 for 0.05.  An alarm is permanent:
-    the exit status is 1 from the first one on.
+    number of batches: the e-value must reach 1 / level once, 20 for 0.05.  An alarm is permanent.
 
-    The state is a database of counted rows.  These are rejected: a file already counted, under any
-    name; a file with most rows of an earlier one, such as a correction; batches not later than the
-    last one; other columns, classes or levels than in the first call.  From cron use --by, which
-    identifies days by name.  Calls for one state wait for each other.  A call counts its whole file
-    or, if it fails with the exit status 2 or is killed, nothing, and can be repeated.
+    The exit status is 0 without an alarm, 3 if this call raised one, 1 if an earlier call did, and
+    2 if nothing was counted because of an error.
+
+    Each row counts once, and the state keeps 8 bytes of it.  With --by or --id, a file may hold
+    rows that were counted, which are left out, and rows whose targets were not known before, which
+    --drop-missing left out.  New rows of earlier batches are late: they are counted in the next
+    batch, and the output says how many.  Otherwise a file with most rows of an earlier one is
+    rejected, under any name, sorted, with more rows or with corrections.  Copies that are not
+    recognised: fewer than 15 rows, or more where many files were counted, and rows so alike that
+    chance makes as many equal; --id recognises those.  Also rejected are other columns, classes or
+    levels than in the first call.  From cron use --by.
+
+    Calls for one state wait for each other.  A call counts its whole file or, if it fails with the
+    exit status 2 or is killed, nothing, and can be repeated.
 
     \b
     Examples, every evening, and for a log of many days:
       calibjax monitor today.csv --state model.sqlite --probs 'p_*' --target label
       calibjax monitor log.csv --state model.sqlite --by date --prob p_churn --target churned
       calibjax monitor rain.csv --state rain.sqlite --by day --cluster day --prob p --target rained
+      calibjax monitor log.csv --state model.sqlite --by week --id order --drop-missing --lag 4
+        --prob p --target returned
       calibjax monitor flu.csv --state flu.sqlite --by week --lag 4 --quantiles 'q*' --target cases
       calibjax monitor log.csv --state log.sqlite --by day --stream region --prob p --target bought
       calibjax monitor --state model.sqlite --show
@@ -75,7 +91,8 @@ def monitor(
     from calibjax.cli._columns import in_order
     from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
     from calibjax.cli._monitor_state import checked, count, options_of
-    from calibjax.cli._state_file import check_new, opened, read_state, write_state
+    from calibjax.cli._new_rows import new_rows
+    from calibjax.cli._state_file import opened, read_state, write_state
 
     if reserve and stream is None:
         raise ValueError("--reserve expects --stream, the column of the streams, got none.")
@@ -86,25 +103,23 @@ def monitor(
     model = None
     batches: list[Any] = []
     if file is not None:
-        model = columns.read(file, at_least=1, others=(by, cluster, stream))
+        model = columns.read(file, at_least=1, others=(by, id, cluster, stream))
         # The same on each day, in whatever order the columns are.
         model = in_order(model, model.classes and sorted(model.classes))
-        model, batches = batches_of(model, by)
+        model, batches = batches_of(model, by, id)
         if cluster is None:
             say_if_pairs(model)
         options = options_of(model, columns)
-        options |= {"--by": by, "--cluster": cluster, "--stream": stream}
+        options |= {"--by": by, "--id": id, "--cluster": cluster, "--stream": stream}
         options |= {"--reserve": reserve, "--lag": lag, "--level": level}
     with opened(state) as database:
-        found = read_state(database)
+        found, counted = read_state(database)
         if model is not None:
             with working(f"Adding {len(model.targets)} rows"):
                 found = checked(state, found, model, batches, options, seed)
-                source = model.table.source
-                if not again:
-                    check_new(database, source, batches, by)
-                count(found, model, batches)
-                write_state(database, found, batches, source)
+                new = new_rows(model, batches, counted, by, id is not None, again)
+                count(found, state, new)
+                write_state(database, found, new.batches, model.table.source)
         if found is None:
             raise ValueError(f"{state}: nothing was counted so far.")
         if plot is not None:
@@ -113,4 +128,4 @@ def monitor(
         text = as_text(to_dict(found)) if as_json else in_words(found)
         text = f"{text}\n{curves(found)}" if show and not as_json else text
         echo(text, ", and nothing was counted")
-    return bool(found.alarms)
+    return _NEW_ALARM if found.new_alarms else int(bool(found.alarms))

@@ -25,6 +25,7 @@ def to_dict(state: MonitorState) -> dict[str, Any]:
     pvalues = state.pvalues()
     found = {name: _of_stream(x, pvalues[name]) for name, x in state.by_name.items()}
     of_all = {"n_rows": state.n_rows, "level": state.level, "lag": state.options["--lag"]}
+    of_all |= {"n_new": state.n_new, "n_known": state.n_known, "n_late": state.n_late}
     of_all["alarm"] = bool(state.alarms)
     if state.options["--stream"] is None:
         return of_all | found[""] | {"new_alarm": bool(state.new_alarms)}
@@ -35,6 +36,7 @@ def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
     return {
         "n_rows": stream.n_rows,
         "log_e_value": stream.log_e_value,
+        "largest_log_e_value": stream.log_max,
         "pvalue": pvalue or _UNDERFLOW,
         "alarm": stream.alarm is not None,
         "first_alarm": stream.alarm,
@@ -48,6 +50,7 @@ def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
 def in_words(state: MonitorState) -> str:
     """The same for people: a sentence, or a line for each stream."""
     lines = [_of_all_rows(state)] if state.options["--stream"] is None else _table(state)
+    lines += state.notes
     lines += [x.impossible for x in state.streams if x.impossible is not None]
     lines += [_IN_TIME] if state.alarms and state.options["--lag"] == 1 else []
     return "\n".join(lines)
@@ -59,20 +62,21 @@ def _of_all_rows(state: MonitorState) -> str:
     if stream.alarm is not None:
         beginning = f"ALARM at {stream.alarm} (row {stream.alarm_row})"
         onset = f" Estimated onset {stream.changed_in} (row {stream.changed_at})."
-    most, threshold = _e_value(stream.log_max), f"{1 / state.level:g} (level {state.level:g})"
-    rows = f"n = {stream.n_rows}"
-    return f"{beginning}: largest e-value {most}, threshold {threshold}, {rows}.{onset}"
+    now, most = map(_e_value, (stream.log_e_value, stream.log_max))
+    threshold = f"threshold {1 / state.level:g} (level {state.level:g})"
+    return f"{beginning}: e-value {now}, largest {most}, {threshold}, n = {stream.n_rows}.{onset}"
 
 
 def _table(state: MonitorState) -> list[str]:
     """A line for each stream, those with the largest evidence first."""
     pvalues = state.pvalues()
-    head = "stream", "rows", "largest e-value", "adjusted p", "alarm at", "estimated onset"
+    head = "stream", "rows", "e-value", "largest", "adjusted p", "alarm at", "estimated onset"
     lines = [list(head)]
     for name, stream in sorted(state.by_name.items(), key=lambda x: -x[1].log_max):
         since = ["", ""] if stream.alarm is None else [stream.alarm, stream.changed_in]
         pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
-        lines.append([name, str(stream.n_rows), _e_value(stream.log_max), pvalue, *since])
+        values = map(_e_value, (stream.log_e_value, stream.log_max))
+        lines.append([name, str(stream.n_rows), *values, pvalue, *since])
     n = len(state.by_name)
     of_streams = f"{n} stream{'s' * (n > 1)} of {state.options['--stream']}"
     beginning = f"No alarm in {of_streams}"

@@ -15,10 +15,15 @@ from calibjax._base.text import listed
 from calibjax._data.distribution import Distribution, Labels
 from calibjax.cli._batches import Batch, sort_key
 from calibjax.cli._columns import Columns
+from calibjax.cli._new_rows import NewRows
 from calibjax.frames import Model, cluster_numbers
 
-# What the first call decides, and what it decides if it says nothing.
-_FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
+# The setting of jax without which a state of 64 bits cannot be read.
+_BITS = "JAX_ENABLE_X64"
+#: What the first call decides, and what it decides if it says nothing.
+FIRST = {"--reserve": 0, "--lag": 1, "--level": 0.05}
+#: The names of all that calls agree in.
+AGREED = {*FIRST, "columns", "classes", "levels", "--by", "--cluster", "--stream", "--id", _BITS}
 # Options of columns that may differ from call to call: levels are compared as numbers, and a file
 # whose probabilities are rounded may need what another one does not.
 _MAY_DIFFER = "levels normalize sort_quantiles separator decimal drop_missing where".split()
@@ -88,11 +93,19 @@ class MonitorState:
         options: what all calls agree in, such as the columns and --level.
         streams: those that were seen, and those for which --reserve keeps a part of the level.
         new_alarms: the streams in which the alarm rang in this call.
+        n_new: the number of rows that this call has counted.
+        n_known: the number of its rows that were counted before, and are left out.
+        n_late: the number of new rows of batches that are not later than the last one.
+        notes: what people are told of both.
     """
 
     options: dict[str, Any]
     streams: list[Stream]
     new_alarms: list[str] = dataclasses.field(default_factory=list)
+    n_new: int = 0
+    n_known: int = 0
+    n_late: int = 0
+    notes: Sequence[str] = ()
 
     @property
     def level(self) -> float:
@@ -142,8 +155,12 @@ def started(model: Model, batch: Batch, options: dict[str, Any], seed: int) -> M
     return MonitorState(options, seen + [Stream(None, saved) for _ in range(options["--reserve"])])
 
 
-def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
-    """Adds the rows of all batches of a model to the evidence, in their order."""
+def count(state: MonitorState, path: Path, new: NewRows) -> None:
+    """Adds the new rows of a file to the evidence of the state in a path, in their order."""
+    model, state.n_known, state.n_late, state.notes = new.model, new.n_known, new.n_late, new.notes
+    state.n_new = sum(n for _, n in new.updates)
+    if not new.updates:
+        return
     cluster, clusters = state.options["--cluster"], None
     if cluster is not None:
         clusters = cluster_numbers(model.table.typed(cluster))
@@ -157,8 +174,11 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
     try:
         monitors = {name: like.load(io.BytesIO(x.monitor)) for name, x in streams.items()}
     except ValueError as error:
-        raise ValueError(f"The state cannot go on, begin a new one: {error}") from error
-    ends = np.cumsum([len(batch.hashes) for batch in batches])
+        raise ValueError(
+            f"{path}: the monitor in this state does not fit, and its evidence is kept: {error} "
+            "Give predictions as in the first call, in the same precision, or a copy of the state."
+        ) from error
+    ends = np.cumsum([n for _, n in new.updates])
     parts = [
         {name: rows[names[rows] == name] for name in dict.fromkeys(names[rows].tolist())}
         for rows in np.split(np.arange(len(names)), ends[:-1])
@@ -175,19 +195,19 @@ def count(state: MonitorState, model: Model, batches: Sequence[Batch]) -> None:
         where = np.arange(size) < rows.size
         return monitors[name].update(predictions, model.targets[filled], where=where, **options)
 
-    for batch, part in zip(batches, parts, strict=True):
+    for (batch, _), part in zip(new.updates, parts, strict=True):
         for name, rows in part.items():
             try:
                 monitor = after(name, rows)
             except ValueError as error:
-                raise ValueError(f"{model.table.source}, batch {batch.name}: {error}") from error
+                raise ValueError(f"{model.table.source}, batch {batch}: {error}") from error
             stream, monitors[name] = streams[name], monitor
-            stream.evidence.append(Evidence(batch.name, rows.size, float(monitor.log_e_value)))
+            stream.evidence.append(Evidence(batch, rows.size, float(monitor.log_e_value)))
             stream.log_max = float(monitor.log_max)
             if stream.alarm is None:
                 stream.changed_at = int(monitor.change_point)
             stream.impossible = stream.impossible or impossible_row(model, rows)
-        _ring(state, batch.name)
+        _ring(state, batch)
     for name, stream in streams.items():
         stream.monitor = _saved(monitors[name])
 
@@ -263,16 +283,19 @@ def checked(
     seed: int,
 ) -> MonitorState:
     """The state, or a new one; an error if options are others than in its first call."""
-    said = {name: x for name, x in options.items() if not (name in _FIRST and x is None)}
+    said = {name: x for name, x in options.items() if not (name in FIRST and x is None)}
     if state is None:
-        return started(model, batches[0], _FIRST | said, seed)
+        return started(model, batches[0], FIRST | said, seed)
     for name, value in said.items():
         if state.options[name] != value:
             was, now = map(_as_text, (state.options[name], value))
-            renamed = "; if only its header is another one, give the columns their old names"
+            hint = "another model needs another --state"
+            if name == "columns":
+                hint += "; if only its header is another one, give the columns their old names"
+            if name == _BITS:
+                hint = f"set the environment variable {_BITS}={was}"
             raise ValueError(
-                f"{path}: expected the same {name} as in its first call, {was}, got {now}; another "
-                f"model needs another --state{renamed if name == 'columns' else ''}."
+                f"{path}: expected the same {name} as in its first call, {was}, got {now}; {hint}."
             )
     return state
 
@@ -281,7 +304,9 @@ def options_of(model: Model, columns: Columns) -> dict[str, Any]:
     """What columns and options mean, which all calls agree in."""
     options, levels = columns.given, model.columns.levels
     said = " ".join(f"--{k} {x}" for k, x in options.items() if x and k not in _MAY_DIFFER)
-    return {"columns": said, "classes": model.classes, "levels": levels and sorted(levels)}
+    bits = int(jax.config.values["jax_enable_x64"])
+    of_model = {"columns": said, "classes": model.classes, "levels": levels and sorted(levels)}
+    return {**of_model, _BITS: bits}
 
 
 def _as_text(value: object) -> str:
