@@ -156,7 +156,12 @@ CALLS = {
         (days("day 3", seed=1), BY, 0, "n = 35", "5 late rows, of day 3"),
         (days("day 3", seed=1), (*BY, "--again"), 0, "n = 40"),
         (days("day 12", seed=4).with_columns(day=None), BY, 2, "column day, row 2: expected a val"),
-        (days("market 15", seed=5), BY, 2, "row 2: expected a value like day 11, the last one"),
+        (
+            days("market 15", seed=5),
+            BY,
+            2,
+            "row 2: expected values that are comparable with day 11, the",
+        ),
         (days("day 12", "Day 13", seed=5), BY, 2, "row 7: expected a value like day 12, as the"),
     ],
     "a log that grows": [
@@ -193,6 +198,7 @@ CALLS = {
             0,
             "n = 60. 60 of 60 rows were counted before: left out.",
         ),
+        (LOG.with_columns(pl.col("id").cast(float)), IDS, 0, "n = 60. 60 of 60 rows were"),
         (LOG.with_columns(id=1), IDS, 2, "column id, row 3: expected a value that no other row of"),
         (LOG, BY, 2, "the same --id as in its first call, id, got none"),
     ],
@@ -231,7 +237,12 @@ CALLS = {
             "row 7: expected a value like Mar 2026, as the order",
         ),
         (days("Mar 2026"), BY, 0, "n = 5"),
-        (days("Apr 2026", seed=1), BY, 2, "a value like Mar 2026, the last one that was counted"),
+        (
+            days("Apr 2026", seed=1),
+            BY,
+            2,
+            "comparable with Mar 2026, the last one that was counted",
+        ),
     ],
     "a day that is a copy": [
         (ONE.with_columns(day=pl.lit("2026-03-04")), BY, 0, "n = 20"),

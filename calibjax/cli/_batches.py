@@ -115,7 +115,8 @@ def _hashes_of(model: Model, id: str | None, keys: Iterable[object]) -> np.ndarr
         parts = [np.ascontiguousarray(x.reshape(n, -1)).view(np.uint8) for x in arrays]
         found = [row.tobytes() for row in np.concatenate(parts, axis=1)]
     else:
-        names = model.table.typed(id).texts().tolist()
+        # Numbers of a column with missing values are written as 12.0.
+        names = [x.removesuffix(".0") for x in model.table.typed(id).texts().tolist()]
         found = [repr(pair).encode() for pair in zip(names, keys, strict=False)]
         first = {x: k for k, x in reversed([*enumerate(found)])}
         is_first = np.array([first[x] == k for k, x in enumerate(found)])

@@ -67,11 +67,12 @@ def monitor(
     Each row counts once, and the state keeps 8 bytes of it.  With --by or --id, a file may hold
     rows that were counted, which are left out, and rows whose targets were not known before, which
     --drop-missing left out.  New rows of earlier batches are late: they are counted in the next
-    batch, and the output says how many.  Otherwise a file with most rows of an earlier one is
-    rejected, under any name, sorted, with more rows or with corrections.  Copies that are not
-    recognised: fewer than 15 rows, or more where many files were counted, and rows so alike that
-    chance makes as many equal; --id recognises those.  Also rejected are other columns, classes or
-    levels than in the first call.  From cron use --by.
+    batch, and the output says how many.  How late a row is must not depend on its target.
+
+    Without --by and --id, a file with most rows of an earlier one is rejected, under any name,
+    sorted, with more rows or with corrections.  Copies that are not recognised: fewer than 15 rows,
+    or 27 if 1000 files were counted, and rows so alike that chance makes as many equal.  Also
+    rejected are other columns, classes or levels than in the first call.  From cron use --by.
 
     Calls for one state wait for each other.  A call counts its whole file or, if it fails with the
     exit status 2 or is killed, nothing, and can be repeated.
@@ -82,7 +83,7 @@ def monitor(
       calibjax monitor log.csv --state model.sqlite --by date --prob p_churn --target churned
       calibjax monitor rain.csv --state rain.sqlite --by day --cluster day --prob p --target rained
       calibjax monitor log.csv --state model.sqlite --by week --id order --drop-missing --lag 4
-        --prob p --target returned
+        --prob p --target label
       calibjax monitor flu.csv --state flu.sqlite --by week --lag 4 --quantiles 'q*' --target cases
       calibjax monitor log.csv --state log.sqlite --by day --stream region --prob p --target bought
       calibjax monitor --state model.sqlite --show

@@ -1,8 +1,9 @@
 """Which rows of a file are new: each row of a stream counts once."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,20 +58,22 @@ def new_rows(
         ValueError: the file is a copy of one that was counted, nobody can tell which rows are new,
             or its batches cannot be compared with those before.
     """
-    last = None if by is None or not counted else max((x.name for x in counted), key=sort_key)
-    if by is not None and last is not None:
-        _check_order(model, batches, by, last)
-    if again or not counted:
-        masks = [np.ones(len(x.hashes), bool) for x in batches]
-    elif has_ids:
-        known = np.concatenate([x.hashes for x in counted])
-        masks = [~np.isin(x.hashes, known) for x in batches]
-    else:
-        masks = [_are_new(model.table.source, x, counted, by) for x in batches]
-    is_new = np.concatenate(masks)
+    days = _pooled(counted, by)
+    hashes, last = np.concatenate([x.hashes for x in batches]), None
+    if by is not None and counted:
+        last = max(days)
+        _check_order(model, batches[0], by, days[last].name)
+    is_new = np.ones(len(hashes), bool)
+    if counted and not again:
+        is_new = ~np.isin(hashes, np.concatenate([x.hashes for x in counted]))
+    masks = np.split(is_new, np.cumsum([len(x.hashes) for x in batches])[:-1])
+    if not (again or has_ids):
+        source = model.table.source
+        masks = [_are_new(source, x, k, days, by) for x, k in zip(batches, masks, strict=True)]
+        is_new = np.concatenate(masks)
     pairs = zip(batches, masks, strict=True)
-    found = [Batch(x.name, x.hashes[k]) for x, k in pairs if k.any()]
-    late = [x for x in found if last is not None and sort_key(x.name) <= sort_key(last)]
+    found = [x._replace(hashes=x.hashes[k]) for x, k in pairs if k.any()]
+    late = [x for x in found if last is not None and sort_key(x.name) <= last]
     on_time = found[len(late) :]
     n_late, n_known = sum(len(x.hashes) for x in late), int(np.sum(~is_new))
     updates = [(x.name, len(x.hashes)) for x in on_time]
@@ -86,48 +89,53 @@ def new_rows(
     return NewRows(model, found, updates, n_known, n_late, notes)
 
 
-def _check_order(model: Model, batches: list[Batch], by: str, last: str) -> None:
+def _pooled(counted: Sequence[Counted], by: str | None) -> dict[Any, Counted]:
+    """The rows of each file or, with a column of batches, of each batch, by its `sort_key`."""
+    parts: dict[Any, list[Counted]] = defaultdict(list)
+    for k, x in enumerate(counted):
+        parts[k if by is None else sort_key(x.name)].append(x)
+    return {
+        k: x[-1]._replace(hashes=np.concatenate([y.hashes for y in x])) for k, x in parts.items()
+    }
+
+
+def _check_order(model: Model, first: Batch, by: str, last: str) -> None:
     """An error if batches cannot be compared with the last one, or numbers begin again."""
-    first = batches[0].name
-    if sort_key(first)[0] != sort_key(last)[0]:
-        words = f"expected a value like {last}, the last one that was counted, got {first}."
-        model.table.fail(by, 0, words)
-    if hint := hint_of_restart(last, first):
-        words = f"expected values after {last}, the last one that was counted, got {first}{hint}."
-        model.table.fail(by, 0, words)
+    hint = hint_of_restart(last, first.name)
+    if hint or sort_key(first.name)[0] != sort_key(last)[0]:
+        words = f"{last}, the last one that was counted, got {first.name}{hint}."
+        model.table.fail(by, 0, f"expected values that are comparable with {words}")
 
 
-def _are_new(source: str, batch: Batch, counted: list[Counted], by: str | None) -> np.ndarray:
-    """Which rows of a batch were not counted, as their numbers tell."""
-    n = len(batch.hashes)
+def _are_new(
+    source: str, batch: Batch, is_new: np.ndarray, days: dict[Any, Counted], by: str | None
+) -> np.ndarray:
+    """Which rows of a batch were not counted, as numbers tell, of which some are new for sure."""
+    hashes, n = batch.hashes, len(batch.hashes)
     rows = f"{n} rows{'' if by is None else f' of {batch.name}'}"
-    is_same = [by is not None and sort_key(x.name) == sort_key(batch.name) for x in counted]
-    same = [x for x, k in zip(counted, is_same, strict=True) if k]
-    if same:
-        known = np.concatenate([x.hashes for x in same])
-        is_new = _are_beyond(batch.hashes, known)
-        n_found = n - int(is_new.sum())
-        _, numbers = np.unique(known, return_counts=True)
-        share_alike = (1 + numbers[numbers > 1].sum()) / (1 + len(known))
-        if n_found in (0, len(known)) or (n_found == n and share_alike**n < _CHANCE):
+    same = None if by is None else days.get(sort_key(batch.name))
+    if same is not None:
+        is_new = _are_beyond(hashes, same.hashes)
+        n_found, n_before = n - int(is_new.sum()), len(same.hashes)
+        _, numbers = np.unique(same.hashes, return_counts=True)
+        share_alike = (1 + numbers[numbers > 1].sum()) / (1 + n_before)
+        if n_found in (0, n_before) or (n_found == n and share_alike**n < _CHANCE):
             return is_new
         raise ValueError(
-            f"{source}: {n_found} of the {rows} match the {len(known)} rows already counted, from "
-            f"{same[-1].origin}. Late rows, or corrected ones? Give the whole batch, or name the "
+            f"{source}: {n_found} of the {rows} match the {n_before} rows already counted, from "
+            f"{same.origin}. Late rows, or corrected ones? Give the whole batch, or name the "
             "column that identifies rows with --id in a new --state; --again counts all of them."
         )
-    found = np.isin(batch.hashes, np.concatenate([x.hashes for x in counted])).sum()
-    for x in counted:
-        n_before = len(x.hashes)
-        if by is None and np.array_equal(x.hashes, batch.hashes):
+    n_seen = n - int(is_new.sum())
+    for x in days.values():
+        if by is None and np.array_equal(x.hashes, hashes):
             raise ValueError(
                 f"{source}: the {rows} were counted before, from {x.origin}; --again counts them."
             )
+        n_before = len(x.hashes)
         most = min(n, n_before)
-        if 2 * found <= most:
-            continue
-        n_found = n - int(_are_beyond(batch.hashes, x.hashes).sum())
-        if 2 * n_found > most and _excess(batch.hashes, x.hashes) > _least_excess(len(counted)):
+        n_found = n - int(_are_beyond(hashes, x.hashes).sum()) if 2 * n_seen > most else 0
+        if 2 * n_found > most and _excess(hashes, x.hashes) > _least_excess(len(days)):
             raise ValueError(
                 f"{source}: {n_found} of the {rows} match the {n_before} rows already counted, "
                 f"from {x.origin}; give only new rows, or --again counts all of them."
