@@ -11,6 +11,8 @@ from scipy import integrate, special, stats
 import calibjax as cj
 from calibjax._data.distribution import Labels
 from calibjax._numbers.unit_interval import UnitInterval
+from calibjax.residuals.pit import PITResidual
+from calibjax.residuals.readable import statistics_of
 
 
 def everywhere(p, q):
@@ -251,3 +253,23 @@ def test_bad_arguments():
     ]
     for exception, message, call in calls:
         check_message(call, exception, message)
+
+
+@pytest.mark.parametrize("family", ["pool", "ties", "missing", "levels"])
+def test_values_that_are_looked_up_are_those_of_each_interval(family):
+    """More targets than pairs of ends are looked up, fewer are not; members may be equal."""
+    rng = np.random.default_rng(0)
+    members, levels = rng.normal(size=(3, 5)).astype(np.float32), (0.1, 0.5, 0.975)
+    members = np.round(members) if family == "ties" else members
+    where = {"where": rng.uniform(size=(3, 5)) < 0.7} if family == "missing" else {}
+    pool, _ = cj.Empirical(members, **where).exchangeable_pool(members[:, 0])
+    many = np.tile(np.asarray(pool.samples), (1, 20))
+    if family == "levels":
+        values = np.sort(members[:, :3], axis=1)
+        pool = cj.Quantiles(values, levels).pit_distribution()
+        many = rng.uniform(size=(3, 120)).astype(np.float32)
+        many[:, :3] = levels
+    for residual in (PITResidual(SCORES), statistics_of(pool, True, True)):
+        of_all = np.asarray(jax.jit(residual.values)(pool, many))
+        of_few = [residual.values(pool, many[:, k : k + 1]) for k in range(0, many.shape[1], 7)]
+        np.testing.assert_allclose(of_all[:, ::7], np.concatenate(of_few, axis=1), atol=2e-6)

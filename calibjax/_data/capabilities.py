@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import jax
+import numpy as np
 
 from calibjax._data.distribution import Distribution, Labels, row_methods
 from calibjax._numbers.unit_interval import UnitInterval, interval
@@ -42,6 +43,11 @@ class OwnPIT(Distribution):
 
         None if it is a number, or if that depends on the row.
         """
+        return None
+
+    @property
+    def pit_ends(self) -> np.ndarray | None:
+        """In order all ends that `unit_interval` has; None if rows have others."""
         return None
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -209,6 +215,11 @@ def has_atoms(predictions: Distribution) -> bool:
 def pit_partition(predictions: Distribution) -> int | tuple[float, ...] | None:
     """What is known of U, as `OwnPIT` has it; None if it is a number."""
     return predictions.pit_partition if isinstance(predictions, OwnPIT) else None
+
+
+def pit_ends(predictions: Distribution) -> np.ndarray | None:
+    """All ends of where U may be, as `OwnPIT` has them."""
+    return predictions.pit_ends if isinstance(predictions, OwnPIT) else None
 
 
 def restricted(predictions: Distribution, targets: jax.Array) -> jax.Array:

@@ -374,6 +374,11 @@ class _Pool(Empirical):
     def exchangeable_pool(self, targets: jax.Array) -> tuple[Self, jax.Array]:
         return self, targets
 
+    @property
+    def pit_ends(self) -> np.ndarray | None:
+        n = self.samples.shape[1]
+        return np.arange(n + 1) / n if self.where is None and self.target_shape == "n" else None
+
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """By a search, as the values are in order; comparisons with all of many take long."""
         _check_numbers(self, "cdf")

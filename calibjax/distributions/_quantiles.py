@@ -342,6 +342,10 @@ class PITOfQuantiles(OwnPIT):
     def pit_partition(self) -> tuple[float, ...]:
         return tuple(self.levels)
 
+    @property
+    def pit_ends(self) -> np.ndarray:
+        return np.array([0.0, *self.levels, 1.0])
+
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(U <= u) = u."""
         return targets

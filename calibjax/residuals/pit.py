@@ -11,10 +11,11 @@ from jax.typing import DTypeLike
 
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, rows_of, static, struct, widest_dtype
-from calibjax._data.capabilities import exchangeable_pool
+from calibjax._data.capabilities import exchangeable_pool, pit_ends
 from calibjax._data.distribution import Distribution, Labels
+from calibjax._data.interval_censored import unit_interval
 from calibjax._numbers.arithmetic import x_where
-from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line
+from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line, interval
 from calibjax.kernels.base import KernelLike, Sample
 from calibjax.kernels.pit import UnitFeature, pooled
 from calibjax.residuals.base import FiniteResidual, Prepared
@@ -65,6 +66,27 @@ class DrawnPIT(NamedTuple):
         return jnp.concatenate([observed, drawn], axis=1)
 
 
+def of_intervals(
+    predictions: Distribution,
+    intervals: UnitInterval,
+    function: Callable[[UnitInterval], jax.Array],
+) -> jax.Array:
+    """A function of where PITs lie; looked up, if it is long, where rows share all ends."""
+    ends = pit_ends(predictions)
+    if ends is None or ends.size**2 > intervals.low.size:
+        return function(intervals)
+    between = ((ends[1:] + ends[:-1]) / 2).tolist()
+    first, last = (cell_of_line(x, x, between) for x in intervals[:2])
+    # XLA would compute a table of constants while it compiles, in seconds.
+    low, high = lax.optimization_barrier(
+        [
+            jnp.asarray(x.ravel(), intervals.low.dtype)
+            for x in np.meshgrid(ends, ends, indexing="ij")
+        ]
+    )
+    return rows_of(function(interval(low, high)), first * ends.size + last)
+
+
 @struct
 class PITResidual(FiniteResidual):
     """phibar(y | p), the means of functions of U = F_p(y): its mean is 0.
@@ -112,7 +134,6 @@ class PITResidual(FiniteResidual):
         return jnp.mean(of_levels, axis=0)
 
     def in_pit_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> "PITResidual":
-        # XLA would compute a table of constants while it compiles, in seconds.
         cells = lax.optimization_barrier(cells_of_line(dtype, ends))
         return PITResidual(self.feature, self.feature.of_intervals(cells), ends)
 
@@ -124,9 +145,12 @@ class PITResidual(FiniteResidual):
     ) -> jax.Array:
         """``[n, D, M]`` for targets ``[n, D, …]``, intervals, or the PIT of targets and draws."""
         if isinstance(targets, UnitInterval):
-            return self.feature.of_intervals(targets)
+            return of_intervals(predictions, targets, self.feature.of_intervals)
         if not isinstance(targets, DrawnPIT):
-            return super().values(predictions, targets)
+            if not self.is_of_pit or pit_ends(predictions) is None:
+                return super().values(predictions, targets)
+            intervals = jax.vmap(lambda y: unit_interval(predictions, y), 1, 1)(targets)
+            return of_intervals(predictions, intervals, self.feature.of_intervals)
         if self.table is None:
             return targets.values(self.feature.of_intervals, self.feature.of_points)
         both = zip(targets.observed.middle(), targets.drawn, strict=False)

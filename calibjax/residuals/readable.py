@@ -59,7 +59,7 @@ from calibjax._numbers.unit_interval import UnitInterval, normal_score
 from calibjax.kernels.base import Sample
 from calibjax.kernels.pit import UnitFeature
 from calibjax.residuals.base import FiniteResidual
-from calibjax.residuals.pit import DrawnPIT
+from calibjax.residuals.pit import DrawnPIT, of_intervals
 
 # The largest number of classes that are tested each by itself.
 _MOST_CLASSES = 20
@@ -462,7 +462,7 @@ class NumberStatistics(Readable):
             return targets.values(self._of_intervals, self._of_points)
         if not isinstance(targets, UnitInterval):
             targets = jax.vmap(lambda y: unit_interval(predictions, y), 1, 1)(targets)
-        return self._of_intervals(targets)
+        return of_intervals(predictions, targets, self._of_intervals)
 
     def _of_intervals(self, interval: UnitInterval) -> jax.Array:
         return jnp.concatenate([x.of_intervals(interval) for x in self._parts], axis=-1)
