@@ -788,3 +788,25 @@ def test_logs_whose_questions_have_more_and_fewer_options(tmp_path):
     for order in (slice(None), slice(None, None, -1)):
         probs = Columns().read(*paths[order]).predictions.label_probabilities()
         np.testing.assert_allclose(probs, [*map(shares, scores[order])], rtol=1e-6)
+
+
+LEVELS_OF_TOOLS = {
+    "AutoGluon": ("0.*", "mean,{}", "{}"),
+    "AutoGluon, named one by one": ("0.1, 0.5,0.9", "mean,{}", "{}"),
+    "darts": ("x_q*", "x_q{}0", "x_q{}0"),
+    "older darts": ("x_*", "x_{}", "x_{}"),
+}
+
+
+@pytest.mark.parametrize("tool", LEVELS_OF_TOOLS)
+def test_quantiles_of_tools(tmp_path, tool):
+    """Their columns as they write them: mean, 0.1, … of AutoGluon, x_q0.10 or x_0.1 of darts."""
+    pattern, first, other = LEVELS_OF_TOOLS[tool]
+    names = [first.format(0.1), other.format(0.5), other.format(0.9)]
+    header = ",".join(["item_id", "timestamp", *names, "x"])
+    row = "2," * (header.count("mean")) + "1,2,4,3"
+    (tmp_path / "a.csv").write_text(f"{header}\n01,2026-01-03,{row}\n1,2026-01-04,{row}\n")
+    model = Columns(target="x", quantiles=pattern).read(tmp_path / "a.csv")
+    assert model.predictions.levels == (0.1, 0.5, 0.9) and model.targets.tolist() == [3, 3]
+    np.testing.assert_array_equal(model.predictions.values, [[1, 2, 4]] * 2)
+    assert model.table.columns["item_id"].tolist() == ["01", "1"]

@@ -10,7 +10,7 @@ import numpy as np
 
 #: The name of a column.
 Name = str | None
-#: A pattern with one ``*``, or the name of each column.
+#: A pattern with one ``*``, or the name of each column, in a list or between commas.
 Names = str | Sequence[str] | None
 #: Rows whose times are closer may depend on each other.
 Horizon = float | timedelta | np.timedelta64 | None

@@ -237,5 +237,6 @@ def _hint(family: str, table: Table) -> str:
         return ""
     return (
         f"; if they are logits, pass calibjax.{family}.from_logits(predictions), if draws, "
-        "calibjax.Empirical(predictions), and of means calibjax.Normal(mean, sd)"
+        "calibjax.Empirical(predictions), if quantiles, calibjax.Quantiles(predictions, levels), "
+        "and of means calibjax.Normal(mean, sd)"
     )
