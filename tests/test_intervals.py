@@ -370,7 +370,7 @@ def test_the_interval_of_the_best_kernel(key, float64):
         np.testing.assert_allclose([x[best] for x in of_all], result.confidence_interval(level))
         assert of_all.low.shape == result.kernels.estimates.shape
         assert np.all(of_all.high > result.kernels.estimates)
-    assert "95 % interval = [0, " in repr(result)
+    assert "95 % CI = [0, " in repr(result)
 
 
 # Coverage.

@@ -55,7 +55,7 @@ def test_bars_outside_of_the_band_have_another_colour():
     red = [bar for bar in ax.patches if to_hex(bar.get_facecolor()) == style.VERMILLION.lower()]
     assert [(bar.get_x(), round(bar.get_height(), 5)) for bar in red] == [(0.0, 2.0), (0.75, 0.2)]
     assert (
-        "95 % if calibrated" in words(ax)
+        "95 % range if calibrated" in words(ax)
         and ax.get_title(loc="left") == "Histogram of the PIT, 100 rows"
     )
 

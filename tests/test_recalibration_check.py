@@ -66,16 +66,14 @@ def test_a_sentence(tested):
     assert after < before
     np.testing.assert_allclose([check.before, check.after], [before, after], rtol=1e-5)
     numbers = f"from {before:.3g} to {after:.3g}"
-    said = f"Recalibrating with sms lowers the held-out log loss {numbers}; the test then {{}} "
+    said = f"Recalibration (sms) lowers held-out log loss {numbers}; calibration is {{}} rejected "
     said += "(p = 0.4)."
-    assert check.in_words(0.05) == said.format("no longer rejects")
-    assert check.in_words(0.45) == said.format("still rejects")
+    assert check.in_words(0.05) == said.format("then not")
+    assert check.in_words(0.45) == said.format("still")
     left = dataclasses.replace(check, left="clearest segment: north")
     assert left.in_words(0.05).endswith("(p = 0.4); remaining error: clearest segment: north.")
     same = dataclasses.replace(check, score="CRPS", before=33.31, after=33.29)
-    assert same.in_words(0.05).startswith(
-        "Recalibrating with sms leaves the held-out CRPS at 33.3;"
-    )
+    assert same.in_words(0.05).startswith("Recalibration (sms) leaves held-out CRPS at 33.3;")
 
 
 LOC = RNG.normal(size=N)
@@ -96,7 +94,7 @@ def test_a_sentence_of_numbers(tested, form):
     check = check_of(p, y)
     assert isinstance(tested[0], type(p))
     score = "CRPS" if form == "normal" else "pinball loss"
-    said = rf"lowers the held-out {score} from \S+ to \S+; the test then"
+    said = rf"lowers held-out {score} from \S+ to \S+; calibration is"
     assert re.search(said, check.in_words(0.05))
     # Those of the truth, N(LOC + 0.5, 1).
     truth, w = stats.norm(LOC + 0.5, 1), NUMBERS - LOC - 0.5
@@ -117,7 +115,7 @@ def test_nothing_is_said():
     calibrated = np.full((N, M), 1 / 3, np.float32)
     check = check_of(cj.Categorical(calibrated), np.arange(N) % M)
     assert check.after > check.before
-    assert check.in_words(0.05).endswith("does not lower the held-out log loss")
+    assert check.in_words(0.05).endswith("does not lower held-out log loss")
     assert check_of(PREDICTIONS[:100], LABELS[:100]) is None
     laplace = cj.Laplace(np.zeros(N, np.float32), np.ones(N, np.float32))
     assert check_of(laplace, np.zeros(N, np.float32)) is None
@@ -145,7 +143,7 @@ def test_impossible_targets():
     probs = np.where(TOO_SURE < 0.1, 0, TOO_SURE)
     probs /= probs.sum(axis=1, keepdims=True)
     check = check_of(cj.Categorical(probs.astype(np.float32)), LABELS)
-    assert re.search("log loss from ∞ to [0-9.]+; the test", check.in_words(0.05))
+    assert re.search("log loss from ∞ to [0-9.]+; calibration", check.in_words(0.05))
 
 
 def test_a_temperature_and_the_best_method_of_labels(keys):

@@ -54,15 +54,15 @@ def test_classes_stand_from_the_top_and_show_percentage_points():
 def test_of_many_classes_the_worst_stand_on_top():
     ax = plot.witness(class_map(30, True))
     assert names(ax) == [str(c) for c in range(29, 17, -1)]
-    assert ax.get_title(loc="left") == "The worst 12 of 30 classes"
+    assert ax.get_title(loc="left") == "Miscalibration: 12 worst of 30 classes"
 
 
 def test_noise_has_no_colour_and_no_number():
     ax = plot.witness(class_map(2, False))
     (words,) = texts(ax)
-    assert words.startswith("grey: within the noise; white: no predictions\nsmall numbers: rows")
+    assert words.startswith("grey: not significant; white: no predictions\nsmall numbers: rows")
     assert len(ax.figure.axes) == 1
-    assert "noise" in ax.get_title(loc="left")
+    assert "No significant" in ax.get_title(loc="left")
 
 
 def test_infinite_scores_are_drawn():

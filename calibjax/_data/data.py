@@ -91,8 +91,8 @@ class Rows:
             None for predictions alone.
         outcome_weights: the weight of each row with each of its m labels, ``[n, m]``, if weights
             depend on the targets; of clean rows in units of the weight of the observed label.
-        is_checked: whether kept rows were looked at outside of jit.  Transformations of jax forget
-            it: a user may change a pytree.
+        is_checked: whether kept rows were checked outside of jit.  Transformations of jax drop it:
+            a user may change a pytree.
         is_valid: whether all rows, masked ones too, are known to be valid, so that programs can
             skip the check.  Only data that a public function has checked are known.
     """

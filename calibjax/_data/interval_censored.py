@@ -164,10 +164,10 @@ class Between:
     def hiding(self, kept: jax.Array, axis: Axis) -> "Between":
         """Between which ends a draw of each row is hidden; U of other draws is known.
 
-        It is known if `censored_at` is.  Else a row that is hidden would hide a draw as it hides
-        the target, and an exact row would hide what comes after it, if any kept row is censored on
-        the right.  On average the variance of such draws is that of the observed residuals where
-        events are few, and three quarters of it where all targets are known.
+        It is known if `censored_at` is.  Else a censored row would hide a draw as it hides the
+        target, and an exact row would hide later times, if any kept row is right-censored.  On
+        average the variance of such draws is that of the observed residuals where events are few,
+        and three quarters of it where all targets are known.
         """
         if self.censored_at is not None:
             return Between(self.censored_at, jnp.full_like(self.low, jnp.inf))
@@ -199,7 +199,7 @@ def _as_array(values: Any) -> Any:
 
 
 def _as_truths(observed: Any) -> Any:
-    """Booleans, also of numbers that are 1 and 0, whose values can be looked at outside of jit."""
+    """Booleans, also from numbers 1 and 0, which are checked outside of jit."""
     is_number = getattr(getattr(observed, "dtype", None), "kind", "") in "iuf"
     if is_traced(observed) or not is_number:
         check_array("observed", observed, "boolean")

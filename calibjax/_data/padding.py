@@ -92,7 +92,7 @@ def padded(data: AnyRows) -> AnyRows:
 
 
 def can_be_filled(rows: PyTree, n: int) -> bool:
-    """Whether n rows are few enough, and may be looked at here: outside of jit, on one device."""
+    """Whether n rows are few enough, with known values: outside of jit, on one device."""
     # Nothing changes inside of a user's jit, where rows may be constants.
     is_fixed = n > LARGEST_BUCKET or is_traced((rows, jax.device_put(0.0)))
     return not (is_fixed or devices_of(rows))

@@ -1,4 +1,4 @@
-"""Numbers that must be valid: a ValueError where they can be looked at, else NaN."""
+"""Numbers that must be valid: a ValueError where they can be checked, else NaN."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -82,8 +82,8 @@ PROBABILITY = Constraint("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 def valid_or_nan(constraint: Constraint, x: ArrayLike, name: str) -> jax.Array:
     """x where it is valid, else NaN: an invalid number must poison the result.
 
-    A number that can be looked at is a ValueError instead.  It may be a constant in compiled code,
-    where XLA turns exp(-nan x) on CPUs into any number.
+    A number that can be checked is a ValueError instead: as a constant in compiled code, XLA turns
+    exp(-nan x) on CPUs into any number.
     """
     if not is_traced(x):
         check_values(name, x, constraint.words, constraint.is_valid(on_host(x)))

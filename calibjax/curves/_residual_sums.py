@@ -282,7 +282,7 @@ class _SumsInParts(Statistic):
         return [factor_of_drawn(squares, variance, of_draws)]
 
     def sums(self, chunk: Chunk) -> jax.Array:
-        """Of what is below each point of the grid, ``[1, D, g]``."""
+        """The sums of the mass below each point of the grid, ``[1, D, g]``."""
         weights, xi = chunk.weights[:, None], chunk.xi
         e = mass_below(chunk.others, self.grid) - self.grid[None]
         found = [dot(weights.T, e), _redrawn(chunk, self.grid)]

@@ -192,7 +192,7 @@ def directions_of_labels(
         name = "risk" if classes is None and m == 2 else class_name(classes, c)
         p = probabilities[:, c]
         predicted, observed = (float(shares @ x) for x in (p, came[:, c]))
-        # Of an event O/E stands beside it.
+        # O/E of an event has its own text.
         words = shares_in_words(predicted, observed).partition(" (O/E" if m == 2 else "\n")[0]
         return _Error(
             (f"{name} under-estimated", f"{name} over-estimated"),

@@ -72,15 +72,15 @@ class RecalibrationCheck:
     def in_words(self, level: float) -> str:
         """What it does, and what it leaves, in one sentence."""
         if not self.helps:
-            return f"Recalibrating with {self.method} does not lower the held-out {self.score}"
-        ends = "no longer rejects" if self.pvalue > level else "still rejects"
+            return f"Recalibration ({self.method}) does not lower held-out {self.score}"
+        ends = "then not" if self.pvalue > level else "still"
         left = f"; remaining error: {self.left}" if self.left else ""
         before, after = number(self.before), number(self.after)
-        change = f"lowers the held-out {self.score} from {before} to {after}"
+        change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
-            change = f"leaves the held-out {self.score} at {after}"
+            change = f"leaves held-out {self.score} at {after}"
         return (
-            f"Recalibrating with {self.method} {change}; the test then {ends} "
+            f"Recalibration ({self.method}) {change}; calibration is {ends} rejected "
             f"(p = {self.pvalue:.3g}){left}."
         )
 

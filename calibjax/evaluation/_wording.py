@@ -83,14 +83,14 @@ def shown_names(classes: list[Any] | None) -> list[str] | None:
 
 def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) -> list[str]:
     """The lines of a table of numbers by their names."""
-    rows, confidence = list(rows), f"{100 * (1 - level):.3g} % interval"
+    rows, confidence = list(rows), f"{100 * (1 - level):.3g} % CI"
     last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
     width = max([26, *(len(name) for name, _ in rows)])
-    lines = [f"{'':<{width}}{'value':>10}  {confidence:<20}{'if calibrated':<20}{last}"]
+    lines = [f"{'':<{width}}{'value':>10}  {confidence:<20}{'range if calibrated':<21}{last}"]
     for name, measure in rows:
         pvalue = pvalue_text(measure.pvalue, measure.n_draws)
         ends = interval_text(measure.interval), interval_text(measure.if_calibrated)
-        rest = measure.note or f"{ends[0]:<19} {ends[1]:<19} {pvalue}"
+        rest = measure.note or f"{ends[0]:<19} {ends[1]:<20} {pvalue}"
         lines.append(f"{name:<{width}}{value_text(name, measure):>10}  {rest}")
     return lines
 

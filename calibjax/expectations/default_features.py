@@ -233,7 +233,7 @@ def _both_scores(
 def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
     """The normal score of a number, linear between the knots, and constant beyond them."""
     scores = jnp.array(_SCORES).astype(knots.dtype)
-    # Of 64 knots all are compared: a bisection is a loop, which takes longer to compile and to run.
+    # All 64 knots are compared: a bisection is a loop, which takes longer to compile and to run.
     i = jnp.searchsorted(knots, x, side="right", method="compare_all")
     i = jnp.clip(i, 1, _N_KNOTS - 1)
     step = knots[i] - knots[i - 1]

@@ -354,7 +354,7 @@ _NEAR_IN_LOCATION, _NEAR_IN_SPREAD = ((1.0, 0.0), 0.3), ((0.0, 1.0), 0.3)
 _NEAR_AND_FAR = ((1.0, 0.5), 4.0)
 # Weights of normal scores and of cosines.
 _OF_LOCATION, _OF_SPREAD = np.array([1.0], np.float32), np.array([0.0, 1.0], np.float32)
-# Of standard scores: with more weight for the location, skewed and heavy tails cost power.
+# Weights of standard scores: more weight for the location costs power with skewed or heavy tails.
 _OF_LOCATION_IN_POOL = np.array([0.5], np.float32)
 _OF_SPREAD_IN_POOL = np.array([0.0, 1.5], np.float32)
 _OF_SHAPE = np.array([0.0, 0.0, 1.0, 1.0], np.float32)
@@ -364,7 +364,7 @@ _OF_CELLS = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0], np.float32)
 def _kernels_of_pit(
     of_predictions: list[DistanceKernel], on_pairs: type[PITKernel], of_pools: bool
 ) -> list[Kernel]:
-    """Of each kernel on predictions those that see a wrong location, spread, and shape.
+    """Kernels that detect a wrong location, spread and shape, for each kernel on predictions.
 
     For samples, kernels in units of the pool also detect location and spread, and the sum of all
     kernels detects the shape: fewer kernels leave more power to each, and ranks of few samples have

@@ -101,7 +101,7 @@ class Features:
     ) -> tuple[jax.Array, jax.Array]:
         """The parts of psi for a real target, ``[D]`` each."""
         (compared, subtracted), v = pair, self.target_frequencies
-        # Of complex numbers XLA would make both parts again wherever it uses one.
+        # XLA would compute both parts of complex numbers again wherever it uses one.
         cosine, sine = wave(self._angles(compared))
         ours, ours_imag = wave(jax.vmap(lambda v: jnp.sum(v * y.astype(v.dtype)))(v))
         mean = jax.vmap(lambda v: characteristic(subtracted, v))(v)

@@ -253,7 +253,7 @@ class CalibrationTestResult:
         error = "" if self.standard_error is None else f" ± {float(self.standard_error):.2g}"
         if self.interval is not None:
             low, high = self.confidence_interval(0.95)
-            error += f", 95 % interval = [{float(low):.3g}, {float(high):.3g}]"
+            error += f", 95 % CI = [{float(low):.3g}, {float(high):.3g}]"
         decided = ""
         if self.kernels is not None:
             best = self.kernels.kernels[int(np.argmax(self.kernels.scores))]

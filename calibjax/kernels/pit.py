@@ -141,7 +141,7 @@ def _normalised(values: list[jax.Array], orders: Orders) -> jax.Array:
 _OF_INTERVALS = {"cosines": mean_cosines, "normal scores": mean_hermite}
 _OF_POINTS = {"cosines": cosines, "normal scores": hermite}
 _STANDARD = "standard scores"
-# 1 / (pi k)^2 for k = 1 … 16: what is left of Cramér and von Mises' sum of 1/6 is 4 %.  Of normal
+# 1 / (pi k)^2 for k = 1 … 16, which omits 4 % of Cramér and von Mises' sum of 1/6.  For normal
 # scores, location and spread.
 _USUAL_WEIGHTS = {
     "cosines": tuple(1 / (math.pi * k) ** 2 for k in range(1, 17)),

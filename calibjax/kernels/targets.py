@@ -42,7 +42,7 @@ class LengthscaleKernel(Kernel):
 def in_lengthscales(kernel: LengthscaleKernel, *values: jax.Array) -> list[jax.Array]:
     """Values in units of the kernel's lengthscale; integers become real numbers.
 
-    An invalid lengthscale gives NaN, and a ValueError where it can be looked at.
+    An invalid lengthscale gives NaN, and a ValueError where it can be checked.
     """
     shape = jnp.shape(kernel.lengthscale)
     for value in values:

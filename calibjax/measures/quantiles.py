@@ -130,7 +130,7 @@ def _mean_bias(levels: np.ndarray) -> Interval | None:
         return None
     ends = np.array([0.0, *levels, 1.0])
     outer = np.where(ends[1:] < 0.5 + 1e-6, ends[:-1], ends[1:])
-    mean = float(np.diff(ends) @ (1 - 2 * outer))
+    mean = round(float(np.diff(ends) @ (1 - 2 * outer)), 6)
     return mean, mean
 
 

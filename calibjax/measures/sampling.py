@@ -84,7 +84,7 @@ class Sampling:
         return weights / weights.sum()
 
     def n_effective(self) -> float:
-        """So many rows of equal weight have a mean as certain as that of independent rows.
+        """The effective sample size of independent rows.
 
         It is (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965).
         """

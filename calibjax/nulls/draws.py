@@ -118,7 +118,7 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
 
 # Comparisons with all of 32 sums take a tenth of the time of a search; with 64, ten times it.
 _COMPARED_LABELS = 32
-# Numbers of up to 64 labels use so few digits that their loss hardly ever changes the order.
+# Numbers of up to 64 labels use few digits, whose loss hardly ever changes the order.
 _FEW_LABELS = 64
 
 

@@ -109,7 +109,7 @@ class Chunk:
         weights: of the rows, ``[n]``; 0 of one that does not count.
         batches: of draws.
         xi: multipliers, ``[n, D]``; None if targets are redrawn, and for moments.
-        missing: what `Statistic.missing` returns; empty where there is no `xi`.
+        missing: what `Statistic.missing` returns; empty without `xi`.
     """
 
     sets: DataSets

@@ -26,10 +26,10 @@ of at least 1 - a: r_k = sqrt(t_k) / n bounds the errors of all kernels simultan
 `NormInterval` with r_k has an interval for each of them.
 
 The lower end is above 0 exactly if T_k^0 > t_k, that is if z_k^0 > c.  For the kernel with the
-largest z this says M^0 > c, where c is the draw of rank ceil((1 - a) (B + 1)).  So many draws are
-smaller than M^0 exactly if at most a (B + 1) - 1 are not, that is if p <= a.  (M^0 is equal to
-draws that differ from it by rounding; the lower end is 0 then.)  So the interval of the best kernel
-excludes 0 if and only if the test rejects.
+largest z this means M^0 > c, where c is the draw of rank ceil((1 - a) (B + 1)).  That number of
+draws is smaller than M^0 exactly if at most a (B + 1) - 1 are not, that is if p <= a.  (M^0 is
+equal to draws that differ from it by rounding; the lower end is 0 then.)  So the interval of the
+best kernel excludes 0 if and only if the test rejects.
 
 That the errors are those under the model is right near calibration.  If the observed data vary more
 than those of the model, r_k^2 is multiplied by the ratio of both mean diagonals of H, and then the

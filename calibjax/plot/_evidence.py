@@ -24,7 +24,7 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
         The axes.
 
     Raises:
-        TypeError: ax is no Axes.
+        TypeError: ax is not an Axes.
         ValueError: the test has no draws.
 
     Example:
@@ -177,7 +177,7 @@ def segments(
         The axes; ``ax.figure.savefig(path)`` saves them.
 
     Raises:
-        TypeError: ax is no Axes.
+        TypeError: ax is not an Axes.
         ValueError: no segment has this statistic.
 
     Example:
@@ -206,7 +206,7 @@ def segments(
     ax = style.new_axes(ax, (width, height * (0.5 + 0.07 * len(lines) * max(1, 0.7 * n_of_text))))
     rows = np.arange(len(lines))
     low, high = np.array([x.expected for x in lines]).T
-    ax.barh(rows, high - low, 0.7, low, color=style.PALE, label="if calibrated", zorder=1)
+    ax.barh(rows, high - low, 0.7, low, color=style.PALE, label="range if calibrated", zorder=1)
     predicted = [x.predicted for x in lines]
     ax.plot(predicted, rows, "|", color=style.GREY, markersize=8, label="predicted", zorder=2)
     is_significant = np.array([x.pvalue <= _LEVEL for x in lines])

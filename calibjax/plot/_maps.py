@@ -44,7 +44,7 @@ def witness(
         The axes.
 
     Raises:
-        TypeError: ax is no Axes.
+        TypeError: ax is not an Axes.
         ValueError: the number of names is not the number of classes.
 
     Example:
@@ -63,13 +63,13 @@ def witness(
     count, significant = np.asarray(witness_map.count), np.asarray(witness_map.significant)
     value, score = np.asarray(witness_map.value), np.asarray(witness_map.score)
     shown = np.arange(labels.size)
-    title = "Where the model is wrong"
+    title = "Miscalibration by class and probability"
     if labels.size > _MOST_ROWS:
         largest = np.max(np.where(count > 0, np.abs(score), 0.0), axis=1)
         shown = np.argsort(-largest, kind="stable")[:_MOST_ROWS]
-        title = f"The worst {_MOST_ROWS} of {labels.size} classes"
+        title = f"Miscalibration: {_MOST_ROWS} worst of {labels.size} classes"
     if not significant.any():
-        title = "No significant error"
+        title = "No significant miscalibration"
     shown = shown[::-1]
 
     width, height = style.SIZE
@@ -100,7 +100,7 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
         The axes.
 
     Raises:
-        TypeError: ax is no Axes.
+        TypeError: ax is not an Axes.
         ValueError: the map is NaN.
 
     Example:
@@ -108,7 +108,7 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
         >>> predictions = cj.Normal(jnp.linspace(0.0, 1.0, 40), jnp.ones(40))
         >>> found = cj.residual_map(jax.random.key(0), predictions, predictions.loc + 2)
         >>> cj.plot.residual_location(found).get_title(loc="left")
-        'Where the predicted location is wrong'
+        'Bias by predicted location and spread'
     """
     words = "← lower than predicted · higher →  (predicted spreads)"
     return _draw_residuals(residual_map, 0, np.asarray(residual_map.value[0]), ax, words)
@@ -129,7 +129,7 @@ def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axe
         The axes.
 
     Raises:
-        TypeError: ax is no Axes.
+        TypeError: ax is not an Axes.
         ValueError: the map is NaN.
 
     Example:
@@ -148,7 +148,7 @@ def _draw_residuals(
     residual_map: ResidualMap, layer: int, values: np.ndarray, ax: Axes | None, colours_mean: str
 ) -> Axes:
     style.check_known("residual_map", residual_map)
-    count, name = np.asarray(residual_map.count), ("location", "spread")[layer]
+    count, name = np.asarray(residual_map.count), ("Bias", "Dispersion error")[layer]
     significant = np.asarray(residual_map.significant[layer])
     # Bins without any row have equal ends.
     columns, rows = np.flatnonzero(count.any(axis=1)), np.flatnonzero(count.any(axis=0))
@@ -157,9 +157,9 @@ def _draw_residuals(
     _draw_cells(ax, np.arange(columns.size + 1), cells, colours_mean)
     ax.set_xticks(*_ticks(np.asarray(residual_map.location_edges), columns))
     ax.set_yticks(*_ticks(np.asarray(residual_map.spread_edges), rows))
-    title = f"No significant error of {name}"
-    if significant.any():
-        title = f"Where the predicted {name} is wrong"
+    title = f"{name} by predicted location and spread"
+    if not significant.any():
+        title = f"No significant {name.lower()}"
     style.words(ax, title, "predicted location", "predicted spread")
     return ax
 
@@ -196,7 +196,7 @@ def _draw_cells(ax: Axes, x: np.ndarray, cells: Sequence[np.ndarray], colours_me
         for row, column in np.argwhere(filled & ~significant):
             n = _rows_in_short(count[row, column])
             ax.text(middles[column], row + 0.5, n, color=style.GREY, **_SMALL)
-    greys = "grey: within the noise; white: no predictions"
+    greys = "grey: not significant; white: no predictions"
     if has_room:
         greys += "\nsmall numbers: rows in the cell"
     if not significant.any():

@@ -215,7 +215,7 @@ def _show(ax: Axes, bottom: float, top: float) -> None:
 
 
 def _band_name(curve: PITCurve | CoverageCurve | SpreadSkillCurve) -> str:
-    return f"{100 * float(curve.confidence_level):.4g} % if calibrated"
+    return f"{100 * float(curve.confidence_level):.4g} % range if calibrated"
 
 
 def _rows(curve: PITCurve | SpreadSkillCurve) -> str:

@@ -37,7 +37,7 @@ def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
     top = min(1.05 * float(np.nanmax([x, y, high])), 1.0)
     ax.plot([0, top], [0, top], label="calibrated", **style.IDEAL)
     is_outside = (x < low) | (x > high)
-    interval = f"Kaplan-Meier, {100 * curve.confidence_level:.4g} % interval"
+    interval = f"Kaplan-Meier, {100 * curve.confidence_level:.4g} % CI"
     for some, look, label in (
         (~is_outside, style.CURVE, interval),
         (is_outside, style.ALARM, "outside"),

@@ -52,7 +52,7 @@ from calibjax._base.text import class_name, format_distinct, percent, shares_in_
 from calibjax.measures.sampling import share_bound
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 
-# Of larger shifts and factors, and of smaller factors, pieces say hardly more.
+# Larger shifts and factors, and smaller factors, hardly change the pieces.
 _MOST_SHIFT, _MOST_FACTOR, _NO_FACTOR, _GRID = 6.0, 20.0, 1e-6, 301
 _X = np.linspace(-8.0, 8.0, 401)
 _Y = np.linspace(-14.0, 14.0, 701)

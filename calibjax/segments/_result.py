@@ -262,7 +262,7 @@ class SegmentTestResult:
             batch = getattr(self.pvalue, "shape", None)
             return f"SegmentTestResult({self.method}; pvalue of shape {batch})"
         shown = self.segments[:_SHOWN]
-        rows = [("segment", "rows", "error", "if calibrated", "score", "p")]
+        rows = [("segment", "rows", "error", "range if calibrated", "score", "p")]
         for x in shown:
             expected = f"{x.expected.low:.3g} … {x.expected.high:.3g}"
             rows.append((x.name, str(x.n), x.words, expected, f"{x.score:.1f}", f"{x.pvalue:.3g}"))
