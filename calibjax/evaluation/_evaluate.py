@@ -40,27 +40,25 @@ def evaluate(
     above: float | None = None,
     **columns: Unpack[ColumnOptions],
 ) -> Evaluation:
-    """Is this model calibrated, how far off is it, and where?
+    """Evaluates whether a model is calibrated, how far off it is, and where.
 
-    It takes what people have, and calls the test `calibration_test`,
+    It accepts arrays, frames, files and distributions, and calls `calibration_test`,
     `skce_confidence_interval`, `equivalent_temperature`, the classical measures, and the functions
-    behind the pictures.  The test runs at once, and all else when it is used or printed.  Inside
-    jit, or with your own keys, call these functions instead.  The same arguments give the same
-    result.
+    behind the plots.  The test runs at once, and all else when it is used or printed.  Inside jit,
+    or with your own keys, call these functions instead.  The same arguments give the same result.
 
-    For a frame, name its columns, with the words of the command line: ``evaluate(frame,
-    target="sold", quantiles="q*", groups=["region"], times="week")``.  A log of
-    lm-evaluation-harness needs no names: ``evaluate("samples.jsonl")``.
+    For a frame, name its columns as on the command line: ``evaluate(frame, target="sold",
+    quantiles="q*", groups=["region"], times="week")``.  A log of lm-evaluation-harness needs no
+    names: ``evaluate("samples.jsonl")``.
 
-    The p-value assumes that rows are independent of each other given the predictions, unless
-    clusters or times say otherwise.  A test of neighbours in the order of the rows warns if they
-    seem not to be.
+    The p-value assumes that rows are independent given the predictions, unless you pass clusters or
+    times.  A test of neighbouring rows warns if they appear dependent.
 
     The first call compiles for some ten seconds, and longer for counts and for families without
-    closed forms.  Later calls do not if they have as many columns and about as many rows: 769 to
-    1024 rows share all programs.  For other processes
-    ``jax.config.update("jax_compilation_cache_dir", folder)`` keeps what was traced, and what took
-    a second to compile; to keep all, set ``jax_persistent_cache_min_compile_time_secs`` to 0.0.
+    closed forms.  Later calls with as many columns and about as many rows do not: 769 to 1024 rows
+    share all programs.  For other processes ``jax.config.update("jax_compilation_cache_dir",
+    folder)`` keeps what was traced, and what took a second to compile; to keep all, set
+    ``jax_persistent_cache_min_compile_time_secs`` to 0.0.
 
     O(n^2) time up to 20 000 rows, and O(n) above; 10^5 rows of ten classes take 20 s on two cores.
 
@@ -74,18 +72,16 @@ def evaluate(
             name, labels ``0 … m-1`` in the order of the columns, unless classes such as "yes" and
             "no" give these numbers another meaning, which is an error; of an event 0 and 1, truth
             values, or names such as "no" and "yes"; else numbers.  An array, list or column.  Where
-            numbers are censored, rounded or binned, `Between`: then measures and pictures that need
-            exact targets are left out.  Beside survival curves, times and events: a structured
-            array of scikit-survival, or two columns, of which one holds 1 or True where there was
-            an event.
-        data: instead of both, `Data`, or a frame or a file, with the arguments of `read_data` that
-            say what its columns hold.
+            numbers are censored, rounded or binned, `Between`: then measures and plots that need
+            exact targets are omitted.  For survival curves, times and events: a structured array of
+            scikit-survival, or two columns, one with 1 or True for an event.
+        data: instead of both, `Data`, or a frame or a file, with the arguments of `read_data`.
         seed: the integer seed of all random numbers.
-        level: the model is called not calibrated if the p-value is at most this, from 0.001 to 0.5;
-            intervals hold with the confidence 1 - level.
+        level: the significance level, from 0.001 to 0.5; intervals have the confidence level 1 -
+            level.
         above: a threshold a: forecasts of numbers are evaluated as forecasts of the event y > a,
-            whose probability is P(Y > a).  For members it is the share above a, and for quantiles
-            that of the cdf which `Quantiles` describes.
+            whose probability is P(Y > a).  For members it is the share above a; for quantiles the
+            cdf of `Quantiles` is used.
         columns: of a frame or a file, what `read_data` documents.  Beside arrays they hold values:
             `classes`, the names of the classes in the order of the columns of predictions, of an
             event the name of its absence and its own, None for the names of the columns of a frame;
@@ -96,11 +92,11 @@ def evaluate(
             tests more; for a table by group, call `Evaluation.by`.
 
     Returns:
-        Evaluation: print it, or see its fields.
+        Evaluation: print it, or use its fields.
 
     Raises:
-        TypeError, ValueError: predictions or targets are not what they should be; the message names
-            a row, and says what to do.
+        TypeError, ValueError: predictions or targets are invalid; the message names a row and the
+            fix.
 
     See also:
         `calibration_test` for the p-value alone; `skce` for the number alone.

@@ -90,7 +90,7 @@ class Evaluation(Case):
 
     @property
     def weights(self) -> np.ndarray | None:
-        """How much each row counts, ``[n]``; None if all count the same."""
+        """The weights of the rows, ``[n]``; None if all are equal."""
         return None if self.data.weights is None else np.asarray(self.data.weights)
 
     @property
@@ -105,7 +105,7 @@ class Evaluation(Case):
 
     @property
     def units(self) -> str | None:
-        """What the p-value takes for independent of each other, "60 clusters"; None for rows."""
+        """The independent units of the p-value, such as "60 clusters"; None for rows."""
         return _rows.rows_in_words(self.data)
 
     @functools.cached_property
@@ -122,11 +122,11 @@ class Evaluation(Case):
 
     @property
     def remarks(self) -> list[str]:
-        """What is left out, and why intervals may be too narrow: few rows; mostly empty."""
+        """What is omitted, and why intervals may be too narrow: few rows; mostly empty."""
         return [note for section in _SECTIONS.values() for note in section.notes(self)]
 
     def rows(self) -> list[tuple[str, MeasureResult]]:
-        """The names and numbers of the table that is printed, in its order."""
+        """The names and numbers of the printed table, in its order."""
         is_tested = self.why_not_tested is None
         note = self.units or "assumes independent rows" if is_tested else "cannot be tested"
         first = MeasureResult(self.pvalue, note=note)
@@ -134,7 +134,7 @@ class Evaluation(Case):
         return [("p-value", first), *rows]
 
     def _compute(self, *others: str) -> None:
-        """Computes what is printed, and tells of what takes long."""
+        """Computes the printed sections, and reports progress."""
         names = [name for name, x in _SECTIONS.items() if x.is_printed or name in others]
         with working(f"Evaluating {self.n} rows") as say:
             for k, name in enumerate(names):

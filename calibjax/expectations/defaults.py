@@ -52,16 +52,16 @@ def default_kernel(
 ) -> JointKernel:
     """The usual kernel for a family of predictions, from the predictions alone.
 
-    For numbers and counts, however they are predicted, it is a `PITKernel`: it compares U = F(y),
-    with the kernel exp(-|x - x'|^2) on predictions.  x are the normal scores of the location and of
-    the spread of a prediction among all of them, the latter with a factor of 1/2.  Neither units
-    nor the scale of the targets matter, and forecasts of 5 and 5000 count alike.  Samples
-    (`Empirical`) are seen with the target among them.
+    For numbers and counts of any family it is a `PITKernel`: it compares U = F(y), with the kernel
+    exp(-|x - x'|^2) on predictions.  x are the normal scores of the location and of the spread of a
+    prediction among all of them, the latter with a factor of 1/2.  Neither units nor the scale of
+    the targets matter, and forecasts of 5 and 5000 count equally.  Samples (`Empirical`) are
+    compared with the target among them.
 
     For vectors it is exp(-|x - x'| / l) k(y, z).  x are the same scores of the location and of the
     spread of each coordinate, l is the median of |x - x'|, and k is that of the `product_kernel`:
-    no unit of a coordinate matters.  `VectorPITKernel` with this kernel on predictions uses where a
-    vector lies in its own forecast.
+    units of coordinates do not matter.  `VectorPITKernel` with this kernel on predictions uses
+    where a vector lies in its own forecast.
 
     For labels and models that are known by their scores it is the `product_kernel`.
 
@@ -228,13 +228,12 @@ def _lengthscale(axis: Axis, _: None, rows: tuple[Distribution, jax.Array | None
     return jax.lax.stop_gradient(math.sqrt(2) * jnp.where(median > 0, median, fallback))
 
 
-# Lengthscales in units of the median distance.  The widest kernel is nearly constant: it sees
+# Lengthscales in units of the median distance.  The widest kernel is nearly constant: it detects
 # errors of the same sign everywhere.
 _MIDDLE, _WIDE = 1 / 4, 4
 # The narrowest kernel of labels has some 16 / n of the median distance: more rows show more.
 _ROWS, _NARROWEST = 16, 1 / 256
-# Lengthscales of kernels on standardised targets.  With the first one they see a wrong location,
-# with the second one a wrong shape.
+# Lengthscales of kernels on standardised targets, for a wrong location and a wrong shape.
 _LOCATION, _SHAPE = 4.0, 0.5
 
 
@@ -247,46 +246,45 @@ def default_kernels(
     multiple of the `median_heuristic` of d.
 
     For labels there are six: f = e_y and the total variation at c, 1/4 and 4 times the median,
-    which see any error at a scale; whether y is the most likely class, and the difference of the
-    confidences, at 2 c and 1/4; and f = log p(y) at 4, which sees whether the model is
-    over-confident, or under-confident.  c is 16 / n, from 1/256 to 1/4: more rows show finer
-    errors, and up to 64 rows the first two kernels are the same.  Ordinal predictions have a
-    seventh, the `PITKernel` of the normal score of U = F(y), at 4, which sees whether targets are
-    higher than predicted.
+    which detect any error at a scale; whether y is the most likely class, and the difference of the
+    confidences, at 2 c and 1/4; and f = log p(y) at 4, which detects over- and under-confidence. c
+    is 16 / n, from 1/256 to 1/4: more rows show finer errors, and up to 64 rows the first two
+    kernels are the same.  Ordinal predictions have a seventh, the `PITKernel` of the normal score
+    of U = F(y), at 4, which detects bias.
 
     For numbers and counts there are nine `PITKernel`: three kinds of features of U = F(y), each
-    with three kernels on predictions.  With the normal score z of U, f is z, which sees a wrong
-    location; (z^2 - 1) / sqrt(2), which sees a wrong spread; or four cosines of U and the third and
-    fourth polynomial of Hermite in z, which see a wrong shape.  k_P compares predictions by their
-    location or, among those of one location, by their spread, both as in `default_kernel`; or it is
-    wide, and sees errors of the same sign everywhere.
+    with three kernels on predictions.  With the normal score z of U, f is z, which detects a wrong
+    location; (z^2 - 1) / sqrt(2), which detects a wrong spread; or four cosines of U and the third
+    and fourth Hermite polynomials of z, which detect a wrong shape. k_P compares predictions by
+    their location or, among those of one location, by their spread, both as in `default_kernel`; or
+    it is wide, and detects errors of the same sign everywhere.
 
     For samples (`Empirical`) without weights there are seven, because ranks among few are coarse.
     With the standard score z = (y - mean) / deviation in the set of the samples and the target, the
     kernels of location also have 0.5 times that of z, and those of the spread 1.5 times that of
-    (z^2 - 1) / sqrt(2).  The seventh is the sum of all, and of those that see the shape.
+    (z^2 - 1) / sqrt(2).  The seventh is the sum of all, and of those that detect the shape.
 
     For vectors there are six, each f at 1/4 and 4.  d is the Euclidean distance of the scores of
-    `default_kernel`, so that no unit of a coordinate matters.  For normal vectors, and for samples
-    (`Empirical`) without weights, they are `VectorPITKernel`: the normal scores z_j of the numbers
-    U_1, …, U_d see a wrong location; (z_j^2 - 1) / sqrt(2) and the products z_j z_l see wrong
-    spreads and a wrong dependence; and cosines of U_j and the third and fourth polynomial of
-    Hermite in z_j see a wrong shape.  For samples standard scores are added, as for numbers, and
+    `default_kernel`, so that units of coordinates do not matter.  For normal vectors, and for
+    samples (`Empirical`) without weights, they are `VectorPITKernel`: the normal scores z_j of the
+    numbers U_1, …, U_d detect a wrong location; (z_j^2 - 1) / sqrt(2) and the products z_j z_l,
+    wrong spreads and a wrong dependence; and cosines of U_j and the third and fourth Hermite
+    polynomials of z_j, a wrong shape.  For samples standard scores are added, as for numbers, and
     the sum of all makes five.  For other families f consists of waves of the standardised target
     u = (y - location) / spread, slow ones, which detect a wrong location, or fast ones, which
     detect a wrong shape; or f = log p(y), which detects a wrong spread, or |u|^2 where the family
     has no `log_prob`.  Unnormalized predictions with a sampler have two more, the SteinKernels at
     1/4 and 4, and d is their `default_distance`.
 
-    More kernels see more kinds of errors, and each sees a little less: these were chosen by their
-    power for some thirty kinds of errors.
+    More kernels detect more kinds of errors, each with a little less power: these were chosen by
+    their power for some thirty kinds of errors.
 
     Args:
         predictions: a batch of n >= 2 predictions, or `Data` of them.
         where: boolean mask ``[n]``; masked rows may hold anything.
 
     Returns:
-        A list of kernels; append your own, or drop what you do not want to see.
+        A list of kernels; append your own, or drop some.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.

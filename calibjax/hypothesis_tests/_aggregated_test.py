@@ -48,32 +48,32 @@ def calibration_test(
     covariates: CovariatesLike | None = None,
     **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
-    """Is this model calibrated?  A small p-value says that it is not.
+    """Tests whether a model is calibrated; a small p-value says that it is not.
 
     It is `aggregated_skce_test` with `default_kernels`: the statistic of the data is compared with
-    that of targets drawn from the predictions, and kernels of several kinds and scales look for
-    errors.  Its level is exact for every family, every number of rows, and events of any rarity: if
-    the model is calibrated, and rows are independent given the predictions, the p-value is at most
-    a with probability at most a.  Rows that depend on each other need `clusters` or `times`:
-    without them, calibrated forecasts for four steps ahead, issued at every step, are rejected in
-    more than a third of all cases.
+    that of targets drawn from the predictions, with kernels for errors of several kinds and scales.
+    Its level is exact for every family, every number of rows, and rare events: if the model is
+    calibrated, and rows are independent given the predictions, the p-value is at most a with
+    probability at most a.  For dependent rows, pass `clusters` or `times`: without them, calibrated
+    forecasts for four steps ahead, issued at every step, are rejected in more than a third of
+    cases.
 
-    **Covariates** are what else is known of a row before its target: age, region, lead time.  With
-    them the hypothesis is that the predictions are right for every kind of row,
+    **Covariates** are other columns known before the target: age, region, lead time.  With them the
+    hypothesis is that the predictions are correct given these columns,
 
     .. math::
         H_0: Y \\mid P, X \\sim P,
 
     which is false for a climatology, or for the prior given as posterior, although both are
     calibrated without X.  The level is exact in the same sense, given predictions and covariates.
-    There are four families of kernels: on predictions alone; on each column; on each pair of
-    columns, for errors that only two columns together show; and on predictions and a column.
-    Kernels of columns are centred.  They see location and spread of numbers and vectors, and of
-    labels (up to 32 classes) frequencies, the most likely class and the log probability.  The
-    largest score of each family is transformed as those of kernels are (`aggregated_skce_test`),
-    and the statistic is the largest of the four, so that 1225 pairs do not dilute the other
-    families.  Numbers enter by their ranks: no monotone change of a column matters, and neither do
-    names of categories.
+    Kernels have four families: on predictions alone; on each column; on each pair of columns, for
+    errors that only two columns together show; and on predictions and a column.  Kernels of columns
+    are centred.  They detect errors in location and spread of numbers and vectors, and for labels
+    (up to 32 classes) in frequencies, the most likely class and the log probability.  The largest
+    score of each family is transformed as those of kernels are (`aggregated_skce_test`), and the
+    statistic is the largest of the four, so that 1225 pairs do not dilute the other families.
+    Numbers enter by their ranks: no monotone change of a column matters, and neither do names of
+    categories.
 
     O(n n_resamples) time, and memory that does not depend on n_resamples; with d columns
     O(n d^2 n_resamples).  Rows on several devices stay where they are.
@@ -84,19 +84,19 @@ def calibration_test(
         n_resamples: the number of draws; p is a multiple of 1 / (n_resamples + 1).
         covariates: as in `Data`.  Dates, times of a zone, periods and decimals keep their order.
             Strings are categories, the 64 most frequent ones of each column; inside jit all columns
-            are numbers.  A column with one value says nothing.
+            are numbers.  A column with one value has no effect.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 
     Returns:
-        CalibrationTestResult, whose `kernels` say what each kernel finds, and `columns` which
-        covariates carry an error.
+        CalibrationTestResult, with the results of each kernel in `kernels`, and of each covariate
+        in `columns`.
 
     Raises:
         TypeError, ValueError: as in `aggregated_skce_test`; a covariate that is missing in a row.
 
     See also:
-        `aggregated_skce_test` with kernels of your own, `evaluate` for the whole picture,
-        `CalibrationMonitor` for data that keep coming.
+        `aggregated_skce_test` with your own kernels, `evaluate` for measures and plots,
+        `CalibrationMonitor` for streams.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -105,7 +105,7 @@ def calibration_test(
         >>> float(cj.calibration_test(jax.random.key(1), predictions, targets).pvalue)
         0.001
 
-        Targets that depend on a column, of which the predictions know nothing:
+        Targets depend on a column that the predictions ignore:
 
         >>> x = jax.random.normal(jax.random.key(2), (500,))
         >>> predictions, targets = cj.Normal(jnp.zeros(500), jnp.ones(500)), 0.6 * x + 0.8 * targets
@@ -138,7 +138,7 @@ def aggregated_skce_test(
     n_cells: int | None = None,
     **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
-    """Is the SKCE of any of several kernels too large for a calibrated model?
+    """Tests whether the SKCE of any of several kernels is too large for a calibrated model.
 
     The targets are redrawn from the predictions n_resamples times.  For each kernel k, z_k^b is the
     biased SKCE of draw b on a scale on which it is nearly standard normal under H0, and z_k^0 is
@@ -149,53 +149,52 @@ def aggregated_skce_test(
 
     The level is a theorem: if the model is calibrated, and rows are independent given the
     predictions, then P(p <= a | predictions) <= a for every a, every number of rows, kernels and
-    draws, and however rare events are.  Observed and redrawn targets are then exchangeable, and the
+    draws, and any event rate.  Observed and redrawn targets are then exchangeable, and the
     transformation to z is symmetric in all of them.  Kernels must not depend on targets.
 
     Predictions that are samples (`Empirical` without weights) are tested by exchange.  In each draw
-    one of the S + 1 values of a row, its S samples and its target, is chosen at random to be the
-    target, and the kernels see the set of all values.  If the samples are independent draws from
+    one of the S + 1 values of a row, its S samples and its target, is chosen at random as the
+    target, and the kernels use the set of all values.  If the samples are independent draws from
     the distribution of the target, the level is exact for every S >= 1: a model is not rejected
-    because it has few samples.  Weighted samples, and mixtures of samples, are taken for the
+    because it has few samples.  Weighted samples, and mixtures of samples, are treated as the
     distribution itself.
 
     For `Quantiles` the default kernels assess the PIT U = F(y), drawn evenly between the two levels
     around a target.  A target that is equal to a quantile, as targets of a distribution with atoms
     may be, is resolved in favour of the predictions, which say only in which range the cdf jumps
     there: its PIT in the jump is chosen such that the SKCE of the default kernels is nearly as
-    small as possible.  With such targets the level is not a theorem.  It was kept in all cases that
-    were tried but one: for a coin with quantiles at 0.001 and 0.999, 7 % were rejected at 0.05.
+    small as possible.  With such targets the level is not a theorem.  It held in simulations with
+    one exception: for a coin with quantiles at 0.001 and 0.999, 7 % were rejected at 0.05.
 
-    **Rows that depend on each other** are tested by turns of the observed residuals
-    (`nulls/turns.py`): random signs of the sums over clusters, or rotations of the sums over times,
-    which are exact for normal sums.  Turns have a key of their own, so that p does not depend on
-    `key`.  With fewer than six clusters, or times that cover fewer than four horizons, all
-    p-values are NaN, and `method` says why.  With the default kernels a second family of statistics
-    is tested in the same turns, the sums over all rows of what `segment_test` compares: few units
-    show an error that all rows share better than any other, and 6 over their number is taken from
-    the scores of kernels.  Rows that are censored by an unknown distribution have a sign each; if
-    `Between` says when each row would have been censored, draws are hidden in the same way, and the
-    level is exact.
+    **Dependent rows** are tested by turns of the observed residuals (`nulls/turns.py`): random
+    signs of the sums over clusters, or rotations of the sums over times, which are exact for normal
+    sums.  Turns have their own key, so that p does not depend on `key`.  With fewer than six
+    clusters, or times that cover fewer than four horizons, all p-values are NaN, and `method` says
+    why.  With the default kernels a second family of statistics is tested in the same turns, the
+    sums over all rows of what `segment_test` compares: with few units an error shared by all rows
+    is easiest to detect, and 6 over their number is subtracted from the scores of kernels.  Rows
+    with an unknown censoring distribution have a sign each; if `Between` has the censoring time of
+    each row, draws are censored in the same way, and the level is exact.
 
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
 
-    Above n = n_cells rows predictions are in n_cells cells, and prediction kernels are those
-    of one prediction for each cell.  Rows of events, or of two classes, are sorted by their
-    probability and cut into cells; of other families, and with covariates, each row is in the cell
-    of the nearest of n_cells evenly spaced rows.  Cells depend on predictions only, so that the
-    level remains exact; wide kernels hardly change, and narrow ones become wider.  The PIT of
-    continuous predictions then counts by narrow cells of the unit line, 16 for each power of two of
-    either tail, for observed and drawn targets alike.  A kernel of real targets or counts is
-    replaced by waves with some of its frequencies.  A draw takes O(n M) time for features of M
-    numbers, O(n) for labels, and all O(n + n_cells (n_cells + 100 M)) memory.
+    Above n = n_cells rows predictions are grouped into n_cells cells, with one prediction for each
+    cell in prediction kernels.  Rows of events, or of two classes, are sorted by their probability
+    and cut into cells; of other families, and with covariates, each row is in the cell of the
+    nearest of n_cells evenly spaced rows.  Cells depend on predictions only, so that the level
+    remains exact; wide kernels hardly change, and narrow ones become wider.  The PIT of continuous
+    predictions is then rounded to narrow cells of the unit interval, 16 for each power of two of
+    either tail, for observed and drawn targets.  A kernel of real targets or counts is replaced by
+    waves with some of its frequencies.  A draw takes O(n M) time for features of M numbers, O(n)
+    for labels, and all O(n + n_cells (n_cells + 100 M)) memory.
 
     Args:
         key: a key of `jax.random`.
         kernels: TensorProducts, FeatureKernels, SteinKernels, or sums and multiples of them; None
             stands for `default_kernels` of the predictions, of samples with the target among them.
             For samples pass kernels with fixed parameters: lengthscales chosen from the samples
-            alone know which value is the target.
+            alone reveal which value is the target.
         predictions, targets: as in `Data`, or one `Data`.  With PITKernels also `Between`.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
@@ -209,7 +208,7 @@ def aggregated_skce_test(
         estimates, scores z, p-values and intervals of all kernels.  The confidence_interval is for
         the SKCE of that kernel, and may be chosen after the fact, since the intervals of all
         kernels hold simultaneously.  It excludes 0 if and only if p <= 1 - confidence_level, unless
-        data vary more than the model's draws: then it may contain 0 in spite of a smaller p-value.
+        data vary more than the model's draws: then it may contain 0 despite a smaller p-value.
         Inside jit a bad value, or fewer than two kept rows, makes all numbers NaN.
 
     Raises:

@@ -282,12 +282,12 @@ class VectorFeatures(UnitFeature):
 class PITKernel(Kernel):
     r"""k((p, y), (q, z)) = k_P(p, q) sum_k a_k phibar_k(y | p) phibar_k(z | q), for numbers.
 
-    U = F_p(Y) is uniform in [0, 1] if the forecast p is right.  phi_k are functions of mean 0 on
-    the unit line, and phibar_k(y | p) is phi_k at F_p(y), or its mean over the interval that the
-    forecast says about y (`pit_interval`): from F(y-) to F(y) for counts, between two levels for
-    quantiles, between two ranks for draws, between the values at both ends if the target is only
-    known to be `Between` two numbers.  The mean of phibar_k under *every* forecast is 0, so
-    that h = k: no expectation is needed.  The kernel replaces a TensorProduct, and
+    U = F_p(Y) is uniform in [0, 1] if the forecast p is right. phi_k are functions of mean 0 on
+    [0, 1], and phibar_k(y | p) is phi_k at F_p(y), or its mean over the PIT interval of y
+    (`pit_interval`): from F(y-) to F(y) for counts, between two levels for quantiles, between two
+    ranks for draws, between the values at both ends for `Between` targets.  The mean of phibar_k
+    under *every* forecast is 0, so that h = k: no expectation is needed.  The kernel replaces a
+    TensorProduct, and
 
     .. math::
         \mathrm{SKCE} = E\, k_P(P, P') \sum_k a_k\,
@@ -297,9 +297,9 @@ class PITKernel(Kernel):
     weights a_k = 1 / (pi k)^2 and k_P = 1 it is the mean square :math:`\int (G(u) - u)^2 du` of the
     difference between the cdf G of U and the diagonal (Cramér and von Mises), at most 1/3.
 
-    Samples (`Empirical` without weights) are taken for draws from the predicted distribution:
-    k_P sees the set of the S samples and the target, and U is the rank of the target in it.  If
-    both come from one distribution, the mean of h is 0 however few samples there are.
+    Samples (`Empirical` without weights) are treated as draws from the predicted distribution: k_P
+    compares the sets of the S samples and the target, and U is the rank of the target in it.  If
+    both are from one distribution, the mean of h is 0 for every S.
 
     A row costs one cdf and O(K), a pair O(K): estimates take O(n^2 K) time, and O(n) memory.
 
@@ -308,15 +308,15 @@ class PITKernel(Kernel):
             depend on units either.
         weights: a_k >= 0 of the K features, ``[K]``; None stands for 1 / (pi k)^2 with K = 16
             cosines, and for 1, 1 with normal scores.
-        features: "cosines", phi_k = sqrt(2) cos(pi k u), where k = 1 sees a wrong location, 2 a
-            wrong spread, and larger k the shape; or "normal scores", Hermite's polynomials
-            He_k(z) / sqrt(k!) of the normal score z of u: z sees the location, and
-            (z^2 - 1) / sqrt(2) sees the spread best, but they grow with the tail: where the
-            probability of the target and all beyond it is at most 2^-100 = 8e-31, |z| is 11.5 and
-            has the derivative 0, and it is never above 11.6: no row outweighs a batch.  For samples
-            also "standard scores", He_k(z) / sqrt(k!) of z = (y - mean) / deviation of the S
-            samples and the target, less the mean over all of them: few samples show more in their
-            own units than by ranks, and not only monotone changes of the targets matter.
+        features: "cosines", phi_k = sqrt(2) cos(pi k u), where k = 1 detects a wrong location, 2 a
+            wrong spread, and larger k the shape; or "normal scores", Hermite's polynomials He_k(z)
+            / sqrt(k!) of the normal score z of u: z detects location and (z^2 - 1) / sqrt(2) spread
+            errors best, but they grow with the tail: where the probability of the target and all
+            beyond it is at most 2^-100 = 8e-31, |z| is 11.5 and has the derivative 0, and it is
+            never above 11.6: no row outweighs a batch.  For samples also "standard scores", He_k(z)
+            / sqrt(k!) of z = (y - mean) / deviation of the S samples and the target, less the mean
+            over all of them: few samples show more in their own units than by ranks, and not only
+            monotone changes of the targets matter.
 
     Raises:
         TypeError: at its use, predictions of vectors or without a cdf.
@@ -400,7 +400,7 @@ class VectorPITKernel(PITKernel):
         (\phi_1(V_j) \phi_1(V_l) - c'_{jl}) \Big].
 
     U_1, …, U_d are d independent and uniform numbers if the forecast p of the vector y is right,
-    and V_1, …, V_d are those of q and z.  The products see how coordinates depend on each other.
+    and V_1, …, V_d are those of q and z.  The products detect a wrong dependence of coordinates.
     With normal scores the features of the orders 1 and 2 are Hermite's polynomials in d numbers,
     all of one weight if a_1 = a_2.  The mean of each feature under every forecast is 0, so that
     h = k, as for a `PITKernel`.

@@ -32,7 +32,7 @@ def segment_test(
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
 ) -> SegmentTestResult:
-    """For whom is this model wrong?  Segments of rows, with exact multiplicity.
+    """Tests for which segments of rows a model is wrong, with exact multiplicity.
 
     A segment is the rows that have the same levels of up to `order` columns of `groups`, such as
     region = north and lead time = 3; the set of all rows is also one.  In each, interpretable sums
@@ -56,16 +56,16 @@ def segment_test(
     is the p-value of a segment and statistic, adjusted for all others, however they overlap.  The
     level is a theorem: if the model is calibrated given predictions and groups, and rows are
     independent given these, any p-value of the table is at most a with probability at most a, at
-    every number of rows, and however rare events are.
+    every number of rows and any event rate.
 
-    Segments in which fewer events are expected than chance can tell, with a variance of a count
-    below 2, are left out, as are those with the rows of a shorter one.  Predictions that are
-    samples are tested by exchange, and `Quantiles` between their levels, as in
-    `aggregated_skce_test`.  **Rows that depend on each other**, in clusters or over times, are
-    compared with turns of the observed residuals, as in `aggregated_skce_test`, and each sum is
-    divided by its root mean square over all turns.  The spread is then tested by the normal scores
-    of |2 U - 1|, whose sums are symmetric, and coverage is not tested.  A number to which its
-    prediction gave the probability 0 counts as one at the level 0.00001 or 0.99999.
+    Segments with too few expected events, that is a variance of their number below 2, are not
+    tested, nor are those with the same rows as a shorter one.  Predictions that are samples are
+    tested by exchange, and `Quantiles` between their levels, as in `aggregated_skce_test`.
+    **Dependent rows**, in clusters or over times, are compared with turns of the observed
+    residuals, as in `aggregated_skce_test`, and each sum is divided by its root mean square over
+    all turns.  The spread is then tested by the normal scores of |2 U - 1|, whose sums are
+    symmetric, and coverage is not tested.  A target with predicted probability 0 counts as one at
+    the level 0.00001 or 0.99999.
 
     O(n S J n_resamples) time for S segments and J statistics, as products of matrices; memory
     depends on neither n nor n_resamples.  Rows on several devices stay where they are.
@@ -77,10 +77,10 @@ def segment_test(
             which may be `Between`.
         groups: columns ``[n]`` by their names: a dict, or a frame; None for those of `Data`.
             Texts, booleans, and numbers and times with at most 12 different values are categories,
-            and others are cut at their quartiles; missing values are a level of their own.  Columns
-            with one level, with another one in each row, or with more than 256 are left out, and
-            the result says so.  Groups must be known before the targets.
-        order: how many columns a segment may have.
+            and others are cut at their quartiles; missing values are a level.  Columns with one
+            level, with a different one in each row, or with more than 256 are omitted, with a note.
+            Groups must be known before the targets.
+        order: the maximum number of columns of a segment.
         n_resamples: R; p is a multiple of 1 / (R + 1).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 

@@ -223,17 +223,17 @@ def check_posterior(
     level: float = 0.05,
     n_resamples: int = 999,
 ) -> PosteriorCheck:
-    """Are posteriors right? From simulations whose true parameters are known.
+    """Tests whether posteriors are calibrated, with simulations whose true parameters are known.
 
     In simulation i a parameter theta_i is drawn from the prior and an observation x_i from the
     model; an algorithm or a network returns draws of the posterior given x_i.  If the posterior is
-    right, then theta_i and the draws have the same distribution given x.
+    correct, theta_i and the draws have the same distribution given x.
 
-    Three tests look at it.  That of each parameter looks at the rank of theta among the draws, as
-    simulation-based calibration does, and at how it depends on where the posterior is.  That of all
-    parameters together sees wrong correlations.  Both are passed by the prior, which is calibrated
-    and useless: the test *given x* tells it from the posterior, by the dependence of the ranks on
-    the observations.
+    Three tests are used.  The test of each parameter uses the rank of theta among the draws, as
+    simulation-based calibration does, and its dependence on the location of the posterior.  The
+    joint test of all parameters also detects wrong correlations.  Neither rejects the prior, which
+    is calibrated but useless: the test *given x* does, by the dependence of the ranks on the
+    observations.
 
     Args:
         theta: the true parameters, array ``[n]`` or ``[n, d]``, or a mapping of names to such
@@ -241,41 +241,41 @@ def check_posterior(
         draws: draws of the posteriors, ``[n, S]`` or ``[n, S, d]``, or a mapping of these names;
             independent of each other, or thinned until they nearly are.  Or a list of n posteriors
             of ArviZ, with the dimensions chain and draw, or one that has a dimension of simulations
-            as well; then parameters that theta lacks are left out, others are called by their
-            coordinates, such as effect[Oslo], and a remark says if draws depend on each other.
+            as well; then parameters that theta lacks are dropped, others are named by their
+            coordinates, such as effect[Oslo], and a note says if draws depend on each other.
         x: the observations or a summary of them, ``[n]`` or ``[n, k]``, as an array, an array or a
-            dataset of xarray, a frame, or a mapping of names to columns; None if the test given x
-            is not wanted.
-        drop_missing: whether to leave out simulations where a number is missing or infinite, as of
-            a sampler that failed; a remark says which.
-        seed: what all random numbers come from.
+            dataset of xarray, a frame, or a mapping of names to columns; None to omit the test
+            given x.
+        drop_missing: whether to drop simulations with a missing or infinite number, as from a
+            failed sampler; a note says which.
+        seed: the random seed.
         level: the level of the verdict.
-        n_resamples: the number of data sets that p-values come from, R; they are multiples of
-            1 / (R + 1), and R + 1 must be at least 1 / level.
+        n_resamples: the number R of simulated data sets; p-values are multiples of 1 / (R + 1), and
+            R + 1 must be at least 1 / level.
 
     The tests of all parameters are adjusted for their number by a step-down of their scores: each
-    is ranked among the largest scores of those that are left.  Draws of different parameters are
+    is ranked among the largest scores of the remaining ones.  Draws of different parameters are
     independent.  If the parameters depend on each other, the largest score is smaller than those of
     independent draws: the statistics are squared norms of sums of residuals, which are nearly
     normal, and normal vectors lie in several convex symmetric sets at once with at least the
     product of the probabilities (Royen, A simple proof of the Gaussian correlation conjecture,
     2014).
 
-    Simulations are paired by their order.  Where arrays of xarray have labels of simulations, they
-    are paired by these, and simulations that some lack are left out; a remark says how many.
+    Simulations are paired by their order, or by their labels in arrays of xarray, where simulations
+    that some lack are dropped; a note says how many.
 
     Units do not matter: each parameter is centred and scaled before it is rounded to float32.  A
     parameter may be a count or a category in numbers: a true value has any rank among the draws
     that are equal to it.  True values and draws of two precisions are compared in the coarser one.
 
     Returns:
-        PosteriorCheck; print it, or see its `plot`.
+        PosteriorCheck; print it, or call its `plot`.
 
     Raises:
-        ValueError, TypeError: shapes, names or labels of the arguments do not fit, or values are
+        ValueError, TypeError: shapes, names or labels of the arguments do not match, or values are
             not finite.
 
-    Complexity: that of `calibration_test`, called once for each parameter, and once.
+    Complexity: that of `calibration_test` for each parameter, and once for all.
 
     Example:
         >>> import numpy as np, calibjax as cj
