@@ -99,7 +99,7 @@ class _Reader(pickle.Unpickler):
         packages = "calibjax", "jax", "jaxlib"
         if module.partition(".")[0] in packages:
             found = super().find_class(module, name)
-            # A module has the names that it imports, too.
+            # A module also has the names that it imports.
             if getattr(found, "__module__", "").partition(".")[0] in packages:
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is not of calibjax or jax")
@@ -132,7 +132,7 @@ def _digest_of_sources() -> str:
     return sources.hexdigest()
 
 
-# Of what was imported: files may change while a process lives.
+# The digest at import: files may change while a process runs.
 _SOURCES = _digest_of_sources()
 
 
