@@ -100,6 +100,14 @@ def test_versions_up_to_a_date(tmp_path):
         wrong = observed.replace("2026-02-09", as_of).replace("2026-02-11", "2/1/2026")
         with pytest.raises(ValueError, match="expected .*, or numbers, in the column as_of, got"):
             read_hub(*write(tmp_path, QUANTILES, wrong))
+    # A folder for each version, as FluSight had them; its older files have a column `value`.
+    for as_of, y in (("2026-02-11", 6), ("2026-02-09", 4)):
+        (folder := tmp_path / "target-data" / f"as_of={as_of}").mkdir(parents=True)
+        series = SERIES.replace(",4\n", f",{y}\n").replace(",2.5\n", f",{y}\n")
+        (folder / "time-series.csv").write_text(series.replace("observation", "value"))
+    for as_of, y in ((None, 6), ("2026-02-10", 4)):
+        found = read_hub(paths[0], tmp_path / "target-data", as_of=as_of)["a"]
+        assert found.targets.tolist() == [y, y]
     paths = write(tmp_path, QUANTILES, SERIES)
     arguments = ["hub", str(paths[0]), "--target-data", str(paths[1]), "--as-of", "2026-02-09"]
     assert "needs a column as_of" in CliRunner().invoke(app, arguments).stderr
@@ -128,6 +136,12 @@ def test_categories_of_oracle_output(tmp_path):
     a = read_hub(*paths)["a"]
     assert isinstance(a.predictions, cj.Categorical)
     assert [a.classes[k] for k in a.targets] == ["middle", "low"]
+    # A later version of which only the right category is written.
+    versions = [f"as_of,{ORACLE}", *(f"9,{x}\n" for x in observed.splitlines()[1:])]
+    versions.append(f"10,{TASKS[0][1]},{TASKS[0][2]},pmf,high,1\n")
+    paths[1].write_text("".join(versions))
+    assert [a.classes[k] for k in read_hub(*paths)["a"].targets] == ["high", "low"]
+    paths[1].write_text(observed)
     a = read_hub(*paths, ordered=["low", "middle", "high"])["a"]
     assert isinstance(a.predictions, cj.Ordinal) and a.targets.tolist() == [1, 0]
     np.testing.assert_allclose(a.predictions.probs, [[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], rtol=1e-6)

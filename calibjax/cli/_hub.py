@@ -13,7 +13,7 @@ from calibjax.cli._evaluate import show
 
 
 @with_options(
-    target_data="Observations: oracle output or a time series.",
+    target_data="Observations: oracle output or a time series, a file or a folder.",
     as_of="Date: use the versions (column as_of) of observations up to then; default the last.",
     target="Value of the column target, if there are several.",
     output_type="quantile, sample, pmf or cdf, if there are several.",

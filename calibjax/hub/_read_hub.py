@@ -77,8 +77,8 @@ def read_hub(
         model_output: a folder with a folder for each model, a folder of one model, or a file with
             a column ``model_id``; .csv, .csv.gz and .parquet files.
         target_data: a file of oracle output (``oracle_value``) or of a time series
-            (``observation``), with some columns of the tasks; `date` is the day that a forecast is
-            about.
+            (``observation``, or ``value``), with some columns of the tasks; `date` is the day that
+            a forecast is about.  Or a folder of such files, in folders such as as_of=2026-03-31.
         target: the value of the column ``target``, if there are several.
         output_type: one of the table; None for the one that there is, means and medians apart.
         ordered: the categories of ``pmf`` in their order.
@@ -195,12 +195,20 @@ def _read_models(path: Path) -> pl.DataFrame:
 
 def _read_observed(path: Path, as_of: object) -> pl.DataFrame:
     """What was observed, with a number for each version, by which later ones are larger."""
-    if not path.is_file():
+    found = [path] if path.is_file() else sorted(path.glob("**/*"))
+    tables = []
+    for file in (x for x in found if x == path or x.name.endswith(_ENDINGS)):
+        # Folders of partitioned files are called as_of=2026-03-31.
+        parts = (part.split("=", 1) for part in file.relative_to(path).parts if "=" in part)
+        tables.append(_read_texts(file).with_columns(pl.lit(y).alias(x) for x, y in parts))
+    if not tables:
         raise ValueError(f"{path}: file not found.")
-    frame = _read_texts(path).rename({"observation": _OBSERVED}, strict=False)
-    if _OBSERVED not in frame.columns:
+    frame = pl.concat(tables, how="diagonal")
+    name = next((x for x in (_OBSERVED, "observation", "value") if x in frame.columns), None)
+    if name is None:
         got = listed(frame.columns)
         raise ValueError(f"{path}: expected a column {_OBSERVED} or observation, got only {got}.")
+    frame = frame.rename({name: _OBSERVED})
     if "as_of" not in frame.columns:
         if as_of is not None:
             raise ValueError(f"{path}: as_of={as_of} needs a column as_of, got none.")
@@ -255,8 +263,8 @@ def _forecasts(
             f"expected columns of what was observed among {listed(tasks)}, got only "
             f"{listed(observed.columns)}."
         )
-    alike = [x for x in (*keys, "target", "output_type_id") if x in observed.columns]
-    is_last = pl.col(_VERSION) == pl.col(_VERSION).max().over(sorted({*alike}))
+    alike = {*keys, "target"} & {*observed.columns}
+    is_last = pl.col(_VERSION) == pl.col(_VERSION).max().over(sorted(alike))
     observed = observed.filter(is_last, pl.col(_OBSERVED).str.to_lowercase() != "nan")
     rows = _with_numbers(_spelled_alike(rows, observed, keys), kind, tasks)
     index = [*tasks, _FILE]
