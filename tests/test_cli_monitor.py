@@ -104,6 +104,7 @@ ONE, TWO, MANY = rows(2), rows(2, 1), rows(2, 3, n=40)
 FEW = pl.DataFrame({"p": [0.5] * 20, "y": [1] + [0] * 19})
 PETS = pl.DataFrame({"p_cat": [0.5, 0.5], "p_dog": [0.5, 0.5], "y": ["cat", "dog"]})
 ROUNDED = rows(1, 5, n=701).with_columns(pl.col("p").round(2)).sample(701, shuffle=True, seed=0)
+FEWER = ROUNDED.with_columns(pl.col("p").round(1))
 # Half of the rows of three days, whose targets are known at once.
 LOG = days("2026-03-01", "2026-03-02", "2026-03-03", each=20).with_columns(id=pl.int_range(60) % 20)
 KNOWN = pl.when(pl.col("id") < 10).then(pl.col("y"))
@@ -133,7 +134,7 @@ CALLS = {
         (pl.concat([ROUNDED[700:], ROUNDED[:300].sort("y")]), (), 2, "300 of the 301 rows match"),
         (corrected(ROUNDED[:300], 60), (), 2, "of the 300 rows match the 300 rows already counted"),
         (ROUNDED[300:700], (), 0, "n = 700"),
-        (ROUNDED[:700].reverse(), (), 2, "400 of the 700 rows match the 400", "from 4.csv"),
+        (ROUNDED[:700].reverse(), (), 2, "300 of the 700 rows match the 300", "from 0.csv"),
     ],
     "rows that are few or alike by chance": [
         (FEW[:9], (), 0, "n = 9"),
@@ -141,6 +142,11 @@ CALLS = {
         (FEW, (), 0, "n = 38"),
         (corrected(FEW, 1), (), 0, "n = 58"),
         (FEW, (), 2, "the 20 rows were counted before"),
+    ],
+    "few probabilities": [
+        (FEWER[:300], (), 0, "n = 300"),
+        (FEWER[300:600], (), 0, "n = 600"),
+        (FEWER[300:600].sort("p"), (), 2, "300 of the 300 rows match the 300", "from 1.csv"),
     ],
     "days ascend": [
         (days("day 8", "day 9", "day 10"), BY, 0, "n = 15"),

@@ -70,8 +70,8 @@ def monitor(
     batch, and the output says how many.  How late a row is must not depend on its target.
 
     Without --by and --id, a file with most rows of an earlier one is rejected, under any name,
-    sorted, with more rows or with corrections.  Copies that are not recognised: fewer than 15 rows,
-    or 27 if 1000 files were counted, and rows so alike that chance makes as many equal.  Also
+    sorted, with more rows or with corrections.  Copies that are not recognised: fewer than 13 rows,
+    or 24 if 1000 files were counted, and rows so alike that chance makes as many equal.  Also
     rejected are other columns, classes or levels than in the first call.  From cron use --by.
 
     Calls for one state wait for each other.  A call counts its whole file or, if it fails with the

@@ -135,7 +135,7 @@ def _are_new(
         n_before = len(x.hashes)
         most = min(n, n_before)
         n_found = n - int(_are_beyond(hashes, x.hashes).sum()) if 2 * n_seen > most else 0
-        if 2 * n_found > most and _excess(hashes, x.hashes) > _least_excess(len(days)):
+        if 2 * n_found > most and _chance(hashes, x.hashes) < _CHANCE / len(days):
             raise ValueError(
                 f"{source}: {n_found} of the {rows} match the {n_before} rows already counted, "
                 f"from {x.origin}; give only new rows, or --again counts all of them."
@@ -154,23 +154,24 @@ def _are_beyond(hashes: np.ndarray, known: np.ndarray) -> np.ndarray:
     return found
 
 
-def _excess(new: np.ndarray, old: np.ndarray) -> float:
-    """How many more rows are equal than by chance, in standard deviations.
+def _chance(new: np.ndarray, old: np.ndarray) -> float:
+    """The probability that chance alone makes rows of two files as equal as they are.
 
-    If rows of both files are drawn from one distribution, any of them are as likely the old ones.
+    If the rows of both are drawn from one distribution, any of them are as likely the old ones.
     With x = 1 for the old ones, a share r of all, the sum over pairs of equal rows of
-    -(x_i - r) (x_j - r) / (n - 1), where n rows are equal, has the mean 0 and the variance
-    (r (1 - r))² Σ 2 n / (n - 1).
+    -(x_i - r) (x_j - r) / (n - 1), where n rows are equal, has the mean 0, the variance
+    (r (1 - r))² Σ 2 n / (n - 1), and nearly a normal distribution.  Files with the same rows have
+    the exact probability Π C(n, n / 2) / C(N, N / 2).
     """
     _, cells = np.unique(np.concatenate([old, new]), return_inverse=True)
     n, share = np.bincount(cells), len(old) / len(cells)
-    n_old = np.bincount(cells[: len(old)], minlength=n.size)[n > 1]
-    n = n[n > 1]
-    squares = n_old * (1 - share) ** 2 + (n - n_old) * share**2
-    total = np.sum((squares - (n_old - share * n) ** 2) / (n - 1))
-    return float(total / (share * (1 - share) * math.sqrt(2 * max(np.sum(n / (n - 1)), 1))))
-
-
-def _least_excess(n_compared: int) -> float:
-    """What chance alone hardly exceeds in a call that compares so many files."""
-    return math.sqrt(2 * math.log(n_compared / _CHANCE))
+    n_old = np.bincount(cells[: len(old)], minlength=n.size)
+    if np.array_equal(2 * n_old, n):
+        factorials = np.cumsum(np.log(np.maximum(np.arange(len(cells) + 1), 1)))
+        choices = factorials[n].sum() - 2 * factorials[n_old].sum()
+        return math.exp(choices - factorials[-1] + 2 * factorials[len(old)])
+    squares = n_old * (1 - share) ** 2 + (n - n_old) * share**2 - (n_old - share * n) ** 2
+    several = n > 1
+    n = n[several]
+    deviation = share * (1 - share) * math.sqrt(2 * max(np.sum(n / (n - 1)), 1))
+    return math.erfc(np.sum(squares[several] / (n - 1)) / deviation / math.sqrt(2)) / 2
