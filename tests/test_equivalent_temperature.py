@@ -92,7 +92,7 @@ def test_bisection(name, float64):
         assert result.deviation_ratio is None
     else:
         np.testing.assert_allclose(result.deviation_ratio, result.temperature**-0.5, rtol=1e-9)
-        assert "standard deviations 0." in repr(result)
+        assert "; SDs 0." in repr(result)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def corp_curve(
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
 ) -> CORPCurve:
-    """Reliability without bins: isotonic regression, and what it says about a score.
+    """Reliability without bins, by isotonic regression, with the decomposition of a score.
 
     .. math::
         x = \\operatorname{argmin}_{x_1 \\le x_2 \\le \\dots} \\sum_i (x_i - y_i)^2, \\qquad

@@ -88,7 +88,7 @@ def witness_map(
     n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> WitnessMap:
-    """Which classes happen more or less often than predicted, and at which probabilities.
+    """Which classes are more frequent or rarer than predicted, and at which probabilities.
 
     .. math::
         \\text{value}_{cb} = \\frac{1}{n_{cb}} \\sum_{i : p_{ic} \\in b} (1\\{y_i = c\\} - p_{ic})
@@ -304,7 +304,7 @@ def residual_map(
     n_resamples: int = 999,
     where: ArrayLike | None = None,
 ) -> ResidualMap:
-    """Where targets are higher or lower, or spread wider or less wide, than predicted.
+    """Where targets are higher or lower, or more or less dispersed, than predicted.
 
     .. math::
         r_i = \\frac{y_i - \\mu_i}{\\sigma_i}, \\qquad

@@ -262,7 +262,7 @@ def _pit_curve(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int)
 
 @struct
 class CoverageCurve:
-    """How often targets lie in central intervals, against how often they should.
+    """Observed against nominal coverage of central intervals; see `coverage_curve`.
 
     Args:
         levels: the probabilities of the intervals, ``[l]``.

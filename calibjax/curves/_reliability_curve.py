@@ -21,7 +21,7 @@ from calibjax.nulls.ranks import critical_value
 
 @struct
 class ReliabilityCurve:
-    """How often events happened against how often they were predicted; see `reliability_curve`.
+    """Observed frequencies of events against predicted ones; see `reliability_curve`.
 
     Args:
         edges: the ends of the bins, ``[b + 1]``.

@@ -108,7 +108,7 @@ _CLOSED_FORMS: dict[str, tuple[Callable[..., Distribution], str]] = {
 
 
 def as_predictions(obj: Foreign) -> Distribution:
-    """A distribution of numpyro, distrax, TensorFlow Probability (on JAX) or SciPy as one of ours.
+    """Converts a distribution of numpyro, distrax, TensorFlow Probability (on JAX) or SciPy.
 
     Gradients flow to its parameters, which may be tracers, but for SciPy.  One of our families with
     its closed forms becomes of, from

@@ -335,7 +335,7 @@ def d_calibration(
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
 ) -> DCalibration:
-    """How unevenly U = F(y) of targets, or parts of censored ones, fills bins of the unit line.
+    """D-calibration: how unevenly U = F(y), or parts for censored targets, fills bins of [0, 1].
 
     .. math::
         \\chi^2 = \\frac{B}{n} \\sum_{b=1}^B \\Big(N_b - \\frac{n}{B}\\Big)^2, \\qquad

@@ -67,8 +67,8 @@ def skce(
             value.  Inside jit a bad value makes the result NaN.
 
     See also:
-        `calibration_test` for whether it is more than chance, `skce_confidence_interval` for how
-        large it is, `random_feature_skce` and `SKCEState` for many rows.
+        `calibration_test` for its significance, `skce_confidence_interval` for its size,
+        `random_feature_skce` and `SKCEState` for many rows.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -167,9 +167,9 @@ def contributions(
 
     Rows with large contributions are wrong in the same way as other rows with similar predictions;
     the target of a row with a negative contribution balances them.  The contribution of one row is
-    noisy even if the model is calibrated: look for what many of the largest have in common.  With
-    weights it is sum_{j != i} w_j h_ij times sum_j w_j / sum_{j != k} w_j w_k, so that the weighted
-    mean of contributions is the weighted SKCE.
+    noisy even if the model is calibrated: look for common features of the largest.  With weights it
+    is sum_{j != i} w_j h_ij times sum_j w_j / sum_{j != k} w_j w_k, so that the weighted mean of
+    contributions is the weighted SKCE.
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.

@@ -114,7 +114,7 @@ def _refine_groups(group: jax.Array, word: jax.Array) -> tuple[jax.Array, None]:
 
 @struct
 class MedianVarianceBinning:
-    """Bins made by splitting, again and again, the set whose probabilities vary the most.
+    """Bins made by repeatedly splitting the set whose probabilities vary the most.
 
     A set is split at the median probability of the class with the largest variance; members at or
     above the median (the upper one of two) form the new set.  A set becomes a bin if it has fewer

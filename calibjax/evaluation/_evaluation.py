@@ -41,7 +41,7 @@ _SAVED = "verdict remarks rejected pvalue level n family classes seed".split()
 
 
 class Evaluation(Case):
-    """What `evaluate` found out about predictions; it prints a summary.
+    """The result of `evaluate`; it prints a summary.
 
     `evaluate` runs the test.  All else is computed when it is first asked for or printed, and kept.
 

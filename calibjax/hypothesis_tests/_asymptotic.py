@@ -195,7 +195,7 @@ def asymptotic_skce_test(
     n_features: int = 256,
     **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
-    """Is the unbiased SKCE over all pairs too large for a calibrated model?
+    """Tests whether the unbiased SKCE over all pairs is too large for a calibrated model.
 
     Its p-value is asymptotically exact.  `method` chooses an approximation of the null distribution
     of the estimate, where n SKCE_u tends to sum_i lambda_i (Z_i^2 - 1):

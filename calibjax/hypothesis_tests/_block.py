@@ -31,7 +31,7 @@ def asymptotic_block_skce_test(
     variance: str = "blocks",
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is the mean of the unbiased SKCE of N blocks of samples larger than 0?
+    """Tests whether the mean of the unbiased SKCE of N blocks of samples is larger than 0.
 
     .. math::
         z = \\frac{\\bar\\eta}{s / \\sqrt N}, \\qquad p = 1 - \\Phi(z)

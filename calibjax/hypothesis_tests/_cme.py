@@ -35,7 +35,7 @@ def asymptotic_cme_test(
     *,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is the mean deviation of the data at J test locations different from 0?
+    """Tests whether the mean deviation of the data at J test locations differs from 0.
 
     .. math::
         Q = n \\bar z^\\top S^{-1} \\bar z, \\qquad p = P(\\chi^2_J \\ge Q)

@@ -33,7 +33,7 @@ def consistency_test(
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
 ) -> CalibrationTestResult:
-    """Is an estimate too large for targets that are drawn from the predictions themselves?
+    """Tests whether an estimate is too large for targets drawn from the predictions.
 
     The estimator is evaluated again for each of R = n_resamples data sets that a calibrated model
     could have given: p = (1 + #{T* >= T}) / (R + 1).  `null` chooses these data sets:

@@ -31,7 +31,7 @@ def distribution_free_skce_test(
     kernel_bound: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> CalibrationTestResult:
-    """Is the SKCE larger than a calibrated model allows, whatever n is?
+    """Tests whether the SKCE is larger than a calibrated model allows, valid for every n.
 
     The level holds at every n, also for rare events, for independent samples.  The p-value is an
     upper bound without draws, and has little power.  For kernels with values in [0, K] we have

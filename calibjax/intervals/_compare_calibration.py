@@ -68,7 +68,7 @@ from calibjax.operators.gram_matrix import tiled_h
 
 @struct
 class CalibrationComparison:
-    """Which of two models, or of K + 1 models or groups of rows, is better calibrated.
+    """The comparison of the calibration of two models, or of K + 1 models or groups of rows.
 
     It is a pytree: it can leave jit, and vmap over data sets returns one result with arrays.  It
     prints the numbers.
@@ -274,7 +274,7 @@ def compare_groups(
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
 ) -> CalibrationComparison:
-    """Is a model better calibrated for one group of rows than for another one?
+    """Compares the calibration of a model for groups of rows.
 
     .. math::
         \\mathrm{SKCE}_A - \\mathrm{SKCE}_B,
@@ -282,19 +282,19 @@ def compare_groups(
 
     with one kernel for all groups.  The first group in the order of the names is compared with each
     other one, as `compare_calibration` compares models: two-sided p-values of the hypothesis that
-    both SKCE are equal, however large they are, and intervals that hold for all groups at once.
-    The rows of each group are resampled by themselves.  With `clusters` or `times` one multiplier
-    serves all rows of a cluster or time, whatever their groups: what two groups have in common
-    there, such as two measurements of each person, cancels.
+    both SKCE are equal, of any size, and simultaneous intervals for all groups.  The rows of each
+    group are resampled separately.  With `clusters` or `times` all rows of a cluster or time share
+    one multiplier, whatever their groups: what two groups have in common there, such as two
+    measurements of each person, cancels.
 
     It compares calibration within groups, which is only one aspect of fairness.  A group with less
     informative predictions, such as the overall frequency for all of its rows, may be better
-    calibrated, and is not better served.  To find out for whom a model is wrong at all, take
+    calibrated, and is not better served.  To test for which group a model is wrong at all, use
     `segment_test`, whose level is exact.
 
-    Where all groups are calibrated, the test rejects in far less than a fraction a of all cases at
-    the level a.  Take at least ten rows and ten rare events in each group; outside of jit `method`
-    says so if a group expects less.
+    If all groups are calibrated, the test rejects in far less than a fraction a of cases at level
+    a.  Use at least ten rows and ten rare events in each group; outside of jit `method` warns if a
+    group expects fewer.
 
     O(n^2 n_resamples) time for each group, memory O(n).
 
@@ -395,31 +395,29 @@ def compare_calibration(
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
 ) -> CalibrationComparison:
-    """Which of two models is better calibrated, on the same targets and with the same kernel?
+    """Compares the calibration of models on the same targets and with the same kernel.
 
     The difference of their unbiased SKCE is compared with its errors T* in R = n_resamples
     multinomial resamples of the rows, the same rows for both models:
-    p = min(1, 2 (1 + max(#{T* >= |difference|}, #{T* <= -|difference|})) / (R + 1)).  It is a test
-    of the hypothesis that both SKCE are equal, however large they are.  Where at least one model is
-    wrong, the test and the interval are right as n grows.  Where both are calibrated, the test
-    rejects them in far less than a fraction a of all cases at level a: it does not call two
-    calibrated models different.  The price is power near calibration: beside a calibrated model,
-    logits that are twice too large were found in 19 % of all cases with n = 300, and in nearly all
-    with n = 1000.  Rows must be independent, or `clusters` or `times` say which ones are not: the
-    estimates leave out pairs that may depend on each other, and random multipliers of clusters or
-    times replace resamples.
+    p = min(1, 2 (1 + max(#{T* >= |difference|}, #{T* <= -|difference|})) / (R + 1)).  It tests the
+    hypothesis that both SKCE are equal, of any size.  If at least one model is miscalibrated, the
+    test and the interval are valid for large n.  If both are calibrated, the test rejects in far
+    less than a fraction a of cases at level a: it does not call two calibrated models different.
+    The price is power near calibration: against a calibrated model, logits twice too large were
+    detected in 19 % of cases with n = 300, and in nearly all with n = 1000.  Rows must be
+    independent; for dependent rows, pass `clusters` or `times`: the estimates omit pairs that may
+    depend on each other, and random multipliers of clusters or times replace resamples.
 
     `second` may be a list of K models, each of which is compared with `first`.  All K differences
-    share the resamples, and their p-values and intervals come from the largest error of any of
-    them, in units of its standard error (single-step max-T): with a probability of 95 % all
-    intervals at 95 % hold.
+    share the resamples, and their p-values and intervals are from the largest error of any of them,
+    in units of its standard error (single-step max-T): the 95 % intervals are simultaneous.
 
     All models are scored with one kernel, which decides which errors count.  A less informative
     model, such as the overall frequencies for everyone, may be better calibrated, and less useful.
 
-    With few rows, or few events among them, the resamples do not show how much the difference
-    varies, and the test rejects too often: take at least ten rows and ten rare events.  Outside of
-    jit `method` says so if every model expects less than ten rare events.
+    With few rows, or few events, the resamples under-estimate the variance of the difference, and
+    the test rejects too often: use at least ten rows and ten rare events.  Outside of jit `method`
+    warns if every model expects less than ten rare events.
 
     Time O(n^2 n_resamples) for each model, memory O(n), one byte for each row and each of at most
     1024 resamples.  Models on several devices stay there.
@@ -427,14 +425,14 @@ def compare_calibration(
     Args:
         key: a key of `jax.random`.
         kernel: a kernel that takes the predictions of all models, or None for the usual one from
-            all predictions together: of one family its `default_kernel`; else exp(-d(p, q) / l) of
+            all predictions together: for one family its `default_kernel`; else exp(-d(p, q) / l) of
             the total variation for labels, and of the Euclidean distance of locations and spreads
             for numbers, vectors and counts, times a GaussianKernel, or a WhiteKernel for labels and
             counts.
         first: a batch of n >= 2 predictions of one family, or one `Data` with the targets.
         second: a batch of n predictions for the same targets, of any family, or a list of batches;
-            or `Data` of a model that has targets of its own on the same rows, such as whether its
-            answers to the same questions are right.
+            or `Data` of a model with its own targets on the same rows, such as whether its answers
+            to the same questions are right.
         targets: as in `Data`; of single numbers also `Between`.
         n_resamples: R; resample r depends only on (key, r).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.

@@ -14,8 +14,8 @@ r^2 is the (1 - a)-quantile of |delta|^2 (`NormInterval`).  If w = 0, this is th
 direction.  Then |w| = <u, w_n> - <u, delta> <= |w_n| - <u, delta>.  In the limit <u, delta> is
 normal with the mean 0, so that P(-<u, delta> > r) = P(|<u, delta>| > r) / 2 <= a / 2.
 
-**Kernels with values in [0, K] are bounded, and their intervals hold for every n**, too
-(`bounded_norm_interval`): |xi|^2 = h_ii <= 2 K.  Let c = sqrt(2 K / n) and a = 1 - level.
+**For kernels with values in [0, K], intervals hold for every n** (`bounded_norm_interval`):
+|xi|^2 = h_ii <= 2 K.  Let c = sqrt(2 K / n) and a = 1 - level.
 
 Below: another xi_i changes |delta| by 2 c / sqrt(n) at most, and E |delta| <= (E |delta|^2)^(1/2)
 <= c.  By the inequality of bounded differences (McDiarmid 1989)
@@ -407,38 +407,37 @@ def skce_confidence_interval(
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
 ) -> ConfidenceInterval:
-    """An interval (low, high) that contains the SKCE with the given probability, how large it is.
+    """An interval (low, high) that contains the SKCE with the given probability, for any SKCE.
 
     .. math::
         |\\mathrm{SKCE}_u - \\mathrm{SKCE}| \\le z \\sqrt{4 s\\,\\mathrm{SKCE} + v}
 
     solved for the SKCE, where v is the variance of SKCE_u at calibration, and s the variance of its
     error in the direction of the error.  For the lower end the quantile of a bootstrap at
-    calibration replaces z sqrt(v).  The interval holds if the model is calibrated, if it is nearly
-    so, and if it is not: a normal interval around the unbiased estimate does so only far from
-    calibration, and in between it contains the SKCE in 80 to 90 % of all cases where it should in
-    95 %.  Near calibration the upper end is far, 3 to 10 standard deviations of the estimate above
-    it; at a clear error the interval is about as wide as a normal one.  Rows must be independent,
-    or `clusters` or `times` say which ones are not.
+    calibration replaces z sqrt(v).  The interval covers the SKCE at, near and far from calibration:
+    a normal interval around the unbiased estimate does so only far from calibration, and in between
+    its coverage is 80 to 90 % instead of 95 %.  Near calibration the upper end is 3 to 10 standard
+    deviations above the estimate; at a clear error the interval is about as wide as a normal one.
+    Rows must be independent; for dependent rows, pass `clusters` or `times`.
 
     **The upper end is a certificate**: "the SKCE is at most high, with 95 % confidence".  A large
-    p-value is none; it may say that there are few data.  Alone the upper end holds at a higher
-    level, (1 + confidence_level) / 2: for a certificate of 95 % take confidence_level = 0.9.  The
+    p-value is not a certificate; it may be due to few data.  The upper end alone has the higher
+    level (1 + confidence_level) / 2: for a certificate of 95 % use confidence_level = 0.9.  The
     lower end is above 0 only if `asymptotic_skce_test` with the same key, kernel and n_resamples
     has a p-value of at most 1 - confidence_level.
 
-    Errors are as large as in n_resamples multinomial resamples of the rows, which is right as n
-    grows; from n = 50 on it held wherever ten targets or more differ from the most common one.
-    With 10 rows it misses the SKCE 0 of calibrated predictions in up to 10 % instead of 5 %, and
-    with 20 rows in 6 %.  If all rows happen to be alike, as of 20 rows that are wrong in 10 % of
-    all cases, it misses: they do not show how much data vary.  With few rare events, less than ten
-    or so, the interval counts on the variance that the model expects, and contains the SKCE of a
-    calibrated model and of models with fewer events than predicted.  If there are several times
-    more events than predicted, and still only three or four, it contains the SKCE in some 90 %
-    instead of 95 % of all cases.  For `Between` targets the model's variance is unknown, since it
-    depends on how they are censored: with few events, the interval relies on the variation of the
-    data alone.  Rows with weights, clusters or times have random multipliers instead of resamples,
-    and the estimate leaves out the pairs that may depend on each other.
+    Errors are estimated from n_resamples multinomial resamples of the rows, which is valid for
+    large n; from n = 50 on coverage was correct wherever ten targets or more differed from the most
+    common one.  With 10 rows it misses the SKCE 0 of calibrated predictions in up to 10 % instead
+    of 5 %, and with 20 rows in 6 %.  If all rows happen to be equal, as with 20 rows that are wrong
+    in 10 % of cases, it misses: they do not show the variance.  With less than about ten rare
+    events, the interval uses the variance that the model expects, and covers the SKCE of a
+    calibrated model and of models with fewer events than predicted.  With several times more events
+    than predicted, but only three or four, its coverage is some 90 % instead of 95 %.  For
+    `Between` targets the model's variance is unknown, since it depends on how they are censored:
+    with few events, the interval relies on the variation of the data alone.  Rows with weights,
+    clusters or times have random multipliers instead of resamples, and the estimate omits pairs
+    that may depend on each other.
 
     O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
     at a time, and some hundreds of numbers for a row with multipliers.
@@ -446,7 +445,7 @@ def skce_confidence_interval(
     Args:
         key: a key of `jax.random`.
         kernel: usually a TensorProduct, or what `default_kernel` returns.  The interval is for the
-            SKCE with this kernel: choose it before you look at the targets.
+            SKCE with this kernel: choose it before you use the targets.
         predictions, targets: as in `Data`, or one `Data`; `Between` with a `PITKernel`.
         confidence_level: numbers in (0, 1), of any shape.
         n_resamples: the number of resamples; resample r depends only on (key, r).
@@ -462,8 +461,8 @@ def skce_confidence_interval(
 
     See also:
         `distribution_free_skce_test` with ``unbiased=False``, whose result has an interval for any
-        data at any n, `equivalent_temperature` in units that people know, `compare_calibration` for
-        two models.
+        data at any n, `equivalent_temperature` for a familiar unit, `compare_calibration` for two
+        models.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

@@ -61,7 +61,7 @@ _SMALLEST, _LARGEST, _N_TEMPERATURES = 1e-2, 1e4, 64
 
 @struct
 class EquivalentTemperature:
-    """The temperature T >= 1 at which a calibrated world would show the same SKCE.
+    """The temperature T >= 1 with the same SKCE, if it were the only error.
 
     It is a pytree: it can leave jit, and vmap over data sets returns one result with arrays.  It
     prints the numbers.
@@ -92,7 +92,7 @@ class EquivalentTemperature:
         value, low, high = (f"{float(x):.3g}" for x in numbers)
         ratio = ""
         if self.deviation_ratio is not None:
-            ratio = f"; standard deviations {float(self.deviation_ratio):.3g} of the right ones"
+            ratio = f"; SDs {float(self.deviation_ratio):.3g} times the correct ones"
         return f"EquivalentTemperature({value}, interval {low} … {high}{ratio})"
 
 
@@ -106,33 +106,33 @@ def equivalent_temperature(
     n_resamples: int = 999,
     **rows: Unpack[RowOptions],
 ) -> EquivalentTemperature:
-    """How far off a model is, as a temperature: as if its logits were T times too large.
+    """Translates a calibration error into a temperature T: equivalent to logits T times too large.
 
-    T >= 1 is the least temperature at which a world, in which the targets follow the predictions
-    tempered by T, shows the SKCE that the data show:
+    T >= 1 is the smallest temperature such that targets from the predictions tempered by T would
+    have the SKCE of the data:
 
     .. math::
         \\frac{\\sum_{i \\ne j} k_P(p_i, p_j)
         \\langle \\mu(q_i) - \\mu(p_i), \\mu(q_j) - \\mu(p_j) \\rangle}{n (n - 1)}
         = \\text{SKCE}, \\qquad q_i = \\text{temper}(p_i, T)
 
-    For labels the model is as far off as if its logits were T times too large; for normal
-    predictions as if its variances were 1 / T of the right ones, and `deviation_ratio` says this of
-    standard deviations: 0.7 for "as if they were 0.7 of the right ones".
+    For labels the error is equivalent to logits T times too large; for normal predictions, to
+    variances 1 / T times the correct ones, with `deviation_ratio` for standard deviations: 0.7 for
+    "equivalent to SDs 0.7 times the correct ones".
 
     T is a size without a direction: it is never less than 1, and a wrong mean also has a T.
     `fit_temperature` says whether a model is over-confident or under-confident.
 
-    The interval takes both ends of `skce_confidence_interval` through the same function of the
-    SKCE, which increases.  It is 1 where the SKCE is not positive, and infinite where even
-    T = 10^4 shows less.
+    The interval transforms both ends of `skce_confidence_interval` by the same increasing function
+    of the SKCE.  It is 1 where the SKCE is not positive, and infinite where even T = 10^4 gives
+    less.
 
-    The left side is computed at 64 temperatures and interpolated, so that T - 1 is right within
-    1 %, over the pairs of at most 2048 rows (1036 of 1000 classes): of more rows every k-th kept
-    one, k = n // 2048, which changes T - 1 by some 2 %.  Time O(n^2 n_resamples) as of
+    The left side is computed at 64 temperatures and interpolated, so that T - 1 is right within 1
+    %, over the pairs of at most 2048 rows (1036 with 1000 classes): with more rows, every k-th kept
+    one, k = n // 2048, which changes T - 1 by some 2 %.  Time O(n^2 n_resamples), as in
     `skce_confidence_interval`, and that of 128 inner products of all pairs of 2048 rows; no
-    gradient.  An inner product of two `Univariate` predictions takes 4096 values of the kernel:
-    half a minute for 40 rows.
+    gradient.  An inner product of two `Univariate` predictions uses 4096 values of the kernel: half
+    a minute for 40 rows.
 
     Args:
         key: a key of `jax.random`.
@@ -143,7 +143,7 @@ def equivalent_temperature(
         confidence_level: a number in (0, 1).
         n_resamples: the number of resamples of `skce_confidence_interval`.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`; with weights both
-            sides have the weights w_i w_j, and the interval knows which rows depend on each other.
+            sides have the weights w_i w_j, and the interval accounts for dependent rows.
 
     Returns:
         EquivalentTemperature; inside jit a bad value, or fewer than two kept rows, makes all

@@ -391,7 +391,7 @@ def pooled(sample: Sample) -> Sample:
 
 @struct
 class VectorPITKernel(PITKernel):
-    r"""The PITKernel of vectors: it does not care for the units of any coordinate.
+    r"""The PITKernel of vectors, which does not depend on the units of coordinates.
 
     .. math::
         k((p, y), (q, z)) = k_P(p, q) \Big[

@@ -187,7 +187,7 @@ class TensorProduct(Kernel):
 
 @struct
 class FeatureKernel(Kernel):
-    """k((p, y), (q, z)) = k_P(p, q) <f(p, y), f(q, z)>: the errors that a feature f can see.
+    """k((p, y), (q, z)) = k_P(p, q) <f(p, y), f(q, z)>, which detects errors of a feature f.
 
     A feature is a number, or a vector, such as log p(y), or whether y is the most likely class of
     p.  The calibration error of the kernel is 0 if, among predictions that k_P holds for alike,

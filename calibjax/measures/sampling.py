@@ -12,7 +12,7 @@ from calibjax._data.data import Data
 
 
 class Estimate(NamedTuple):
-    """A number with its confidence interval, which is NaN where there is none.
+    """A number with its confidence interval, or NaN.
 
     Example:
         >>> import calibjax as cj

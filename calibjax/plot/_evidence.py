@@ -64,7 +64,7 @@ def e_process(
     alarm: int | None = None,
     changed: int | None = None,
 ) -> Axes:
-    """The e-value after each update on a log axis, with the line 1 / level.
+    """Draws the e-value after each update on a log axis, with the line 1 / level.
 
     A calibrated model ever crosses the line with a probability of at most `level`, whenever one
     looks.  The first crossing is marked, or the update in which the alarm rang.

@@ -28,7 +28,7 @@ _NARROWEST = 1 / 12
 def witness(
     witness_map: WitnessMap, *, ax: Axes | None = None, classes: Sequence[str] | None = None
 ) -> Axes:
-    """Draws which classes happen more or less often than predicted, and at which probabilities.
+    """Draws which classes are more frequent or rarer than predicted, and at which probabilities.
 
     Rows are classes and columns are bins of the predicted probability of the class.  The number in
     a cell is the observed frequency less the mean prediction, in percentage points; the small one
@@ -115,7 +115,7 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
 
 
 def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axes:
-    """Draws where targets are spread wider or less wide than predicted.
+    """Draws where targets are more or less dispersed than predicted.
 
     As `residual_location`, but the number in a cell says by how many percent the spread of the
     targets around the predicted location, which is the root of their mean squared residual, is

@@ -11,7 +11,7 @@ from calibjax.plot import _style as style
 
 
 def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
-    """The histogram of the PIT; bars that leave the simultaneous band have another colour.
+    """Draws the histogram of the PIT; bars outside the simultaneous band have another colour.
 
     Args:
         curve: the result of `calibjax.pit_curve`.
@@ -60,7 +60,7 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
 
 
 def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
-    """The distribution function of the PIT minus the diagonal, in its simultaneous band.
+    """Draws the distribution function of the PIT minus the diagonal, in its simultaneous band.
 
     The curve has another colour where it is outside.
 
@@ -100,7 +100,7 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
 
 
 def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
-    """The observed coverage of central intervals against their probability.
+    """Draws the observed coverage of central intervals against their probability.
 
     The curve has another colour where it leaves the band.  The widths of the intervals at the
     probabilities closest to 50 % and 90 % are written into the picture.
@@ -142,7 +142,7 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
 
 
 def spread_skill(curve: SpreadSkillCurve, *, ax: Axes | None = None) -> Axes:
-    """The error of the ensemble mean against the spread of the members.
+    """Draws the error of the ensemble mean against the spread of the members.
 
     The curve has another colour where it leaves the band; axes are logarithmic where spreads differ
     by more than a factor of ten.

@@ -26,7 +26,7 @@ _WIDE = 150.0
 
 
 def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) -> Axes:
-    """Draws how often events happened against their predicted probabilities.
+    """Draws observed frequencies of events against their predicted probabilities.
 
     A calibrated model is near the diagonal: within the dark band at one forecast
     alone, and within the light band everywhere at once.  Points outside the light band are red.

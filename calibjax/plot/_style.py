@@ -51,7 +51,7 @@ class SettledLayout(ConstrainedLayoutEngine):
 
 
 class NotebookFigure(Figure):
-    """A figure that notebooks show, also before anybody has imported pyplot."""
+    """A figure that notebooks show, even if pyplot is not imported."""
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()

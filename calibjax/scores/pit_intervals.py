@@ -154,7 +154,7 @@ class PITInterval(NamedTuple):
 
 
 def pit_interval(predictions: Distribution | Data, targets: Targets | None = None) -> PITInterval:
-    """Where U = F_i(y_i) lies, which is all that a forecast says about its target.
+    """The interval in which U = F_i(y_i) lies, which is all that a forecast says about its target.
 
     If the forecasts are right, U is uniform in [0, 1], and uniform in this interval given it.
 

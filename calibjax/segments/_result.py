@@ -107,7 +107,7 @@ class Names(NamedTuple):
 
 @struct
 class SegmentTestResult:
-    """The result of `segment_test`; printed, it is a sentence and a table.
+    """The result of `segment_test`; it prints a sentence and a table.
 
     It is a pytree: it can leave jit, and vmap over data sets returns one result with arrays.
 

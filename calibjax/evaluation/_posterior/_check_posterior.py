@@ -63,7 +63,7 @@ class ParameterCheck:
 
 @dataclasses.dataclass(frozen=True)
 class PosteriorCheck:
-    """What `check_posterior` found; it prints a sentence and a table.
+    """The result of `check_posterior`; it prints a verdict and a table.
 
     Args:
         parameters: one check for each parameter.
