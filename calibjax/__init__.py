@@ -3,7 +3,7 @@
 Ten names are most of what people need:
 
 ==========================  =========================================================
-`evaluate`                  a verdict, numbers and pictures, from arrays or frames
+`evaluate`                  a verdict, numbers and plots, from arrays or frames
 `calibration_test`          the exact test behind it
 `skce`                      the squared kernel calibration error, also as a loss
 `skce_confidence_interval`  how far off a model is
@@ -11,7 +11,7 @@ Ten names are most of what people need:
 `segment_test`              for whom a model is wrong
 `fit_recalibrator`          a map that recalibrates it; `cross_fit` estimates its gain
 `CalibrationMonitor`        is it still calibrated, asked after every batch
-`reliability_curve`         what a picture shows; `pit_curve` for numbers
+`reliability_curve`         what a plot shows; `pit_curve` for numbers
 `decompose_score`           how much of a score is calibration
 ==========================  =========================================================
 

@@ -2,7 +2,7 @@
 
 jax keeps machine code in a folder, but finds it only after it has traced and lowered a program,
 which takes longer than to run it.  What `jax.export` makes of a program is kept here, under all
-that it depends on, and is read in place of tracing.
+that it depends on, and is read instead of tracing.
 """
 
 import functools

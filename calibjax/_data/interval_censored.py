@@ -52,7 +52,7 @@ class Between:
     y, rounded to r with a step of s      r - s / 2  r + s / 2
     ====================================  =========  =========
 
-    `log_score`, `pit_interval`, `pit_curve` and `evaluate` take them in place of an array; so does,
+    `log_score`, `pit_interval`, `pit_curve` and `evaluate` take them instead of an array; so does,
     with a `PITKernel` as in `default_kernel`, what estimates or tests the SKCE without drawing
     targets: `skce`, `contributions`, `skce_confidence_interval`, `compare_calibration`,
     `calibration_test` and others.  No distribution of what hides a target has to be known: if it is

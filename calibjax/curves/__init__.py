@@ -1,4 +1,4 @@
-"""Curves and maps: what a picture of calibration shows, as arrays."""
+"""Curves and maps: what a plot of calibration shows, as arrays."""
 
 from calibjax.curves._calibration_curve import CalibrationCurve, calibration_curve
 from calibjax.curves._corp_curve import CORPCurve, corp_curve

@@ -35,7 +35,7 @@ class CalibrationCurve:
         edges: the ends of the bins of a histogram of the predictions, ``[26]``.
         count: the number of rows in each bin, ``[25]``; the outer bins include those beyond.
         is_rare: whether the median prediction is below 0.05.  Probabilities and bins are then
-            evenly spaced on a logarithmic axis, and pictures have such axes.
+            evenly spaced on a logarithmic axis, and plots have such axes.
         confidence_level: the probability with which each band covers.
 
     Example:
@@ -99,7 +99,7 @@ def calibration_curve(
             probability of 0 or 1, which has no logit; too few rows, or no finite estimate.
 
     See also:
-        `calibjax.plot.calibration` for a picture; `reliability_curve` and `corp_curve` for bands of
+        `calibjax.plot.calibration` for a plot; `reliability_curve` and `corp_curve` for bands of
         calibrated models.
 
     Example:

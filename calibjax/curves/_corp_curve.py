@@ -120,7 +120,7 @@ def corp_curve(
         TypeError, ValueError: an argument of the wrong type, shape or value; an argument is traced.
 
     See also:
-        `reliability_curve` with bins, `calibjax.plot.reliability` for a picture.
+        `reliability_curve` with bins, `calibjax.plot.reliability` for a plot.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

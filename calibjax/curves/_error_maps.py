@@ -126,7 +126,7 @@ def witness_map(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
     See also:
-        `residual_map` for numbers, `calibjax.plot.witness` for a picture.
+        `residual_map` for numbers, `calibjax.plot.witness` for a plot.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -342,7 +342,7 @@ def residual_map(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
     See also:
-        `witness_map` for classes, `calibjax.plot.residual_location` for a picture.
+        `witness_map` for classes, `calibjax.plot.residual_location` for a plot.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

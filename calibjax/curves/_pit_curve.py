@@ -174,7 +174,7 @@ def pit_curve(
             predictions of vectors.
 
     See also:
-        `pit` for the values, `coverage_curve` for intervals, `calibjax.plot.pit` for a picture.
+        `pit` for the values, `coverage_curve` for intervals, `calibjax.plot.pit` for a plot.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -339,7 +339,7 @@ def coverage_curve(
             predictions of labels or of vectors.
 
     See also:
-        `pit_curve`, `calibjax.plot.coverage` for a picture.
+        `pit_curve`, `calibjax.plot.coverage` for a plot.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

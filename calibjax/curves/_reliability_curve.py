@@ -90,7 +90,7 @@ def reliability_curve(
     or certain events has a band of no width, which one wrong target leaves.  Bands do not depend on
     the targets.
 
-    **With weights, or rows that depend on each other**, means are weighted, and the distance is
+    **With weights, or dependent rows**, means are weighted, and the distance is
     |sum_i w_i (y_i - p_i)| of a bin in units of its deviation under the model.  It is compared with
     that of redrawn targets with the same weights, which is exact; or, with `clusters` or `times`,
     of the observed residuals with random signs and sizes that the rows of a cluster share, as in
@@ -114,7 +114,7 @@ def reliability_curve(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
     See also:
-        `corp_curve` without bins, `ece` for one number, `calibjax.plot.reliability` for a picture.
+        `corp_curve` without bins, `ece` for one number, `calibjax.plot.reliability` for a plot.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

@@ -93,7 +93,7 @@ def risk_curve(
             that are censored otherwise.
 
     See also:
-        `calibjax.plot.risk` for a picture, `pit_curve` for all times at once.
+        `calibjax.plot.risk` for a plot, `pit_curve` for all times at once.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

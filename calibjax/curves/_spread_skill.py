@@ -109,7 +109,7 @@ def spread_skill_curve(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
     See also:
-        `pit_curve` for the rank histogram, `calibjax.plot.spread_skill` for a picture.
+        `pit_curve` for the rank histogram, `calibjax.plot.spread_skill` for a plot.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj

@@ -88,7 +88,7 @@ def smooth_ece(
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value.
 
     See also:
-        `ece` with bins, `reliability_curve` for a picture.
+        `ece` with bins, `reliability_curve` for a plot.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

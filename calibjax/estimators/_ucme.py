@@ -101,7 +101,7 @@ def witness(
         TypeError, ValueError: as in `skce`.
 
     See also:
-        `ucme` for their mean square; `witness_map` for a picture.
+        `ucme` for their mean square; `witness_map` for a plot.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj

@@ -1,6 +1,6 @@
 """Estimators that are functions of the residuals of labels alone, beside the predictions.
 
-Residuals of rows that depend on each other can be given random multipliers, where targets cannot be
+Residuals of dependent rows can be given random multipliers, where targets cannot be
 drawn.  So an estimator that is to be compared with such data sets says what it is of residuals
 r_i = e_(y_i) - p_i, whatever numbers these are.
 """

@@ -177,7 +177,7 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
 
     All groups have the number of rows of the largest one, the others masked, so that they share
     what is compiled.  Draw b of all groups is one data set: draws of independent rows are
-    independent, and turns of rows that depend on each other have one key: rows of one cluster have
+    independent, and turns of dependent rows have one key: rows of one cluster have
     one sign, whatever their groups.  So `step_down` adjusts p-values for any number of groups.
 
     Args:

@@ -173,7 +173,7 @@ class _Worst(Section[str | None]):
 
 
 class _Curves(Section[dict[str, Any]]):
-    """What the pictures show, by name, each with arrays as fields.
+    """What the plots show, by name, each with arrays as fields.
 
     The names are "reliability", "corp" and "witness" for labels, with "calibration" for events and
     "pit" for Ordinal ones, and "pit", "coverage" and "residuals" for numbers, with "spread_skill"

@@ -185,7 +185,7 @@ class Evaluation(Case):
             return verdicts_of_groups(self, [groups] if isinstance(groups, str) else groups)
 
     def plot(self) -> "Figure":
-        """All pictures in one figure of matplotlib, which notebooks show.
+        """All plots in one figure of matplotlib, which notebooks show.
 
         Raises:
             ImportError: matplotlib is not installed; ``pip install 'calibjax[plot]'``.

@@ -130,7 +130,7 @@ def _judged(
 def _score_of_mean(values: np.ndarray, variances: np.ndarray | float, sampling: Sampling) -> float:
     """The mean of rows in units of its standard deviation, given their variances under H0.
 
-    Rows that depend on each other vary as they do in the data.
+    Dependent rows vary as they do in the data.
     """
     shares = sampling.shares()
     mean = float(shares @ values)

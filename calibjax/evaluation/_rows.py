@@ -111,7 +111,7 @@ def notes_on_few_units(data: Data) -> list[str]:
 def notes_on_independence(
     key: jax.Array, data: Data, columns: list[serial.Column], option: Callable[[str], str]
 ) -> list[str]:
-    """Warnings as those of `evaluate`: rows that depend on each other; few clusters or horizons.
+    """Warnings as those of `evaluate`: dependent rows; few clusters or horizons.
 
     Args:
         key: a key of `jax.random`.

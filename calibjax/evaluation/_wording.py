@@ -71,7 +71,7 @@ def event_name(classes: list[Any] | None) -> str:
 
 
 def shown_names(classes: list[Any] | None) -> list[str] | None:
-    """The names of the classes as pages and pictures can show them.
+    """The names of the classes as pages and plots can show them.
 
     Lines and control characters are written as Python writes them.
     """

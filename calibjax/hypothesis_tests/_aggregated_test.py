@@ -325,7 +325,7 @@ def _aggregated_skce_test(
         estimates = (observed - diagonals) / (jnp.square(n) - of_squares)
         excess = jnp.maximum(diagonals / x_where(expected == 0, 1.0, expected), 1.0)
     else:
-        # Under H0 the pairs of rows that depend on each other have a mean that is not 0.  The data
+        # Under H0 the pairs of dependent rows have a mean that is not 0.  The data
         # sets vary as the observed data do.
         estimates, excess = unit * (observed - expected), jnp.ones_like(observed)
     found = aggregate(values, families, handicap)

@@ -49,7 +49,7 @@ def consistency_test(
       ties, the test rejects calibrated models too often, for example always for the ECE of more
       than two classes in 10 uniform bins.  Take it to compare with published numbers.
 
-    **Rows that depend on each other** cannot be redrawn one by one.  With `clusters` or `times` the
+    **Dependent rows** cannot be redrawn one by one.  With `clusters` or `times` the
     observed residuals of labels are given random signs and sizes, one for each cluster, as in
     `calibration_test`: right for many clusters, or many horizons.  It is for estimators that are
     functions of residuals: `ece` and `mce` with a distance that is a norm or its square, and

@@ -16,7 +16,7 @@ w = 0: its variance is up to 3 times too large, and the test rejects more rarely
 linear term is not made smaller where it seems to be noise: then nearly calibrated models with few
 large eigenvalues of H would be said to differ too often.
 
-**Weights, and rows that depend on each other.**  The estimates leave out the pairs of rows that may
+**Weights, and dependent rows.**  The estimates leave out the pairs of rows that may
 depend on each other, and the errors u* = delta* are turned (`nulls.bootstrap`):
 
     T* = 2 <w_n, u*>_Q + Q(u*) - mean of Q(u*) over all draws.

@@ -73,7 +73,7 @@ and s = c / n.  In between, s is a mean in which the estimate has the weight
 max(0, 1 - 2 sqrt(v) / SKCE_u).  `benchmarks/INTERVALS.md` counts how often intervals contain the
 SKCE.
 
-An SKCE of landmarks has the same ends, with |delta|^2 of targets drawn from the model in place of
+An SKCE of landmarks has the same ends, with |delta|^2 of targets drawn from the model instead of
 the bootstrap's, and e from the row sums of a few rows.
 
 **Rare events.**  Where they are missing, the data hardly vary, and the bootstrap believes in a tiny
@@ -553,7 +553,7 @@ def resampled_interval(
 
 
 def dependent_interval(sums: DependentSums) -> NormInterval:
-    """The interval from draws of rows that depend on each other."""
+    """The interval from draws of dependent rows."""
     standard_error = 2 * jnp.sqrt(jnp.mean(jnp.square(sums.linear)))
     errors, null = DrawnErrors(sums.errors), DrawnErrors(sums.null)
     return NormInterval(sums.biased, errors, null, sums.estimate, standard_error)

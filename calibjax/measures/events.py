@@ -28,7 +28,7 @@ RATIO, EVENTS, EXPECTED = "observed / expected", "observed events", "expected ev
 INTERCEPT, SLOPE = "calibration-in-the-large", "calibration slope"
 # Statistics of the distances of p from the smooth curve: their mean, or a quantile.
 _DISTANCES = {"ICI": None, "E50": 0.5, "E90": 0.9}
-#: Events are rare if the median probability is below: axes of pictures are logarithmic.
+#: Events are rare if the median probability is below: axes of plots are logarithmic.
 RARE = 0.05
 # Levels of the quantiles at which the spline has its knots.
 _KNOTS = (0.05, 0.275, 0.5, 0.725, 0.95)
@@ -130,7 +130,7 @@ class Design(NamedTuple):
         return cls(basis @ mixing, mixing, logits, shares)
 
     def points(self) -> "Design":
-        """At most 256 points in place of the rows, each the mean of rows with similar logits."""
+        """At most 256 points instead of the rows, each the mean of rows with similar logits."""
         n = len(self.logits)
         if n <= _MOST_POINTS:
             return self
@@ -234,7 +234,7 @@ def regression_measures(
 
     @functools.cache
     def drawn_fits(rows: Subset, n_functions: int) -> tuple[Design, Fits]:
-        """Those of drawn data sets, at points in place of the rows."""
+        """Those of drawn data sets, at points instead of the rows."""
         found = fitted(rows, n_functions)
         assert drawn is not None and not isinstance(found, str)
         points = found[0].points()

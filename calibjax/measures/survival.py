@@ -52,7 +52,7 @@ def _events(data: Data) -> dict[str, NumberOfRows]:
     """How many events happened, and how many a calibrated model has until rows were last seen.
 
     None unless some rows are censored on the right and all others are known, for counts, and for
-    weights.  For events of rows that depend on each other only the mean is known.
+    weights.  For events of dependent rows only the mean is known.
     """
     predictions, targets, n = data.predictions, data.targets, data.n_kept()
     low, high = (np.asarray(x)[:n] for x in (targets.low, targets.high))

@@ -1,4 +1,4 @@
-r"""Bootstraps of an SKCE: multinomial, wild, and of weighted rows that depend on each other.
+r"""Bootstraps of an SKCE: multinomial, wild, and of weighted dependent rows.
 
 **Multinomial.**  Let c be the counts of a resample (n draws with replacement out of n rows), H the
 matrix of h, and d its diagonal.  Given the data,
@@ -17,7 +17,7 @@ have asymptotically the same distribution (Leucht and Neumann, Dependent wild bo
 degenerate U- and V-statistics, Journal of Multivariate Analysis 2013).  The diagonal of H plays no
 part.  In a multinomial resample, which repeats rows, a large diagonal hides the sum over pairs.
 
-**Weighted rows that depend on each other.**  The SKCE is |w|^2 for the mean w of a random function
+**Weighted dependent rows.**  The SKCE is |w|^2 for the mean w of a random function
 xi_i of a row, and H_ij = <xi_i, xi_j>.  With weights w_i and W = sum_i w_i, the mean of the rows is
 w_n = sum_i w_i xi_i / W, the biased estimate is |w_n|^2, and its error is
 

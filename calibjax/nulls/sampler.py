@@ -38,13 +38,13 @@ _PITS = 2**31 - 3
 
 
 def pooled(data: AnyRows) -> AnyRows:
-    """The data with an exchangeable pool in place of samples: the target is among them."""
+    """The data with an exchangeable pool instead of samples: the target is among them."""
     predictions, targets = exchangeable_pool(data.predictions, data.targets)
     return data.replace(predictions=predictions, targets=targets)
 
 
 def pits_as_targets(key: jax.Array, data: AnyRows) -> AnyRows:
-    """The data with the PIT in place of targets, where predictions say only how it is distributed.
+    """The data with the PIT instead of targets, where predictions say only how it is distributed.
 
     A PIT in a jump of the cdf is drawn.
     """

@@ -1,4 +1,4 @@
-r"""Turns of sums over clusters or over times: data sets under H0 of rows that depend on each other.
+r"""Turns of sums over clusters or over times: data sets under H0 of dependent rows.
 
 Targets drawn from the predictions are independent, and say nothing about targets that depend on
 each other.  The observed residuals do.  If the model is calibrated, the sums of residuals over

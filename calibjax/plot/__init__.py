@@ -1,4 +1,4 @@
-"""Pictures of calibration: each function draws the result of a data function into matplotlib axes.
+"""Plots of calibration: each function draws the result of a data function into matplotlib axes.
 
 - Events: `calibration` of `calibration_curve`, `reliability` of `reliability_curve` or
   `corp_curve`; `witness` of `witness_map` for all labels.

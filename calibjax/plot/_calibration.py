@@ -1,4 +1,4 @@
-"""The picture of a smooth calibration curve."""
+"""The plot of a smooth calibration curve."""
 
 from matplotlib.axes import Axes
 

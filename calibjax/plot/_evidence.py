@@ -1,4 +1,4 @@
-"""Pictures of evidence: of a test, of segments of rows, and of a monitor."""
+"""Plots of evidence: of a test, of segments of rows, and of a monitor."""
 
 import textwrap
 from collections.abc import Sequence
@@ -146,7 +146,7 @@ def _name_of(update: int, names: Sequence[str] | None) -> str:
 _LEVEL = 0.05 * (1 + 1e-6)
 # More segments are not readable at half a page.
 _MOST = 12
-# Longer names have several lines, so that half of the picture is left for intervals.
+# Longer names have several lines, so that half of the plot is left for intervals.
 _WIDTH = 26
 # What is shown of each statistic of segments.
 _UNITS = {

@@ -1,4 +1,4 @@
-"""Pictures of maps: in which cells of predictions a model is wrong."""
+"""Plots of maps: in which cells of predictions a model is wrong."""
 
 from collections.abc import Sequence
 from typing import Any

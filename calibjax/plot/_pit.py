@@ -1,4 +1,4 @@
-"""Pictures of the probability integral transform, of coverage, and of spread against skill."""
+"""Plots of the probability integral transform, of coverage, and of spread against skill."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -103,7 +103,7 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     """Draws the observed coverage of central intervals against their probability.
 
     The curve has another colour where it leaves the band.  The widths of the intervals at the
-    probabilities closest to 50 % and 90 % are written into the picture.
+    probabilities closest to 50 % and 90 % are written into the plot.
 
     Args:
         curve: the result of `calibjax.coverage_curve`.

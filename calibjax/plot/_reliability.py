@@ -1,4 +1,4 @@
-"""Pictures of how often events happen against what is predicted."""
+"""Plots of how often events happen against what is predicted."""
 
 import functools
 from typing import Any

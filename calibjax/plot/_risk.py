@@ -1,4 +1,4 @@
-"""The picture of predicted and Kaplan-Meier risks."""
+"""The plot of predicted and Kaplan-Meier risks."""
 
 import numpy as np
 from matplotlib.axes import Axes

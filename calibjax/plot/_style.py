@@ -1,4 +1,4 @@
-"""How all pictures look: colours that colour-blind readers tell apart, sizes for half a page."""
+"""How all plots look: colours that colour-blind readers tell apart, sizes for half a page."""
 
 import io
 import math
@@ -78,7 +78,7 @@ def check_type(name: str, value: object, expected: type) -> None:
 
 
 def check_known(name: str, curve: Any) -> None:
-    """A ValueError if the numbers of a curve are NaN: a picture would show nothing wrong."""
+    """A ValueError if the numbers of a curve are NaN: a plot would show nothing wrong."""
     if math.isnan(float(curve.confidence_level)):
         raise ValueError(
             f"{name} must hold numbers, got NaN: the cdf or the residual of a row is not known."

@@ -29,7 +29,7 @@ r"""Residuals of rows that people read, with mean 0 under H0: the statistics of 
 
 For an interval of U, each is the mean over the interval.
 
-**Rows that depend on each other** have data sets with turned sums (`nulls/turns.py`), which are as
+**Dependent rows** have data sets with turned sums (`nulls/turns.py`), which are as
 likely as the observed sums only if these are symmetric.  z^2 - 1 is skew, and few units of it
 reject right models too often.  The spread is tested by
 
@@ -155,7 +155,7 @@ class Readable(FiniteResidual):
 
     @property
     def turned(self) -> tuple[int, ...]:
-        """Which residual tests each statistic of rows that depend on each other, or -1 for none."""
+        """Which residual tests each statistic of dependent rows, or -1 for none."""
         return tuple(range(len(self.names)))
 
     def of_one(self, a: Sample) -> jax.Array:
@@ -423,7 +423,7 @@ class NumberStatistics(Readable):
         knows_moments: whether U of every target is one number, and uniform; else moments are
             those of draws.
         parts: what the statistics are, location and spread first.
-        is_turned: whether there is also what tests the spread of rows that depend on each other.
+        is_turned: whether there is also what tests the spread of dependent rows.
     """
 
     knows_moments: bool = static()

@@ -91,7 +91,7 @@ class ReliabilityDisplay:
 
     Args:
         curve: what `corp_curve` returned.
-        name: what the picture is called; None for the name that it has.
+        name: what the plot is called; None for the name that it has.
 
     After `plot`: ``ax_`` and ``figure_``, of matplotlib.
 
@@ -126,14 +126,14 @@ class ReliabilityDisplay:
         name: str | None = None,
         ax: "Axes | None" = None,
     ) -> "ReliabilityDisplay":
-        """The picture of a fitted classifier.
+        """The plot of a fitted classifier.
 
         Args:
             estimator: a classifier with `predict_proba`.
             X: features of rows that did not train it.
             y: classes ``[n]``.
             pos_label: the class whose probability is shown; None for the second one of two.
-            name: what the picture is called; None for the class of the estimator.
+            name: what the plot is called; None for the class of the estimator.
             ax: axes of matplotlib, or None for a new figure.
         """
         forecasts, labels = forecasts_of(estimator, X, y)
@@ -156,13 +156,13 @@ class ReliabilityDisplay:
         name: str | None = None,
         ax: "Axes | None" = None,
     ) -> "ReliabilityDisplay":
-        """The picture of probabilities.
+        """The plot of probabilities.
 
         Args:
             y_true: the observed labels, ``[n]``, one of two values.
             y_prob: the probabilities of the event, ``[n]``.
             pos_label: the value of the event; None for 1 of 0 and 1, or of -1 and 1.
-            name: what the picture is called.
+            name: what the plot is called.
             ax: axes of matplotlib, or None for a new figure.
         """
         y = np.asarray(y_true)
@@ -181,7 +181,7 @@ class ReliabilityDisplay:
 
         Args:
             ax: axes of matplotlib, or None.
-            name: what the picture is called, in place of the display's name.
+            name: what the plot is called, instead of the display's name.
         """
         from calibjax.plot import reliability
 

@@ -26,7 +26,7 @@ from calibjax.measures.labels import as_event
 from calibjax.plot import NotebookFigure, SettledLayout
 from calibjax.segments import Segment, SegmentTestResult
 
-# The name of a picture and of its curve, the function that draws, and the field of values with the
+# The name of a plot and of its curve, the function that draws, and the field of values with the
 # prefix of the fields of their band.
 _CURVES: list[tuple[str, str, Callable[..., Any], str, str]] = [
     ("calibration", "calibration", plot.calibration, "predicted", "simultaneous_"),
@@ -44,7 +44,7 @@ _CURVES: list[tuple[str, str, Callable[..., Any], str, str]] = [
 
 
 class Picture(NamedTuple):
-    """A picture, of which the page says what it shows.
+    """A plot, of which the page says what it shows.
 
     Args:
         name: what the page knows it by.
@@ -72,7 +72,7 @@ def known_curves(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def pictures_of(evaluation: Evaluation) -> list[Picture]:
-    """A picture of each curve that the evaluation has, of segments, and of the test."""
+    """A plot of each curve that the evaluation has, of segments, and of the test."""
     known, segments, found = known_curves(evaluation), evaluation.segments, []
     for name, of_curve, function, field, prefix in _CURVES:
         if of_curve in known:
@@ -87,9 +87,9 @@ def pictures_of(evaluation: Evaluation) -> list[Picture]:
 
 
 def pictures_of_groups(evaluation: Evaluation) -> list[Picture]:
-    """A picture of each level of the column of the worst segment, or of the first column.
+    """A plot of each level of the column of the worst segment, or of the first column.
 
-    They run the programs of the pictures of all rows.  Bands hold for all of them at once, by
+    They run the programs of the plots of all rows.  Bands hold for all of them at once, by
     Bonferroni, and axes are the same.
     """
     result = evaluation.segments
@@ -108,7 +108,7 @@ def pictures_of_groups(evaluation: Evaluation) -> list[Picture]:
 
 
 def overview(evaluation: Evaluation) -> Figure:
-    """All pictures of an evaluation in one figure, two in a row."""
+    """All plots of an evaluation in one figure, two in a row."""
     pictures = pictures_of(evaluation)
     n_rows = (len(pictures) + 1) // 2
     figure = NotebookFigure(figsize=(8, 4 * n_rows), layout=SettledLayout())
@@ -163,7 +163,7 @@ def svg_of(figure: Figure, name: str) -> str:
     return re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
 
 
-# Maximum number of groups that are drawn: more pictures are not compared by eye.
+# Maximum number of groups that are drawn: more plots are not compared by eye.
 _MOST = 6
 
 
@@ -190,7 +190,7 @@ def _drawn(evaluation: Evaluation, data: Data, rows: np.ndarray, n_groups: int) 
     if isinstance(data.predictions, Labels):
         of_group = as_event(data).replace(where=is_member)
         ax = plot.reliability(curves.reliability_curve(key, of_group, n_bins=15, **options))
-        # Behind the picture, the numbers of forecasts have the same axis.
+        # Behind the plot, the numbers of forecasts have the same axis.
         for axes in (ax, *ax.child_axes):
             axes.set_xlim(0.0, 1.0)
         return ax
