@@ -2,10 +2,10 @@
 A network before and after temperature scaling
 ==============================================
 
-Of the digits to which a network gives a probability of 80 %, 80 % should be right. This network is
-over-confident: its curve lies below the diagonal and leaves the light band, in which a calibrated
-model stays everywhere at once with a probability of 95 %. Dividing its logits by one number, fitted
-on other images, brings the curve back and changes no decision.
+Digits predicted with a confidence of 80 % should be right in 80 % of cases. This network is
+over-confident: its curve is below the diagonal and leaves the light band, in which a calibrated
+model stays everywhere with a probability of 95 %. Dividing its logits by one number, fitted on
+other images, corrects the curve and changes no decision.
 
 Made with :func:`calibjax.top_label`, :func:`calibjax.reliability_curve`,
 :func:`calibjax.fit_temperature`, :func:`calibjax.temper` and :func:`calibjax.plot.reliability`.

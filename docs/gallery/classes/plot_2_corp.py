@@ -3,9 +3,9 @@ A reliability diagram without bins
 ==================================
 
 The number of bins is a choice that changes a reliability diagram. CORP needs none: it fits the best
-increasing curve through the outcomes. Both pictures are of the same model, which is over-confident:
-with 200 rows the curve stays in the band and nothing is proven, with 3000 rows it leaves the band.
-MCB is the part of the Brier score that recalibration would gain; few rows inflate it.
+increasing curve through the outcomes. Both plots are of the same over-confident model: with 200
+rows the curve stays in the band, and the error is not significant; with 3000 rows it leaves the
+band. MCB is the part of the Brier score that recalibration would gain; few rows inflate it.
 
 Made with :func:`calibjax.corp_curve` and :func:`calibjax.plot.reliability`.
 """

@@ -2,10 +2,9 @@
 Right on top, wrong below
 =========================
 
-Networks are often judged by their most likely class only. Here that looks fine, on the left, while
-the probability of class 2 is far too small, on the right: what is missing from class 2 went to
-class 1, and neither of them is ever on top. The kernel calibration error looks at all classes at
-once.
+Networks are often evaluated by their most likely class only. Here that looks fine, on the left,
+while the probability of class 2 is far too small, on the right, and that of class 1 too large;
+neither is ever the most likely class. The kernel calibration error uses all classes.
 
 Made with :func:`calibjax.top_label`, :func:`calibjax.one_vs_rest` and
 :func:`calibjax.plot.reliability`.

@@ -2,10 +2,10 @@
 Where a classifier is wrong
 ===========================
 
-Each row is a class and each column a range of its predicted probability. A number says by how many
-percentage points the class happened more or less often than predicted. Grey cells may be
-noise: a calibrated model has any coloured cell with a probability of at most 5 %. This forecast is
-over-confident of snow, and gives too little to rain.
+Each row is a class and each column a range of its predicted probability. Numbers are percentage
+points by which the class was more or less frequent than predicted. Grey cells are not significant:
+a calibrated model has any coloured cell with a probability of at most 5 %. This forecast is
+over-confident about snow, and under-estimates rain.
 
 Made with :func:`calibjax.witness_map` and :func:`calibjax.plot.witness`.
 """

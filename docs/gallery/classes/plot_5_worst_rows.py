@@ -2,9 +2,9 @@
 Images that cause the error
 ===========================
 
-The squared kernel calibration error is a mean over rows, so each image has a part in it. These are
-the images with the largest parts, one of each confusion, for a network that has seen only 150
-images. Above each stands what it is, what the network read, and with which probability.
+The squared kernel calibration error is a mean of contributions of rows. These images have the
+largest contributions, one for each confusion, for a network trained on only 150 images. The titles
+have the digit, the predicted digit, and its probability.
 
 Made with :func:`calibjax.contributions`.
 """

@@ -5,7 +5,7 @@ The ECE depends on its bins
 The first model is calibrated, the second is over-confident. The expected calibration error (ECE) is
 above 0 for both and grows with the number of bins, on the left: with 100 bins the calibrated model
 has a larger one than the other model with 10. The unbiased kernel calibration error, on the right,
-is scattered around 0 for the calibrated model. Bands hold 90 % of 200 data sets of 500 rows.
+is scattered around 0 for the calibrated model. Bands cover 90 % of 200 data sets of 500 rows.
 
 Made with :func:`calibjax.ece`, :class:`calibjax.UniformBinning` and :func:`calibjax.skce`.
 """

@@ -3,9 +3,8 @@ How many rows do I need?
 ========================
 
 A confidence interval for the squared kernel calibration error becomes narrower with more rows. For
-the model that is over-confident its lower end moves away from 0, just at first, clearly from 800
-rows on. For the calibrated model the upper end falls towards 0: it certifies that the error is at
-most this large, which no p-value can do.
+the over-confident model its lower end moves away from 0, clearly from 800 rows on. For the
+calibrated model the upper end falls towards 0: it bounds the error, which no p-value can do.
 
 Made with :func:`calibjax.skce_confidence_interval`, with a mask so that all sizes share one
 program.

@@ -3,9 +3,9 @@ The error at each temperature
 =============================
 
 The logits of this model are divided by a temperature, from left to right, and the squared kernel
-calibration error is smallest near the true one, 2. A number such as 0.01 says little by itself. The
-equivalent temperature translates it: the model as it is, at temperature 1, is as far off as if its
-logits were so many times too large.
+calibration error is smallest near the true one, 2. A number such as 0.01 is hard to interpret. The
+equivalent temperature translates it: the error of the original model, at temperature 1, is
+equivalent to logits that are too large by this factor.
 
 Made with :func:`calibjax.temper`, :func:`calibjax.skce` and
 :func:`calibjax.equivalent_temperature`.

@@ -2,10 +2,10 @@
 Fewer pairs, random features, or all pairs
 ==========================================
 
-All pairs of 2000 rows are two million. Blocks look at fewer pairs, and random features at all of
-them, approximately; both take linear time. Each box shows, on a log scale, how far 20 such
-estimates are from the value of all pairs. For a model that is nearly calibrated, as here, features
-come much closer; far from calibrated the two differ less.
+2000 rows have two million pairs. Blocks use fewer pairs, and random features approximate all of
+them; both take linear time. Each box shows, on a log scale, the errors of 20 such estimates
+relative to all pairs. For a nearly calibrated model, as here, features are much more accurate; far
+from calibration the two differ less.
 
 Made with :func:`calibjax.skce`, its ``block_size=``, and :func:`calibjax.random_feature_skce`.
 """

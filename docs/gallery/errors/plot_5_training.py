@@ -2,10 +2,9 @@
 A penalty while training
 ========================
 
-Two equal networks are trained on the same 600 digits, of which 60 % of the pixels are lost. One of
-them adds 30 times its squared kernel calibration error to its loss. Trained for too long, the first
-one becomes over-confident and its loss on other images rises. The penalty slows the beginning, and
-holds that back.
+Two equal networks are trained on the same 600 digits without 60 % of their pixels. The second adds
+30 times its squared kernel calibration error to its loss. Trained for too long, the first becomes
+over-confident, and its held-out loss rises. The penalty slows the beginning, and reduces this rise.
 
 Made with :func:`calibjax.skce` inside of :func:`jax.grad`; :doc:`/train` explains how.
 """

@@ -2,10 +2,10 @@
 Which of four models is best calibrated?
 ========================================
 
-Four classifiers read the same digits, of which half of the pixels are lost. Each dot is how much
-larger the squared kernel calibration error of a model is than that of logistic regression with its
-usual regularisation. The intervals hold for all models at once: where one does not contain 0, the
-model is worse calibrated, or better on the left.
+Four classifiers read the same digits without half of their pixels. Each dot is the squared kernel
+calibration error of a model minus that of logistic regression with its usual regularisation. The
+intervals are simultaneous: one that excludes 0 is of a model that is worse calibrated, or better on
+the left.
 
 Made with :func:`calibjax.compare_calibration`.
 """

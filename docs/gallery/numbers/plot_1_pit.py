@@ -3,9 +3,9 @@ Too narrow, too low, and right
 ==============================
 
 The probability integral transform (PIT) is the rank of a target within its forecast, from 0 to 1.
-It is uniform if the forecasts are right. Forecasts that are too narrow have too many targets at
-both ends, and forecasts that are too low have too many at the upper end. Bars outside of the band
-are red; the band holds for all bars at once.
+It is uniform if the forecasts are calibrated. Under-dispersive forecasts have too many targets at
+both ends, and forecasts biased low have too many at the upper end. Bars outside the band are red;
+the band is simultaneous.
 
 Made with :class:`calibjax.Normal`, :func:`calibjax.pit_curve` and :func:`calibjax.plot.pit`.
 """

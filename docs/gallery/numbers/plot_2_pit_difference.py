@@ -3,8 +3,8 @@ PIT without bins
 ================
 
 The distribution function of the PIT, less the diagonal, shows the same errors as the histogram
-without a choice of bins. A wave that is first above and then below 0 belongs to forecasts that are
-too narrow, an arch below 0 to forecasts that are too low. What leaves the band is red.
+without a choice of bins. A wave that is first above and then below 0 indicates under-dispersive
+forecasts, an arch below 0 forecasts that are biased low. Parts outside the band are red.
 
 Made with :func:`calibjax.pit_curve` and :func:`calibjax.plot.pit_difference`.
 """

@@ -2,9 +2,9 @@
 Counts that vary more than Poisson
 ==================================
 
-The mean of each forecast is right, but these counts vary more than a Poisson law allows: too many
-of them are in the tails. A negative binomial law with the same means fits. The PIT of a count is
-drawn at random within its step, so that it is uniform for a right forecast, as it is for numbers.
+The mean of each forecast is right, but these counts are over-dispersed relative to Poisson: too
+many are in the tails. A negative binomial distribution with the same means fits. The PIT of a count
+is drawn at random within its step, so that it is uniform for a calibrated forecast, as for numbers.
 
 Made with :class:`calibjax.Poisson`, :class:`calibjax.NegativeBinomial` and
 :func:`calibjax.plot.pit`.

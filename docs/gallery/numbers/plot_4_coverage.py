@@ -2,10 +2,10 @@
 Coverage of boosted quantiles
 =============================
 
-An interval with a probability of 80 % should contain 80 % of the targets. Gradient boosting was
-asked for quantiles at seven levels. On the rows that trained it most intervals are about
-right or too wide; on new rows they are too narrow, and the curve lies below the diagonal. Judge
-quantiles on rows that the model has not seen.
+An interval with a probability of 80 % should contain 80 % of the targets. Gradient boosting
+predicts quantiles at seven levels. On its training rows most intervals are about right or too wide;
+on new rows they are too narrow, and the curve is below the diagonal. Evaluate quantiles on held-out
+rows.
 
 Made with :class:`calibjax.Quantiles`, :func:`calibjax.coverage_curve` and
 :func:`calibjax.plot.coverage`.

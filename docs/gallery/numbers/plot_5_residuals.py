@@ -3,9 +3,9 @@ Where a regression is wrong
 ===========================
 
 Patients with diabetes are sorted by the progression that a random forest predicts, from left to
-right, and by how much its trees disagree, from bottom to top. A coloured cell says by how many
-percent the targets spread more than the trees: they disagree about the mean and know nothing about
-the noise. Grey cells may be noise.
+right, and by how much its trees disagree, from bottom to top. Coloured cells show by how many
+percent the targets vary more than the trees, which differ in the mean and ignore the noise. Grey
+cells are not significant.
 
 Made with :func:`calibjax.residual_map` and :func:`calibjax.plot.residual_spread`;
 :func:`calibjax.plot.residual_location` shows where the means are wrong.

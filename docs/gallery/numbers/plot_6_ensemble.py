@@ -2,10 +2,10 @@
 An ensemble is a mixture
 ========================
 
-Ten trees each predict a normal law for patients with diabetes. Averaging their means and standard
-deviations forgets that the trees disagree, and the intervals become too narrow. The mixture of
-their laws keeps the disagreement. It is closer to the diagonal, but still a little too narrow: the
-trees took their standard deviations from rows that they were fitted to.
+Ten trees each predict a normal distribution for patients with diabetes. Averages of their means and
+standard deviations ignore the differences between trees, and the intervals become too narrow. The
+mixture keeps the differences. It is closer to the diagonal, but still a little too narrow: the
+trees estimate their standard deviations from training rows.
 
 Made with :class:`calibjax.Mixture`, :class:`calibjax.Normal`, :func:`calibjax.coverage_curve` and
 :func:`calibjax.plot.coverage`.

@@ -2,10 +2,10 @@
 A density without its constant
 ==============================
 
-An energy-based model says exp(-energy), up to a constant that nobody computes. Here the energy has
-two wells, whose depth is divided by a temperature; the data, as grey bars, were drawn at
-temperature 1. A Stein kernel needs only the slope of the energy, not the constant: the error on the
-right is close to 0 at temperature 1, and its interval excludes 0 further away.
+An energy-based model gives exp(-energy), up to an unknown constant. Here the energy has two wells,
+whose depth is divided by a temperature; the data, as grey bars, were drawn at temperature 1. A
+Stein kernel needs only the slope of the energy, not the constant: the error on the right is close
+to 0 at temperature 1, and its interval excludes 0 further away.
 
 Made with :class:`calibjax.Unnormalized`, :class:`calibjax.SteinKernel` and
 :func:`calibjax.asymptotic_skce_test`.

@@ -3,9 +3,9 @@ Your model among calibrated ones
 ================================
 
 Even a perfect model has an estimated calibration error. The test draws 999 sets of labels from the
-predictions themselves, which makes the model calibrated, and computes its statistic for each: that
-is the histogram. The statistic of the real labels is the line. Inside of the histogram nothing
-speaks against the model; far to the right it is not calibrated.
+predictions, for which the model is calibrated, and computes its statistic for each: the histogram.
+The line is the statistic of the observed labels. Inside the histogram the error is not significant;
+far to the right the model is not calibrated.
 
 Made with :func:`calibjax.calibration_test` and :func:`calibjax.plot.null_distribution`.
 """

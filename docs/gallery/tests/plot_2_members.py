@@ -2,13 +2,12 @@
 What kind of error?
 ===================
 
-The calibration test looks with several kernels at once, and their scores say what kind of error
-there is. Three kernels each see a wrong location, a wrong spread or a wrong shape: among
-predictions of similar means, of similar deviations, or among all of them. Under a calibrated model
-each score is roughly standard normal; the largest one decides, beside the largest ones of a
-calibrated model.
+The calibration test uses several kernels, and their scores show the kind of error. Three kernels
+each detect a wrong location, a wrong spread or a wrong shape: among predictions of similar means,
+of similar SDs, or among all. Under a calibrated model each score is roughly standard normal; the
+largest is compared with the largest scores of a calibrated model.
 
-Made with :func:`calibjax.calibration_test`, whose result has ``members``, see
+Made with :func:`calibjax.calibration_test`, whose result has ``kernels``, see
 :class:`calibjax.CalibrationTestResult`.
 """
 

@@ -3,9 +3,9 @@ Exact where events are rare
 ===========================
 
 The p-values of a calibrated model must be uniform: at most 5 % of them below 0.05, on the diagonal
-or below it. These predictions are of events with a probability of 0.5 %, of which one or two
-happen in 300 rows. The asymptotic test has far too many small p-values and would reject good
-models. The test that draws its labels from the model keeps its level, however rare events are.
+or below it. These events have a probability of 0.5 %, so that one or two occur in 300 rows. The
+asymptotic test has far too many small p-values and would reject calibrated models. The test that
+draws its labels from the model keeps its level for any event rate.
 
 Made with :func:`calibjax.aggregated_skce_test` and :func:`calibjax.asymptotic_skce_test`.
 """

@@ -2,10 +2,10 @@
 An alarm that you may wait for
 ==============================
 
-A monitor bets against the model after every batch. While the forecasts are right its money, the
-e-value, does not grow in the long run; after day 30 the targets are 0.4 higher than predicted, and
-it grows fast. An alarm at 20 is false for at most 5 % of all calibrated models, however long you
-watch and however often you look.
+A monitor bets against the model after every batch. While the forecasts are calibrated its wealth,
+the e-value, does not grow in the long run; after day 30 the targets are 0.4 higher than predicted,
+and it grows fast. An alarm at 20 is false for at most 5 % of calibrated models, for any duration
+and number of looks.
 
 Made with :class:`calibjax.CalibrationMonitor` and :func:`calibjax.plot.e_process`.
 """

@@ -2,9 +2,9 @@
 Why a test must not be repeated every day
 =========================================
 
-All of these 50 models are calibrated. Each day brings 50 new events, and a test of level 5 % is
-made of them: after two months nearly every model has been rejected at least once. The monitor was
-watched just as often, and its false alarms stay below 5 %, forever.
+All of these 50 models are calibrated. A test at level 5 % of each day's 50 new events rejects
+nearly every model at least once in two months. The monitor is checked as often, and its false
+alarms stay below 5 % forever.
 
 Made with :class:`calibjax.CalibrationMonitor` and :func:`calibjax.asymptotic_skce_test`.
 """

@@ -2,10 +2,9 @@
 For whom it is wrong
 ====================
 
-One of five stations measures with larger errors than the forecast says. `segment_test` looks at all
-stations, at all lead times and at their pairs at once; significant points are red, and the
-intervals and grey bars hold for all of them together, with 95 %. The same picture is in the report
-of `evaluate(..., groups=...)`.
+One of five stations has larger errors than predicted.  `segment_test` tests all stations, all lead
+times and their pairs; significant points are red, and the 95 % intervals and grey bars are
+simultaneous.  The same plot is in the report of `evaluate(..., groups=...)`.
 
 Made with :func:`calibjax.segment_test` and :func:`calibjax.plot.segments`.
 """
