@@ -57,11 +57,11 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
                 raise sqlite3.DatabaseError(_DAMAGED if found[2] != "ok" else f"{_EXPECTED} {got}")
             yield database
             database.execute("COMMIT")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         reason = str(error)
         if "not a database" in reason:
             reason = f"{_EXPECTED} a file that is not a database; name another file"
-        elif "malformed" in reason:
+        elif "malformed" in reason or isinstance(error, UnicodeDecodeError):
             reason = _DAMAGED
         raise ValueError(
             f"{path}: {reason}. Nothing was counted, and the state is what it was before this call."
