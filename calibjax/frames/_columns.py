@@ -235,7 +235,8 @@ class Columns:
         self, table: Table, kind: str, pattern: str | Sequence[str]
     ) -> tuple[PredictionColumns, list[str] | None]:
         """Several columns or an array, and what is called by each column of it."""
-        if isinstance(pattern, str) and "," in pattern and pattern not in table.columns:
+        is_name = isinstance(pattern, str) and ("*" in pattern or pattern in table.columns)
+        if isinstance(pattern, str) and "," in pattern and not is_name:
             pattern = [name.strip() for name in pattern.split(",")]
         if not isinstance(pattern, str):
             names = list(map(str, pattern))
