@@ -309,16 +309,18 @@ def _where_hidden(chunk: Chunk) -> PITInterval:
 
 def _redrawn(chunk: Chunk, grid: jax.Array) -> jax.Array:
     """The sums of C_i(z) - z of draws that are hidden as the rows are, ``[draws, g]``."""
-    u, hidden, weights = chunk.uniform_draws(), _where_hidden(chunk), chunk.weights
-    is_hidden = (hidden.low[:, None] < u) & (u <= hidden.high[:, None])
-    of_hidden = jnp.where(is_hidden, weights[:, None], 0.0)
-    spread = dot(of_hidden.T, mass_below(hidden, grid) - grid[None])
-    n_cells = grid.size - 1
-    cells = jnp.where(is_hidden, n_cells, UniformBinning(n_cells).intervals(u))
-    shown = jnp.where(is_hidden, 0.0, weights[:, None])
-    sets = jnp.arange(u.shape[1], dtype=jnp.int32)[None]
-    counts = jnp.zeros((u.shape[1], n_cells), u.dtype).at[sets, cells].add(shown, mode="drop")
-    below = jnp.pad(jnp.cumsum(counts, axis=1), ((0, 0), (1, 0)))
+    u, weights = chunk.uniform_draws(), chunk.weights[:, None]
+    n_cells, shown = grid.size - 1, jnp.broadcast_to(weights, u.shape)
+    spread: jax.Array | float = 0.0
+    # One number for each index: XLA computes a pair of them without vectors.
+    cells = UniformBinning(n_cells).intervals(u) + n_cells * jnp.arange(u.shape[1])[None]
+    if chunk.rows.hidden is not None:
+        hidden = _where_hidden(chunk)
+        is_hidden = (hidden.low[:, None] < u) & (u <= hidden.high[:, None])
+        spread = dot(jnp.where(is_hidden, weights, 0.0).T, mass_below(hidden, grid) - grid[None])
+        shown = jnp.where(is_hidden, 0.0, weights)
+    counts = jnp.zeros(u.shape[1] * n_cells, u.dtype).at[cells].add(shown, mode="promise_in_bounds")
+    below = jnp.pad(jnp.cumsum(counts.reshape(-1, n_cells), axis=1), ((0, 0), (1, 0)))
     return spread + below - jnp.sum(shown, axis=0)[:, None] * grid[None]
 
 

@@ -251,11 +251,16 @@ class AllRows:
         n_numbers = max(_NUMBERS, _size(sums) // _SUMS_OF_NUMBERS)
         most = max(sums[0].shape[0], n_numbers // per_row(shapes))
 
-        def step(totals: Sums, chunk: tuple[PyTree, jax.Array]) -> tuple[Sums, None]:
-            return jax.tree.map(jnp.add, totals, of_chunk(chunk)), None
+        chunks = in_chunks(rows, self.weights, most)
+        numbers = jnp.arange(1, len(chunks[1]) + 1, dtype=jnp.int32)
+        # Masked rows are often behind all others.
+        n_used = jnp.max(numbers, where=jnp.any(chunks[1] != 0, axis=1), initial=0)
+
+        def step(k: jax.Array, totals: Sums) -> Sums:
+            return jax.tree.map(jnp.add, totals, of_chunk(indexed(chunks, k)))
 
         zeros = as_varying(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), rows)
-        return all_sum(lax.scan(step, zeros, in_chunks(rows, self.weights, most))[0], self.axis)
+        return all_sum(lax.fori_loop(0, n_used, step, zeros), self.axis)
 
     def by_chunk(
         self,

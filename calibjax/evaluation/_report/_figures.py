@@ -182,17 +182,18 @@ def _groups_of_a_column(result: SegmentTestResult, level: float) -> list[Segment
 
 
 def _drawn(evaluation: Evaluation, data: Data, rows: np.ndarray, n_groups: int) -> Axes:
-    is_member = np.zeros(data.n, bool)
-    is_member[rows] = True
+    # In front, so that sums do not visit all of the others.
+    order = np.append(rows, np.setdiff1d(np.arange(data.n), rows))
     level = min(1 - evaluation.level / n_groups, N_RESAMPLES / (N_RESAMPLES + 1))
     options: dict[str, Any] = {"confidence_level": level, "n_resamples": N_RESAMPLES}
     key = evaluation.random_keys.curves
-    if isinstance(data.predictions, Labels):
-        of_group = as_event(data).replace(where=is_member)
+    has_labels = isinstance(data.predictions, Labels)
+    of_group = (as_event(data) if has_labels else data).map(lambda x: np.asarray(x)[order])
+    of_group = of_group.replace(where=np.arange(data.n) < rows.size)
+    if has_labels:
         ax = plot.reliability(curves.reliability_curve(key, of_group, n_bins=15, **options))
         # Behind the plot, the numbers of forecasts have the same axis.
         for axes in (ax, *ax.child_axes):
             axes.set_xlim(0.0, 1.0)
         return ax
-    of_group = data.replace(where=is_member)
     return plot.pit(curves.pit_curve(key, of_group, n_bins=20, **options))
