@@ -123,6 +123,13 @@ def hub(rng, wrong):
     return hub_table(KEY, models, n_resamples=199)
 
 
+def comparison(rng, wrong):
+    logits = logits_of(rng)
+    ours = cj.Bernoulli(expit(logits * (2 if wrong else 1)))
+    baseline, events = cj.Bernoulli(expit(logits)), happened(rng, logits)
+    return cj.compare_calibration(KEY, None, baseline, ours, events, n_resamples=199)
+
+
 def recalibration(rng, wrong):
     logits = logits_of(rng, (N, 4))
     powers = np.exp(logits * (1.6 if wrong else 1))
@@ -141,7 +148,7 @@ def segments(rng, wrong):
 
 KINDS = [
     *(classifier, event, rare_event, numbers, counts, quantiles, ensemble, survival, posterior),
-    *(monitor, hub, recalibration, segments),
+    *(monitor, hub, comparison, recalibration, segments),
 ]
 NUMBER = re.compile(r"\d+(?: \d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
 

@@ -148,8 +148,8 @@ class CalibrationComparison:
         first_name, *names = self.names
         columns = map(np.atleast_1d, (self.difference, self.standard_error, self.pvalue))
         lines = [
-            f"  {name}: SKCE {other:.4g}, difference {difference:.3g} ± {error:.2g}, "
-            f"pvalue {pvalue:.3g}{_words(first_name, difference, pvalue)}"
+            f"  {name}: SKCE {other:.4g}, difference {difference:.3g} (SE {error:.2g}), "
+            f"p = {pvalue:.3g}{_words(first_name, difference, pvalue)}"
             for name, other, difference, error, pvalue in zip(names, others, *columns, strict=True)
         ]
         return "\n".join([f"{self.method}\n  {first_name}: SKCE {first:.4g}", *lines])
