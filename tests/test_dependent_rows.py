@@ -287,11 +287,11 @@ def test_the_method_says_what_carried_the_test(key):
     redrawn = test(weights=np.ones(N, np.float32))
     assert "9 draws from the model" in redrawn.method and redrawn.is_exact
     multiplied = test(clusters=CLUSTERS)
-    assert "9 signs of 6 clusters" in multiplied.method and not multiplied.is_exact
+    assert "9 random signs of 6 clusters" in multiplied.method and not multiplied.is_exact
     # A cluster of masked rows does not count.
     assert "of 5 clusters" in test(clusters=CLUSTERS, where=CLUSTERS != 7).method
-    assert "9 rotations of 11 times" in test(times=TIMES, horizon=2).method
-    assert "9 signs of 11 times" in test(times=TIMES).method
+    assert "9 random rotations of 11 times" in test(times=TIMES, horizon=2).method
+    assert "9 random signs of 11 times" in test(times=TIMES).method
 
 
 def clustered(key, ids):

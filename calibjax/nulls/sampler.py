@@ -82,13 +82,13 @@ class NullSampler(NamedTuple):
         )
 
     def describe(self, data: Data) -> str:
-        """What is drawn, such as "signs of 60 clusters", to stand behind a number."""
+        """What is drawn, such as "random signs of 60 clusters", for the end of a number."""
         if self.redraws:
             return "draws from the model"
         if not data.is_dependent:
-            unknown = "the other labels' weights are" if self.is_by_label else "the censoring is"
-            return f"signs of rows, as {unknown} not known"
-        words = f"{'signs' if data.times is None else 'rotations'} of {data.describe_units()}"
+            unknown = "weights of other labels" if self.is_by_label else "censoring times"
+            return f"random signs of rows because {unknown} are unknown"
+        words = f"random {'signs' if data.times is None else 'rotations'} of {data.describe_units()}"
         return "; ".join(filter(None, (words, why_not_tested(data))))
 
     def data_sets(
