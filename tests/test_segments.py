@@ -170,7 +170,7 @@ def test_residuals_of_dependent_rows_are_multiplied(unit):
     data = depending(as_data(cj.Bernoulli(PROBS), EVENTS), **options)
     result = events(**options)
     words = "signs" if unit == "clusters" else "rotations"
-    assert result.method == f"segment_test, 99 {words} of 20 {unit}"
+    assert result.method == f"segment_test, 99 random {words} of 20 {unit}"
     of_units = turns(clean(data), None, None)
     xi = np.asarray(of_units.values(of_units.rows, of_units.shared(DRAWS[1])), float).T
     p, drawn, w = PROBS.astype(float), drawn_events(), np.ones(N)

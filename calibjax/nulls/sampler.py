@@ -88,7 +88,8 @@ class NullSampler(NamedTuple):
         if not data.is_dependent:
             unknown = "weights of other labels" if self.is_by_label else "censoring times"
             return f"random signs of rows because {unknown} are unknown"
-        words = f"random {'signs' if data.times is None else 'rotations'} of {data.describe_units()}"
+        kind = "signs" if data.times is None else "rotations"
+        words = f"random {kind} of {data.describe_units()}"
         return "; ".join(filter(None, (words, why_not_tested(data))))
 
     def data_sets(
