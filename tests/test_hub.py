@@ -398,7 +398,7 @@ def test_all_models_in_one_table(two_models):
     np.testing.assert_allclose(
         [errors["narrow"][x] for x in ("low", "high")], right.confidence_interval(), rtol=1e-5
     )
-    assert f"On the {N - 1} tasks" in str(table) and "taken for independent" in str(table)
+    assert f"On the {N - 1} tasks" in str(table) and "assumed independent" in str(table)
 
 
 @pytest.mark.slow

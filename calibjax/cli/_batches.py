@@ -15,8 +15,8 @@ import numpy as np
 from calibjax._data.distribution import Labels
 from calibjax.frames import Model, as_iso
 
-# What is ordered without a doubt, besides numbers and dates: a name with one number, and one with
-# the year first; of others nobody knows whether the day or the month is first.
+# Names with a clear order, besides numbers and dates: with one number, or with the year first; in
+# others the day or the month may be first.
 _CLEAR = re.compile(r"\s*([^0-9]*[0-9]+[^0-9]*|[0-9]{4}[^0-9].*)$")
 # 1 PM is after 11 AM, and 12 PM is before 1 PM.
 _CLOCK = re.compile(r"[0-9]\s*[ap]\.?\s?m\b", re.IGNORECASE)
@@ -31,7 +31,7 @@ SortKey = tuple[str, tuple[Any, ...]]
 
 
 class Batch(NamedTuple):
-    """Rows that come one after the other.
+    """Consecutive rows.
 
     Args:
         name: their value of the column of --by; without one, the file.

@@ -37,7 +37,7 @@ class Columns(frames.Columns):
     def table(self, *paths: Path) -> Table:
         """The columns of files, whose rows are joined."""
         found = read_files(paths, self.separator, self.decimal, on_command_line=True)
-        # Names of files need not be UTF-8.
+        # Names of files may not be UTF-8.
         source = os.fsencode(found.source).decode(errors="backslashreplace")
         return dataclasses.replace(found, source=source)
 

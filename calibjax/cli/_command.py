@@ -37,7 +37,7 @@ _OF_FILES = {
     "decimal": "Decimal separator, a point or a comma (default: detected).",
     "where": "Rows to use, a condition of SQL such as \"lead == 3 and region = 'north'\".",
 }
-# What is no text among options of columns.
+# The types of column options other than text.
 _KINDS = dict.fromkeys(FLAGS, bool) | {"horizon": float | None}
 # The least numbers of options that have one.
 _LEAST = {"reserve": 0, "lag": 1}

@@ -64,7 +64,7 @@ def evaluate(
       calibjax evaluate demand.csv --quantiles 'q*' --target sold
       calibjax evaluate rain.csv --draws 'member_*' --target mm --above 1
       calibjax evaluate rain.csv --prob p_rain --target rained --segments station,month
-      calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'law'"
+      calibjax evaluate log.jsonl.gz --probs options --target answer --where "topic = 'history'"
     """
     from calibjax.evaluation import columns_of_rows, evaluate_data
 

@@ -64,7 +64,7 @@ def held_out(
 
 
 def in_words(found: dict[str, Any]) -> str:
-    """What `held_out` found, for people."""
+    """What `held_out` found, as text."""
     score, (before, after) = found["score"], (found["before"], found["after"])
     lines = [
         f"Cross-validated performance ({found['folds']} {found['by']}):",

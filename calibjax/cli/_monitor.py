@@ -125,7 +125,7 @@ def monitor(
             raise ValueError(f"{state}: nothing was counted so far.")
         if plot is not None:
             draw(found, plot)
-        # A result that nobody has seen is not counted.
+        # A result that was not printed is not counted.
         text = as_text(to_dict(found)) if as_json else in_words(found)
         text = f"{text}\n{curves(found)}" if show and not as_json else text
         echo(text, ", and nothing was counted")

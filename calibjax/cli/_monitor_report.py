@@ -10,7 +10,7 @@ import numpy as np
 from calibjax._base.text import listed, text_table
 from calibjax.cli._monitor_state import MonitorState, Stream
 
-# What is said of a p-value that float32 cannot tell from 0.
+# The text for a p-value that float32 rounds to 0.
 _UNDERFLOW = "< 1e-37"
 # What an alarm assumes, unless the user has said how late targets are.
 _IN_TIME = (
@@ -48,7 +48,7 @@ def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
 
 
 def in_words(state: MonitorState) -> str:
-    """The same for people: a sentence, or a line for each stream."""
+    """The same as text: a sentence, or a line for each stream."""
     lines = [_of_all_rows(state)] if state.options["--stream"] is None else _table(state)
     lines += state.notes
     lines += [x.impossible for x in state.streams if x.impossible is not None]
@@ -100,7 +100,7 @@ def curves(state: MonitorState) -> str:
         values = _heights(state, stream)
         if not values.size:
             continue
-        # Of many batches, the last one of each part.
+        # With many batches, the last one of each part.
         ends = np.linspace(0, values.size - 1, min(values.size, _MOST_BARS)).astype(int)
         low, high = min(values.min(), 0.0), max(values.max(), _needed(state, stream))
         heights = (len(_BARS) - 1) * (values[ends] - low) / (high - low)

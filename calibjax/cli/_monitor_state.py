@@ -42,7 +42,7 @@ class Stream:
     """The rows of one value of --stream; without --stream, all rows.
 
     Args:
-        name: the value, "" without --stream; None while the stream is still to come.
+        name: the value, "" without --stream; None for a reserved stream.
         monitor: the file of its monitor.
         log_max: the logarithm of the largest e-value so far.
         changed_at: the number of rows after which the model began to be wrong, as estimated until
@@ -133,7 +133,7 @@ class MonitorState:
         return len(self.streams) - len(self.alarms)
 
     def pvalues(self) -> dict[str, float]:
-        """The p-values of the streams, adjusted for the number of them and of those to come."""
+        """The p-values of the streams, adjusted for their number, reserved ones included."""
         streams: dict[int, Any] = dict(enumerate(self.streams))
         found = monitoring.holm_pvalues(streams)
         return {x.name: float(found[k]) for k, x in enumerate(self.streams) if x.name is not None}
@@ -146,7 +146,7 @@ def started(model: Model, batch: Batch, options: dict[str, Any], seed: int) -> M
         raise ValueError(f"{model.table.source}: a new --state needs at least 2 rows, got {n}.")
     names = sorted(set(_streams_of(model, options).tolist()), key=sort_key)
     n_streams = len(names) + options["--reserve"]
-    # What bets are made of must not be chosen by later predictions, which may know targets.
+    # The functions of bets must not depend on later predictions, which may use targets.
     rows = slice(max(len(batch.hashes), 2))
     example = jax.tree.map(lambda x: np.asarray(x)[rows], model.predictions)
     # All streams begin with the same functions, and the first alarm needs the whole evidence.
@@ -166,7 +166,8 @@ def count(state: MonitorState, path: Path, new: NewRows) -> None:
         clusters = cluster_numbers(model.table.typed(cluster))
     names = _streams_of(model, state.options)
     _take_reserved(state, model, names)
-    # Its numbers do not count, and are not computed; the same row twice, as one is no example.
+    # Its numbers do not count, and are not computed; the same row twice, since an example needs
+    # two.
     example = jax.tree.map(lambda x: np.asarray(x)[[0, 0]], model.predictions)
     like = jax.eval_shape(lambda p: _monitor(p, state.options), example)
     like = dataclasses.replace(like, key=jax.random.key(0))

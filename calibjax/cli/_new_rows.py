@@ -55,8 +55,8 @@ def new_rows(
     """The rows of a file that were not counted before; all of them if they shall count again.
 
     Raises:
-        ValueError: the file is a copy of one that was counted, nobody can tell which rows are new,
-            or its batches cannot be compared with those before.
+        ValueError: the file is a copy of a counted one, its new rows cannot be identified, or its
+            batches cannot be compared with earlier ones.
     """
     days = _pooled(counted, by)
     hashes, last = np.concatenate([x.hashes for x in batches]), None

@@ -91,7 +91,7 @@ def recalibrate(
                 raise ValueError(f"{option_name(name)} cannot be used together with --load.")
         recalibrator, fitted = files.read_map(load)
         names, said = (recalibrator.names_of_groups, [*recalibrator.fit.covariates]), columns
-    # What is wrong with the file is said before long work.
+    # Errors of the file are reported before long work.
     new = None if apply is None else files.NewRows.read(apply, columns, fitted, said, names)
     judged = None
     if load is None:

@@ -21,7 +21,7 @@ from calibjax.frames import PredictionColumns, Table, groups_of, stems_of
 from calibjax.frames.files import Text, lines_with
 from calibjax.recalibration import Recalibrator, as_normal, content_of, load_recalibrator
 
-# Of the files that can be read, those that can be written again.
+# The readable formats that can be written again.
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
 
 
@@ -213,7 +213,7 @@ def with_columns_of(table: Table, rows: Table, columns: Mapping[str, np.ndarray]
     if isinstance(written, bytes):
         return lines_with(table, new)
     frame = pl.DataFrame(table.series)
-    # Of two types of lists Polars takes the latter, and integers would cut off decimals.
+    # Polars uses the latter of two types of lists, and integers would cut off decimals.
     old = (pl.col(x.name).cast(x.dtype) if x.dtype.is_nested() else pl.col(x.name) for x in new)
     frame = frame.with_columns(pl.coalesce(*pair) for pair in zip(new, old, strict=True))
     if isinstance(written, Text):

@@ -33,10 +33,10 @@ _DAMAGED = f"{_EXPECTED} a damaged one; restore a copy of it, which keeps its ev
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database of a state, into which all that a block writes comes at its end, or nothing.
+    """The database of a state, to which a block writes everything at its end, or nothing.
 
-    Until then other calls for the same file wait.  Of a call that is killed SQLite undoes what it
-    wrote when the file is opened again.
+    Until then other calls for the same file wait.  SQLite undoes the writes of a killed call when
+    the file is opened again.
 
     Raises:
         ValueError: the file is of something else, is damaged, or cannot be written.

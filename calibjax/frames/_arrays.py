@@ -99,7 +99,7 @@ def _read_probabilities(
 
 
 def _check_shapes(array: np.ndarray, targets: np.ndarray) -> None:
-    """An error if arrays are no probabilities of an event or of classes, and labels of them."""
+    """An error unless arrays are probabilities of an event or of classes, and labels of them."""
     is_inside = targets.dtype.kind == "f" and bool(np.all((targets >= 0) & (targets <= 1)))
     if is_inside and not _are_labels(targets) and _are_labels(array):
         got = "labels, and probabilities as targets"

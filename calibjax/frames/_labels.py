@@ -233,8 +233,8 @@ def _numbers(column: "_Column", expected: str, n_classes: int, needs: str) -> li
 class _Column:
     """Labels ``[n]`` by their different values, each of which is read once.
 
-    What errors need is what people must say in addition: the names of the "classes", which of two
-    labels is the "event", or a "distribution" of real targets.
+    `needs` of errors is what users must add: the names of the "classes", which of two labels is the
+    "event", or a "distribution" of real targets.
     """
 
     def __init__(self, table: Table, name: str, n_classes: int, names: Sequence | None) -> None:
@@ -266,19 +266,19 @@ class _Column:
         if not wrong.size:
             return
         first = wrong[np.argmin(self._rows[wrong])]
-        came = self.values[first].item()
-        message = f"expected {expected}, got {came!r}{hint}{self._advice(needs)}"
-        if str(came).strip() == "-1":
+        shown = self.values[first].item()
+        message = f"expected {expected}, got {shown!r}{hint}{self._advice(needs)}"
+        if str(shown).strip() == "-1":
             message += "; if -1 stands for no label, leave out its rows"
-        if not str(came).strip():
+        if not str(shown).strip():
             dropping = self._table.option("drop_missing", True)
             message = f"expected a label, got an empty text; {dropping} leaves out its row"
         self._table.fail(self._name, int(self._rows[first]), f"{message}.")
 
     def refuse(self, expected: str, got: str = "", needs: str = "") -> Never:
         """An error about all labels."""
-        came = got or _shortened(self.values.tolist())
-        self._table.refuse(self._name, f"expected {expected}, got {came}{self._advice(needs)}")
+        shown = got or _shortened(self.values.tolist())
+        self._table.refuse(self._name, f"expected {expected}, got {shown}{self._advice(needs)}")
 
     def check_whole(self, expected: str) -> None:
         """An error if a value is a number which is not whole."""
@@ -293,7 +293,7 @@ class _Column:
             self.check(np.abs(self.values) < largest, expected)
 
     def _advice(self, needs: str) -> str:
-        """What to do about labels that are no classes."""
+        """What to do about labels that are not classes."""
         option, is_named = self._table.option, bool(self._table.source)
         if needs == "distribution":
             if is_named:

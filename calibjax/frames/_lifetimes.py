@@ -45,7 +45,7 @@ def read_lifetimes(predictions: Any, targets: object) -> tuple[Any, Any]:
     if _is_frame(predictions):
         n = len(next(iter(columns.values())))
         if not is_structured and predictions.shape[1] == 2 != n:
-            return predictions, targets  # of classes, and targets are no labels
+            return predictions, targets  # of classes, and targets are not labels
         check_same_order(**{"predictions.T": predictions.T, "targets": targets})
         predictions = _curves_of(predictions, n)
     if is_structured and not isinstance(predictions, Distribution):
@@ -99,7 +99,7 @@ def _curves_of(frame: Any, n: int) -> SurvivalCurve:
 
 
 def _two_columns(targets: Any) -> dict[str, Any] | None:
-    """The fields of a structured array, or the columns of two that are no list of pairs."""
+    """The fields of a structured array, or the columns of two that are not a list of pairs."""
     names = getattr(getattr(targets, "dtype", None), "names", None)
     if names is not None:
         return {name: targets[name] for name in names} if len(names) == 2 else None

@@ -14,14 +14,14 @@ from calibjax._numbers.validity import TOLERANCE
 from calibjax.frames._array_conversion import as_floats
 from calibjax.frames._table import Table, are_empty, has_lists, padded_lists
 
-# Of probabilities that were rounded to two digits, whose sums may be so far from 1 for each.
+# The rounding error of probabilities with two digits, by which a sum may differ from 1 for each.
 _ROUNDING = 0.005
 _ROUNDED = "; rounding errors are removed by numpy.clip(predictions, 0, 1)"
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionColumns:
-    """Which columns hold predictions, and of which kind; the same columns of other tables do, too.
+    """Which columns hold predictions, and of which kind, in one or several tables.
 
     Args:
         kind: the option that names them: "probs", "prob", "mean", "quantiles", "draws" or

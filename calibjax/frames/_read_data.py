@@ -42,7 +42,7 @@ def read_data(source: object, **columns: Unpack[ColumnOptions]) -> Data:
             the row, and says what to do.
 
     See also:
-        `evaluate` takes a frame or a file, too.
+        `evaluate` also takes a frame or a file.
 
     Example:
         >>> import jax, calibjax as cj

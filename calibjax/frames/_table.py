@@ -84,7 +84,7 @@ class Table:
         return option if value is None or value is True else f"{option} {value!r}"
 
     def say(self, message: str) -> None:
-        """Tells users something that is no error."""
+        """Shows users a note."""
         if self.on_command_line:
             print(message, file=sys.stderr)
         else:
@@ -105,7 +105,7 @@ class Table:
         )
 
     def cells(self, name: str) -> np.ndarray:
-        """A column ``[n]`` or ``[n, m]``; an error if there is none of this name."""
+        """A column ``[n]`` or ``[n, m]``; an error if it does not exist."""
         if name not in self.columns:
             near = difflib.get_close_matches(name, self.columns, 2)
             if any(x.startswith(f"{name}.") for x in self.columns):
@@ -219,8 +219,8 @@ class Table:
         kinds = kinds_of(cells)
         are_dates = cells.dtype.kind in "mM" or any(hasattr(x, "isoformat") for x in kinds)
         if cells.ndim > 2 or cells.dtype.kind not in "biufO" or are_dates:
-            came = f"an array of shape {list(cells.shape)}" if cells.ndim > 2 else str(cells.dtype)
-            self.refuse(name, f"expected numbers, got {'dates' if are_dates else came}")
+            given = f"an array of shape {list(cells.shape)}" if cells.ndim > 2 else str(cells.dtype)
+            self.refuse(name, f"expected numbers, got {'dates' if are_dates else given}")
         items = cells.ravel().tolist() if str in kinds else []
         has_sign = "%" in "".join(x for x in items if isinstance(x, str))
         are_percent = [
@@ -286,8 +286,9 @@ class Table:
         Args:
             name: the column.
             valid: truth values ``[n]``.
-            expected: what a value should be, in words.
-            got: what came, for each row, or a function of a row; None for the values of the column.
+            expected: what a value should be, as text.
+            got: the observed values, for each row, or a function of a row; None for the values of
+                the column.
             hint: what to do, behind a semicolon.
         """
         if valid.all():
@@ -295,8 +296,8 @@ class Table:
         row = int(np.argmin(valid))
         value: Any = got(row) if callable(got) else (self.cells(name) if got is None else got)[row]
         is_none = np.ndim(value) == 0 and is_missing_item(value)
-        came = "nothing" if is_none else text_of(value) or "an empty text"
-        self.fail(name, row, f"expected {expected}, got {came}{hint}.")
+        shown = "nothing" if is_none else text_of(value) or "an empty text"
+        self.fail(name, row, f"expected {expected}, got {shown}{hint}.")
 
     def fail(self, name: str, row: int, message: str) -> Never:
         """An error at a row, which is counted from 0 here and as users count it in the message."""

@@ -136,7 +136,7 @@ def hub_table(
         HubTable; print it.
 
     Raises:
-        ValueError: there is no model or column of this name, all forecasts were made on one day, or
+        ValueError: the model or column does not exist, all forecasts were made on one day, or
             models have no task in common.
 
     Complexity: that of `calibration_test` for each model and each group, and of
@@ -210,9 +210,9 @@ def hub_table(
         for name, value, row in zip(names, found.estimates, [[], *of_others], strict=True):
             named = zip(("value", *_COLUMNS), (value, *row), strict=False)
             common.setdefault("SKCE", {})[name] = {x: float(y) for x, y in named}
-    horizons, words = [x.horizon or 0 for x in hub.values()], "taken for independent"
+    horizons, words = [x.horizon or 0 for x in hub.values()], "assumed independent"
     if min(horizons) > 0:
-        words = f"about days less than {max(horizons):g} days apart may depend on each other"
+        words = f"for dates less than {max(horizons):g} d apart may be dependent"
     return HubTable(
         models,
         common,
@@ -278,7 +278,7 @@ def mean_scores(models: Mapping[str, Data]) -> dict[str, Numbers]:
     with np.errstate(invalid="ignore"):  # Both scores may be infinite.
         gaps = {name: first - x for name, x in scores.items()}
     differences = {name: Measure(gap)(rows) for name, gap in gaps.items()}
-    # There is no interval where a score is infinite, or if all forecasts are about one day.
+    # The interval is unknown where a score is infinite, or if all forecasts are about one day.
     known = {name: (x.value, *x.interval) for name, x in differences.items() if x.interval}
     pvalues = holm(np.array([rows.sampling.pvalue(gaps[name]) for name in known]))
     for (name, numbers), pvalue in zip(known.items(), pvalues.tolist(), strict=True):

@@ -69,9 +69,9 @@ def read_hub(
     ``cdf``       `Ordinal`, probabilities of the bins between thresholds; targets are bins
     ============  =============================================================================
 
-    Quantiles at the levels 0 and 1 bound the support and say no probability, so that no target is
-    judged by them.  Texts that differ by leading zeros only, such as 01 and 1, are taken for equal,
-    since programs lose them, unless both are among what was observed.
+    Quantiles at the levels 0 and 1 bound the support and are not evaluated.  Texts that differ by
+    leading zeros only, such as 01 and 1, are taken for equal, since programs lose them, unless both
+    are among what was observed.
 
     Args:
         model_output: a folder with a folder for each model, a folder of one model, or a file with
@@ -284,7 +284,7 @@ def _forecasts(
     used = names if kind != "quantile" or not len(joined) else _usual(joined, names)
     beyond = [name for name in names if name not in used]
     is_missing = pl.col(used).is_null()
-    # Of samples it is enough to have one.
+    # One sample is enough.
     is_left_out = (pl.all_horizontal if kind == "sample" else pl.any_horizontal)(is_missing)
     complete = joined.filter(~is_left_out)
     kinds = [

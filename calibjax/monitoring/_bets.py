@@ -11,8 +11,8 @@ that does not grow on average: by Ville's inequality it ever reaches 1 / a with 
 most a, however often one looks (Ville, 1939; Shafer, Testing by betting, 2021; Ramdas et al.,
 Game-theoretic statistics, 2023).
 
-What to bet.  The best w is the logarithm of the true over the stated probabilities.  In the basis
-of `_outcomes`, theta has the prior variances tau prior_jk, and N rows with r = phi_j psi_k, whose
+**Bets.**  The best w is the logarithm of the true over the stated probabilities.  In the basis of
+`_outcomes`, theta has the prior variances tau prior_jk, and N rows with r = phi_j psi_k, whose
 variance is 1 under the model, have the estimate
 
     theta_jk = sum r_jk / (N + 1 / (tau prior_jk)).
@@ -242,7 +242,7 @@ def _with_new_start(bets: Bets) -> Bets:
 
 
 def _not_at_stake(n_updates: jax.Array, dtype: DTypeLike) -> jax.Array:
-    """G(t), the money that has not started before batch t."""
+    """G(t), the money that starts at batch t or later."""
     return 0.5 - 0.5 * jnp.log1p(n_updates.astype(dtype)) / _LAST_START
 
 

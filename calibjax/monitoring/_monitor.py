@@ -1,4 +1,4 @@
-"""A monitor of calibration that may be looked at after every batch."""
+"""A monitor of calibration that is valid after every batch."""
 
 import dataclasses
 import functools
@@ -42,7 +42,7 @@ from calibjax.monitoring._chunks import order_of_rows
 from calibjax.monitoring._outcomes import Basis, kernel_at, make_basis, outcomes_of
 from calibjax.nulls.ranks import checked_level
 
-# The number of predictions that the functions of predictions are made of.
+# The number of predictions that define the functions of predictions.
 _LANDMARKS = 64
 # The number of the version changes with what a file holds.
 _SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 3
@@ -61,23 +61,22 @@ class CalibrationMonitor:
         P(\\text{ever } e_t \\ge 1/a) \\le a.
 
     So ``alarm(0.05)`` rings falsely in at most 5 % of all streams of a calibrated model, of any
-    length.  It holds for every family and number of rows, and for rare events, with no
-    approximation.  It needs that each target is drawn from its prediction, given all earlier rows:
-    rows of a batch are taken one after the other, or cluster after cluster.  And targets must not
-    be rounded to a grid that the predictions do not know: in float32, 10 000 ± 0.001 is one.
+    length.  It holds without approximation for every family and number of rows, and for rare
+    events.  Each target must be drawn from its prediction, given all earlier rows: rows of a batch
+    are used in order, or cluster by cluster.  Targets must not be rounded to a grid that the
+    predictions ignore: in float32, 10 000 ± 0.001 is one.
 
     Half of the money is at stake from the first row on, for models that are wrong from the
     beginning, and the other half starts later, for models that become wrong; `change_point` says
     since when, as it was estimated when the alarm at `level` rang.
 
-    Several streams: `holm_pvalues` says in which of them an alarm rings.  A mean of e-values is
-    an e-value, too, if the predictions of each stream are calibrated given the past of all streams.
+    Several streams: `holm_pvalues` says which of them have an alarm.  A mean of e-values is an
+    e-value if the predictions of each stream are calibrated given the past of all streams.
 
-    Rows that depend on each other, such as stations under one weather or patients of a hospital:
-    say so with ``clusters=`` in `update`.  All rows of a cluster are bet on before one of them is
-    known, and the mean of what they win counts.  By itself each of them would make 1 of 1 on
-    average, and so does the mean, whatever the dependence: the guarantee stays exact.  The price is
-    power.
+    Dependent rows, such as stations with shared weather or patients of a hospital: pass
+    ``clusters=`` to `update`.  All bets on a cluster are placed before any of its targets is known,
+    and their mean counts.  Each bet has expectation 1, and so has the mean, under any dependence:
+    the guarantee stays exact.  The price is power.
 
     Late targets: if L batches of predictions are made before the first of their targets is known,
     such as forecasts for a week that are made daily, start with ``lag=L``.  Then every L-th update
@@ -88,25 +87,25 @@ class CalibrationMonitor:
     Args:
         key: a key of `jax.random`, for draws that rank vectors.
         kernels: the kernels on predictions.
-        landmarks: the predictions that functions of predictions are made of.
-        bases: the functions that bets are made of.
-        bets: what was learnt and won, for each of `lag` processes.
+        landmarks: the predictions that define functions of predictions.
+        bases: the functions of the bets.
+        bets: the learnt weights and the wealth, for each of `lag` processes.
         n_updates: the number of updates so far, of at least one row.
-        n_skipped: the number of updates left out, because a row was invalid inside of jit.
+        n_skipped: the number of updates skipped, because a row was invalid inside of jit.
         log_e_value: the logarithm of `e_value`, which may be too large for float32.
         log_max: the largest logarithm of `e_value` so far, also within batches.
         level: the level of the alarm that `change_point` belongs to.
         change_point: after how many rows the model began to be wrong, an estimate: when the bet
             that is richest as the alarm at `level` rings was last within a factor e of its minimum.
-            What comes after the alarm does not move it, and before an alarm it says nothing.
-            Of 40 streams of events, in batches of 80, whose logits are wrong by 0.6 from row 4000
-            on, it is within 80 rows of that for 34 and within 240 for 37, and for two it is some
-            3500 rows too early, where a bet gained by chance before; for an error of 0.3 it is
-            within 160 rows for 28, and within 580 for 37.
+            Later rows do not change it, and before an alarm it has no meaning.  In 40 streams of
+            events, in batches of 80, whose logits are wrong by 0.6 from row 4000 on, it is within
+            80 rows of that for 34 and within 240 for 37; for two it is some 3500 rows too early,
+            where a bet gained by chance before.  For an error of 0.3 it is within 160 rows for 28,
+            and within 580 for 37.
         lag: the number of updates until targets are known.
 
     See also:
-        `calibration_test` for one look at data that are complete.
+        `calibration_test` for one test of complete data.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -209,14 +208,14 @@ class CalibrationMonitor:
 
         With clusters, each target must be drawn from its prediction given all rows of earlier
         clusters, in the order of their first rows, and may depend on rows of its own cluster in any
-        way.  Numbers of clusters mean something within a batch only: one that comes back in a later
-        batch is a new one.  That is right if predictions know what the earlier rows have in common
-        with theirs.  A hospital that is always worse than predicted is a model that is wrong there,
-        given the past; if that shall not count, give all rows of the hospital in one batch.
+        way.  Numbers of clusters are local to a batch: the same number in a later batch is a new
+        cluster.  This is right if predictions use what earlier rows have in common with theirs.  If
+        a hospital is always worse than predicted, the model is wrong there, given the past; if that
+        should not count, pass all rows of the hospital in one batch.
 
-        Inside jit, where values cannot be looked at, a batch with a bad row is left out as a whole:
-        the evidence so far stays, and `n_skipped` counts the batch.  The guarantee then asks that
-        what makes a row bad does not depend on its target.
+        Inside jit, where values cannot be checked, a batch with a bad row is skipped: the evidence
+        so far stays, and `n_skipped` counts the batch.  The guarantee then requires that a bad row
+        does not depend on its target.
 
         Args:
             predictions, targets: as in `Data`, or one `Data` without weights and times, of the
@@ -287,7 +286,7 @@ class CalibrationMonitor:
     def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Writes all numbers into an .npz file of NumPy, which replaces an older one at once.
 
-        The path may be a binary file that is open, such as `io.BytesIO`, too, here and in `load`.
+        The path may also be an open binary file, such as `io.BytesIO`, here and in `load`.
 
         Raises:
             ValueError: the monitor holds NaN; an older file remains.

@@ -22,18 +22,16 @@ def holm_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]
     .. math::
         \max_{j \le i} \min(1, (S - j + 1) p_{(j)}).
 
-    An alarm rings in each monitor whose adjusted p-value is at most a.  The probability that one
-    ever rings where the model is calibrated is at most a, whatever the dependence between the
-    monitors, and also if others are right to ring: with a probability of at most u, p_s is ever at
-    most u (Ville), which is all that Holm's procedure asks for, and p_s only falls, so that no
-    alarm is withdrawn.  Of each monitor it is assumed that its targets are drawn from its
-    predictions given *its own* past.  Means of e-values and e-BH, which controls the false
-    discovery rate, do not promise this: at times that depend on all monitors they want e-values
-    that are valid given the past of all, and for the largest e-values so far they fail (Wang et
-    al., Tavyrikov et al.).
+    Each monitor whose adjusted p-value is at most a has an alarm.  The probability of any false
+    alarm, ever, is at most a, under any dependence between the monitors, and also if others have
+    true alarms: with a probability of at most u, p_s is ever at most u (Ville), as Holm's procedure
+    requires, and p_s only falls, so that no alarm is withdrawn.  The targets of each monitor must
+    be drawn from its predictions given *its own* past.  Means of e-values and e-BH, which controls
+    the false discovery rate, do not guarantee this: at times that depend on all monitors they need
+    e-values that are valid given the past of all, and for the largest e-values so far they fail
+    (Wang et al., Tavyrikov et al.).
 
-    The monitors are chosen before the first row, and all of them count, those without an update,
-    too.
+    Choose the monitors before the first row; all of them count, even without an update.
 
     Args:
         monitors: monitors by their names, such as those of regions, at least one.
@@ -43,7 +41,7 @@ def holm_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]
 
     Raises:
         TypeError: monitors are not a mapping to monitors.
-        ValueError: there is none.
+        ValueError: the mapping is empty.
 
     Complexity: O(S log S).
 

@@ -123,7 +123,7 @@ def _cells(text: bytes, separator: str) -> tuple[pl.DataFrame, np.ndarray, set[i
     all_quoted = True
     try:
         for row in reader:
-            if n_columns:  # the header is no row
+            if n_columns:  # the header is not a row
                 quoted |= {k for k, x in enumerate(row) if x.startswith(_MARK)}
                 all_quoted = all_quoted and not any(x[:1].isdigit() for x in row)
             rows.append([x.removeprefix(_MARK) for x in row])
@@ -162,7 +162,7 @@ def _with_commas(frame: pl.DataFrame, decimal: str | None) -> list[str]:
         if len(commas) and points.is_empty() and are_numbers:
             found.append(column.name)
             cells.append(commas)
-    # Of thousands there are three digits behind a comma, and no zero begins them.
+    # Thousands have three digits behind a comma, and do not begin with a zero.
     shown = pl.concat(cells)
     is_of_thousands = shown.str.tail(4).str.starts_with(",") & ~shown.str.starts_with("0")
     if decimal is None and found and is_of_thousands.all():

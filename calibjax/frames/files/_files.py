@@ -24,7 +24,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".npz")
 # What stands for standard input on a command line.
 _STANDARD_INPUT = Path("-")
 _GZIP = b"\x1f\x8b"
-# The format of what has no name, by its first bytes; a text that is no JSON is CSV.
+# The format of input without a name, by its first bytes; a text other than JSON is CSV.
 _STARTS = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"PK": ".npz", b"{": ".jsonl", b"[": ".json"}
 # What is raised where a file is damaged, or of another format.
 _UNREADABLE = BadZipFile, EOFError, ValueError, OSError, pl.exceptions.PolarsError, zlib.error

@@ -54,8 +54,8 @@ def read_json(content: bytes) -> tuple[dict[str, pl.Series], np.ndarray]:
         raise ValueError("expected an object on each line, got an empty file")
     for where, (_, value) in found.items():
         if not isinstance(value, dict):
-            came = "a list" if isinstance(value, list) else json.dumps(value)
-            raise ValueError(f"{where}: expected an object such as {{'p': 0.3}}, got {came}")
+            shown = "a list" if isinstance(value, list) else json.dumps(value)
+            raise ValueError(f"{where}: expected an object such as {{'p': 0.3}}, got {shown}")
     records = [_with_probabilities(_flat(value)) for _, value in found.values()]
     names = dict.fromkeys(name for record in records for name in record)
     columns = {name: _column(name, [record.get(name) for record in records]) for name in names}
