@@ -1,6 +1,6 @@
 """Is a probabilistic model's uncertainty right? Calibration errors, tests and remedies, in JAX.
 
-Ten names are most of what people need:
+Ten names cover most needs:
 
 ==========================  =========================================================
 `evaluate`                  a verdict, numbers and plots, from arrays or frames

@@ -33,7 +33,7 @@ TURNS = {
     "also": r", too[.,;:]",
     "again; fix; so that": r"\b(?:anew|mend|mends|mended|hence|thereby|therein|whereof)\b",
     "distribution": r"\b(?:laws|(?:same|null|joint|limit|normal|gamma) law)\b",
-    "for display, for users": r"\bfor people\b",
+    "for display, for users": r"\b[Ff]or people\b|\bpeople (?:have|read|know|gave|need|set)\b",
     "no row, unknown": r"\bnobody\b",
     "a noun as subject": rf"{START}Who(?:ever)? ",
     "consists of, contains": r"\b(?:is|are) made of\b",

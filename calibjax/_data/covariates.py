@@ -1,4 +1,4 @@
-"""Covariates: what is known of a row beside its prediction."""
+"""Covariates: other columns of a row, known before its target."""
 
 from typing import cast
 

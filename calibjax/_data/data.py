@@ -242,7 +242,7 @@ class Data(Rows):
         times: numbers ``[n]``: rows of one time may depend on each other in any way.
         horizon: a number in units of the times: rows whose times differ by less may depend on each
             other, such as overlapping forecasts for h steps ahead; None for rows of one time only.
-        covariates: what is known of the rows beside their predictions: numbers ``[n, d]``, or a
+        covariates: other columns of the rows, known before the targets: numbers ``[n, d]``, or a
             mapping of names to columns ``[n]`` (a dict, or a frame) of numbers, times or
             categories.
 

@@ -215,7 +215,7 @@ def _as_truths(observed: Any) -> Any:
     return np.asarray(observed).astype(bool)
 
 
-#: The targets of n rows: an array, or what is known of them.
+#: The targets of n rows: an array, or `Between`.
 Targets = ArrayLike | Between
 
 

@@ -98,7 +98,7 @@ class TypedColumn(NamedTuple):
         return self.values.dtype.kind in "iufM" and not is_categorical
 
     def text(self, row: np.integer[Any] | int) -> str:
-        """The value of a row, as people read it."""
+        """The value of a row, as text."""
         value = np.asarray(getattr(self.given, "iloc", self.given)[row : row + 1])[0]
         is_float = isinstance(value, (float, np.floating)) and self.values.dtype.kind != "O"
         if is_float and float(value).is_integer() and abs(value) < 2**53:

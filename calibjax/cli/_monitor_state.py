@@ -96,7 +96,7 @@ class MonitorState:
         n_new: the number of rows that this call has counted.
         n_known: the number of its rows that were counted before, and are left out.
         n_late: the number of new rows of batches that are not later than the last one.
-        notes: what people are told of both.
+        notes: messages about both.
     """
 
     options: dict[str, Any]

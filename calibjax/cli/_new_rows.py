@@ -33,7 +33,7 @@ class NewRows(NamedTuple):
             belong to the first batch that is new.
         n_known: the number of rows that were counted before.
         n_late: the number of new rows of batches that are not later than the last one.
-        notes: what people are told of both.
+        notes: messages about both.
     """
 
     model: Model

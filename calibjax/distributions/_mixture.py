@@ -277,7 +277,7 @@ class _MixtureOfCounts(Mixture, CountLike):
         return _average(self, _of_components(self, lambda c: c.off_mode_probability()))
 
 
-# Both are called what people call them.
+# Both have the public name.
 _MixtureOfLabels.__name__ = _MixtureOfCounts.__name__ = "Mixture"
 
 

@@ -227,7 +227,7 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
 
 def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """The sums over the kernel at each position of x ``[k, l]`` where it fits in."""
-    # A circular convolution goes wrong only where it wraps around, in what is left out.
+    # A circular convolution goes wrong only where it wraps around, in the omitted part.
     zero, behind = jnp.zeros((), x.dtype), _LENGTH - np.array([x.shape[1], kernel.size])
     x_of, kernel_of = (
         lax.fft(lax.pad(y, zero, ((0, 0, 0), (0, k, 0))), lax.FftType.RFFT, (_LENGTH,))

@@ -1,4 +1,4 @@
-"""For people: from predictions in whatever form they have them to a verdict and a report."""
+"""From predictions in many forms to a verdict and a report."""
 
 from calibjax.evaluation._by_group import GroupVerdicts
 from calibjax.evaluation._evaluate import evaluate, evaluate_data

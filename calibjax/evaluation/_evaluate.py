@@ -1,4 +1,4 @@
-"""From predictions, in whatever form people have them, to a verdict."""
+"""From predictions in many forms to a verdict."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -54,7 +54,7 @@ class Evaluation(Case):
         columns: other columns of a file, which may say which rows depend on each other.
         groups: the segments that are tested; None without groups.
         table: the frame or file whose rows these are; None for arrays.
-        is_x64: whether numbers have 64 bits: people may set this for `evaluate` alone.
+        is_x64: whether numbers have 64 bits, which may be set for `evaluate` alone.
 
     Example:
         >>> import calibjax as cj

@@ -163,7 +163,7 @@ class Section(functools.cached_property[_T], abc.ABC):
         return ()
 
     def notes(self, case: Case) -> list[str]:
-        """Sentences below the table: what is left out, or may be too narrow."""
+        """Sentences below the table: what is omitted, or may be too narrow."""
         return []
 
     def to_dict(self, case: Case) -> dict[Any, Any]:

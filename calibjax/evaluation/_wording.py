@@ -1,4 +1,4 @@
-"""Numbers, rows and classes, and a table of numbers, as people read them."""
+"""Numbers, rows and classes, and a table of numbers, as text."""
 
 import math
 from collections.abc import Iterable

@@ -174,7 +174,7 @@ def vector_distance(data: Rows) -> Distance:
 
 
 def default_distance(data: Rows) -> Distance | None:
-    """The distance of the family; None if there is none."""
+    """The distance of the family, or None."""
     predictions, where = data.predictions, data.where
     if predictions.score_only and where is not None:
         # Its points are draws from kept rows.
@@ -431,8 +431,8 @@ _MANY_CLASSES = 32
 def target_feature_kernels(data: Data) -> dict[str, int]:
     """Which of the `default_kernels` has each feature of targets that covariates may explain.
 
-    They are features that people read: of labels their frequencies, whether the most likely class
-    was right, and whether the model was over-confident; of numbers and vectors location and spread.
+    They are interpretable features: for labels their frequencies, whether the most likely class was
+    right, and whether the model was over-confident; for numbers and vectors location and spread.
     More features cost power.
     """
     predictions = data.predictions

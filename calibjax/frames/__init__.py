@@ -1,4 +1,4 @@
-"""Data sets as people have them: frames, files, and arrays of any kind."""
+"""Data sets from frames, files, and arrays of any kind."""
 
 from calibjax.frames._array_conversion import as_floats, as_numpy, is_missing
 from calibjax.frames._arrays import read_arrays

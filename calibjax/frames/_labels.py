@@ -42,7 +42,7 @@ def event_key(name: object) -> Key:
 
 
 def number_of(label: object) -> int | None:
-    """The whole number that a label is, None if it is none; False is 0, and True is 1."""
+    """The whole number that a label is, or None; False is 0, and True is 1."""
     key = key_of(label)
     if key in _TRUTHS:
         return _TRUTHS.index(str(key))
@@ -78,7 +78,7 @@ class Names:
         self.have_numbers = any(isinstance(key, Decimal) for key in keys)
 
     def index(self, label: object) -> int | None:
-        """The index of the name that a label is; None if it is none, or may be two of them."""
+        """The index of the name that a label is; None for no name, or if it may be two of them."""
         key = key_of(label)
         index = self._indices.get(str(label).strip(), self._of_keys.get(key))
         if index is None and key in _TRUTHS and {Decimal(0), Decimal(1)} <= self._of_keys.keys():
@@ -90,7 +90,7 @@ class Names:
 
         Args:
             counts: numbers 0 … m-1.
-            ordered: whether people have said the order of the classes; columns may have any order.
+            ordered: whether users gave the order of the classes; columns may have any order.
         """
         for ending in "[0-9]+$", r"-?[0-9]+(\.[0-9]*)?$":
             found = [re.search(ending, text) for text in self._texts]
@@ -132,7 +132,7 @@ def read_labels(
         table: the columns.
         name: the column, of strings, numbers or truth values.
         predictions: predictions of m classes, of which rows may lack some, or of an event.
-        said: the names of the classes in the order of predictions; None if people gave none.
+        said: the names of the classes in the order of predictions; or None.
         called: what the columns of predictions are called, in whatever order, or None.
         event: the label of the event, or None for labels that say it, such as "no" and "yes".
     """
@@ -168,7 +168,7 @@ def read_labels(
 
 
 def _of_names(column: "_Column", names: Sequence, n_classes: int, ordered: bool) -> Sequence[int]:
-    """The index of the class of each value; `ordered` if people have said the order of names."""
+    """The index of the class of each value; `ordered` if users gave the order of names."""
     column.check_exact()
     known, among = Names(names), f"labels among classes {_shortened(names)}"
     found = [known.index(value) for value in column.values]

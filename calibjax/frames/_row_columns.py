@@ -49,7 +49,7 @@ def row_options(
 
 
 def read_rows(horizon: Horizon = None, **arrays: Any) -> RowOptions:
-    """`row_options` of arrays ``[n]`` as people have them."""
+    """`row_options` of arrays ``[n]`` of many types."""
     given = {name: x for name, x in arrays.items() if x is not None}
     if not given:
         return RowOptions(horizon=in_units(horizon, True))

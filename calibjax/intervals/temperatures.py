@@ -1,4 +1,4 @@
-"""An effect size that people can read: the temperature that shows as large an error.
+"""A readable effect size: the temperature that produces an equal error.
 
 If the target of row i followed q_i, the prediction p_i at the temperature T, independently of all
 others, then for i != j

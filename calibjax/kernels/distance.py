@@ -137,7 +137,7 @@ class NormDistance(Distance):
     def coordinates_of_both(
         self, p: Distribution, q: Distribution, are_batches: bool = False
     ) -> Sides | None:
-        """The coordinates of two predictions, or batches of them; None if there are none."""
+        """The coordinates of two predictions, or batches of them, or None."""
         coordinates = jax.vmap(self._coordinates) if are_batches else self._coordinates
         xs, ys = coordinates(p), coordinates(q)
         return None if xs is None or ys is None else (xs, ys)

@@ -1,4 +1,4 @@
-"""Measures of quantile forecasts: scores, bias, and how often levels and intervals hold."""
+"""Measures of quantile forecasts: scores, bias, and coverage of levels and intervals."""
 
 import math
 import re

@@ -57,7 +57,7 @@ class Sampling:
     def of_rows(self, rows: np.ndarray) -> "Sampling":
         """That of some rows, given by their indices or by truth values ``[n]``.
 
-        Equal weights are none.
+        Equal weights count as no weights.
         """
         weights, clusters, times = (
             None if x is None else x[rows] for x in (self.weights, self.clusters, self.times)

@@ -80,7 +80,7 @@ def _adjusted(log_e_values: list[jax.Array]) -> list[jax.Array]:
     """Holm's p-values of 1 / e-values."""
     logs, n = -jnp.stack(log_e_values), len(log_e_values)
     order = jnp.argsort(logs)
-    # In logarithms: the product of a tiny p-value with S is none of float32.
+    # In logarithms: the product of a tiny p-value with S may underflow in float32.
     scaled = logs[order] + jnp.log(jnp.arange(n, 0, -1, dtype=logs.dtype))
     adjusted = jnp.exp(jnp.minimum(jax.lax.cummax(scaled), 0.0))
     return list(jnp.zeros_like(adjusted).at[order].set(adjusted))

@@ -101,7 +101,7 @@ def normal_quantile(level: Level) -> jax.Array:
     return math.sqrt(2) * lax.erf_inv(jnp.asarray(level))
 
 
-# A smaller skewness is none.
+# A smaller skewness counts as 0.
 _LEAST_SKEWNESS = 1e-6
 
 

@@ -1,4 +1,4 @@
-"""Sums of the residuals that people read, over all rows or over groups of rows."""
+"""Sums of interpretable residuals, over all rows or over groups of rows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Residuals of targets: what is left of a feature f of a target without its expectation.
+"""Residuals of targets: a feature f of a target minus its expectation.
 
 A kernel k_P(p, q) <f(p, y), f(q, z)> has h = k_P(p, q) <r, s> with the residuals
 

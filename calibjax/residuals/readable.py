@@ -1,4 +1,4 @@
-r"""Residuals of rows that people read, with mean 0 under H0: the statistics of segments.
+r"""Interpretable residuals of rows, with mean 0 under H0: the statistics of segments.
 
 **Events** (two classes), with the residual r = y - p:
 
@@ -31,7 +31,7 @@ For an interval of U, each is the mean over the interval.
 
 **Dependent rows** have data sets with turned sums (`nulls/turns.py`), which are as
 likely as the observed sums only if these are symmetric.  z^2 - 1 is skew, and few units of it
-reject right models too often.  The spread is tested by
+reject calibrated models too often.  The spread is tested by
 
     s = Phi^-1(|2 U - 1|),
 

@@ -1,4 +1,4 @@
-r"""How large errors of segments are, in words and units that people read, and their intervals.
+r"""The sizes of errors of segments, as text in readable units, and their intervals.
 
 Scores between -c and c are chance in all segments at once.  They belong to sums between z_- and z_+
 in units of the model's deviation d.  With the sum S of a segment, its weight W and its information

@@ -44,7 +44,7 @@ from calibjax.segments._segments import SegmentTable
 
 # The number of sums of all data sets that are in memory at a time.
 _VALUES = 2**24
-# Larger skewnesses are cut off, and smaller ones are none.
+# Larger skewnesses are cut off, and smaller ones are 0.
 _MOST_SKEW, _LEAST_SKEW = 0.5, 1e-6
 
 

@@ -37,9 +37,8 @@ class ParameterCheck:
 
     Args:
         name: the parameter.
-        shift: the mean of z, the normal score of the rank of the true value among the draws, so
-            that the unit is the spread of the posterior; 0 for a right posterior, and positive if
-            draws are too small.
+        shift: the mean of z, the normal score of the rank of the true value among the draws, in
+            posterior SDs; 0 for a calibrated posterior, and positive if draws are too small.
         spread: by how much wider true values lie than draws, from 1/20 to 20; above 1 if posteriors
             are too narrow.  It is the factor of normal distributions whose ranks have this mean of
             z^2; for a parameter with few values, or one draw, the root of the mean of z^2, in units
@@ -115,7 +114,7 @@ class PosteriorCheck:
         return plain(found | {"rejected": self.rejected})
 
     def plot(self) -> Any:
-        """The histogram of the ranks of each parameter, in the band of right posteriors.
+        """The histogram of the ranks of each parameter, in the band of calibrated posteriors.
 
         Ranks are divided by the number of draws, and ties are broken at random: the probability
         integral transform of `pit_curve`.  A U is of posteriors that are too narrow, a hump of wide

@@ -20,7 +20,7 @@ Rows = tuple[np.ndarray, np.ndarray]
 _N_GROUPS = 8
 # Maximum factor of a spread: larger ones show hardly more.
 _MOST_FACTOR = 20.0
-# Maximum share of common draws: with more, right posteriors are rejected too often.
+# Maximum share of common draws: with more, calibrated posteriors are rejected too often.
 _MOST_SHARED = 0.1
 # The number of steps for the sum of autocorrelations, and the maximum share that is added again.
 _N_ROUNDS, _LARGEST_SHARE = 10, 0.2
@@ -41,7 +41,7 @@ def normal_scores(true: np.ndarray, drawn: np.ndarray) -> np.ndarray:
 
 
 def shift_and_spread(scores: np.ndarray, n_draws: int) -> tuple[float, float]:
-    """The mean and the root mean square, the latter in units of a right posterior's."""
+    """The mean and the root mean square, the latter in units of a calibrated posterior's."""
     shift, square = np.mean(scores, axis=1)
     # Rounding leaves a little, of either sign, of what is 0.
     shift = round(float(shift), 12) + 0.0
@@ -72,7 +72,7 @@ def _factors(n_draws: int) -> tuple[np.ndarray, np.ndarray]:
 def chance_of(
     shift: float, spread: float, n: int, n_draws: int, rows: Rows | None = None
 ) -> tuple[float, float]:
-    """How often right posteriors have such a shift, and such a spread, in the normal approximation.
+    """The p-values of a shift and of a spread, in the normal approximation.
 
     A shift also enlarges the spread: the p-value of the spread is 1 if the spread around the shift
     does not err to the same side, else the larger of both p-values.
@@ -142,7 +142,7 @@ def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
 
 
 def _right(n_draws: int) -> np.ndarray:
-    """The scores of the ranks 0 … S, which a right posterior has equally often."""
+    """The scores of the ranks 0 … S, which are equally likely for a calibrated posterior."""
     from scipy.special import ndtri
 
     return np.asarray(ndtri((np.arange(n_draws + 1) + 0.5) / (n_draws + 1)))
