@@ -7,7 +7,7 @@ import pytest
 import statsmodels.api as sm
 from messages import check_message
 from scipy.special import expit, logit
-from scipy.stats import chi2, spearmanr
+from scipy.stats import chi2, f, spearmanr, t
 
 import calibjax as cj
 from calibjax.measures.events import spline_basis
@@ -81,6 +81,26 @@ def test_weights_are_rows_that_stand_there_again():
     effective = weights.sum() ** 2 / np.sum(weights**2)
     width = both.bse[1] * np.sqrt(weights.sum() / effective) * 2 * 1.96
     np.testing.assert_allclose(found.slope.high - found.slope.low, width, rtol=0.03)
+
+
+def test_clusters_have_sandwich_errors():
+    """Those of statsmodels, with Student's quantile; its factor (N - 1) / (N - k) is left out."""
+    clusters = np.arange(N) // 4
+    found = cj.logistic_calibration(cj.Bernoulli(PROBS), EVENTS, clusters=clusters)
+    options = {"cov_type": "cluster", "cov_kwds": {"groups": clusters}}
+    models = binomial(PROBS, EVENTS)[:2]
+    both, alone = (model.model.fit(**options) for model in models)
+    degrees, quantile = clusters.max(), t.ppf(0.975, clusters.max())
+    for interval, model in ((found.slope, both), (found.intercept, alone)):
+        error = quantile * model.bse[-1]
+        expected = model.params[-1] + error * np.array([0, -1, 1])
+        np.testing.assert_allclose(interval, expected, rtol=0.01)
+    away = both.params - [0, 1]
+    size = away @ np.linalg.solve(both.cov_params(), away)
+    pvalue = f.sf(size * (degrees - 1) / (2 * degrees), 2, degrees - 1)
+    np.testing.assert_allclose(found.pvalue, pvalue, rtol=0.05)
+    none = cj.logistic_calibration(cj.Bernoulli(PROBS), 0 * EVENTS, clusters=clusters)
+    assert none.intercept.estimate == -np.inf and np.isnan(none.intercept.high)
 
 
 def test_masked_rows_do_not_count():

@@ -135,12 +135,20 @@ class Sampling:
         return float((variance / (1 - b + b**2 / 3)) ** 0.5), freedom
 
     def pvalue(self, values: np.ndarray) -> float:
-        """That of Student's two-sided test whether the mean is 0."""
-        from scipy.special import stdtr
+        """That of Student's two-sided test whether the mean is 0; of k columns, Hotelling's."""
+        from scipy.special import fdtrc
 
-        error, freedom = self.error(values)
-        size = abs(float(self.shares() @ values))
-        return float(2 * stdtr(freedom, -size / error)) if error > 0 else float(size == 0)
+        columns = values.T.reshape(-1, len(values))
+        means = columns @ self.shares()
+        k, (_, freedom) = len(columns), self.error(columns[0])
+        left = freedom - k + 1
+        # The variances of sums of two columns have their covariances.
+        square = np.array([[self.error(x + y)[0] ** 2 for x in columns] for y in columns])
+        own = np.diag(square) / 4
+        if left <= 0 or not own.all():
+            return float(not np.any(means)) if k == 1 else math.nan
+        statistic = means @ np.linalg.solve((square - own - own[:, None]) / 2, means)
+        return float(fdtrc(k, left, statistic * left / (k * freedom)))
 
 
 Interval = tuple[float, float]

@@ -1,24 +1,25 @@
 """Slope and intercept of a logistic recalibration, and what medical papers show beside them."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
-from calibjax._data.data import DEPENDENCE, Data
+from calibjax._data.data import Data, RowOptions
 from calibjax._data.distribution import Distribution
+from calibjax._data.padding import padded
 from calibjax.estimators.labels import binary_as_data
-from calibjax.measures.events import logits_of, regression_measures
+from calibjax.measures.events import Design, logits_of, regression_measures
 from calibjax.measures.measure import Subset
 from calibjax.measures.sampling import Estimate, Sampling, mean_interval, wilson_interval
+from calibjax.nulls.on_host import label_probabilities
 from calibjax.nulls.ranks import one_level
-from calibjax.recalibration._fit_recalibrator import rows_of_labels
-from calibjax.recalibration._penalised_regression import logistic_regression
 
 # An interval whose end is not found below this size has no end.
 _LARGEST = 1e6
@@ -34,7 +35,8 @@ class LogisticCalibration(NamedTuple):
         intercept: of logit p + a, calibration in the large; 0 is right, above 0 risks are too low.
         slope: b of a + b logit p; 1 is right, below 1 the model is over-confident.
         intercept_beside_slope: a of a + b logit p.
-        pvalue: of the hypothesis a = 0 and b = 1, by the likelihood ratio.
+        pvalue: of the hypothesis a = 0 and b = 1, by the likelihood ratio, or of dependent rows by
+            Hotelling's test.
         integrated_index: the mean distance of p from the smooth curve of frequencies, the ICI.
         n_rows, n_events: how many rows there are, and how many events.
         words: why something is infinite or NaN, or nothing.
@@ -75,8 +77,7 @@ def logistic_calibration(
     targets: ArrayLike | None = None,
     *,
     confidence_level: float = 0.95,
-    where: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
+    **rows: Unpack[RowOptions],
 ) -> LogisticCalibration:
     """Calibration slope and intercept, observed over expected, and the calibration index.
 
@@ -87,8 +88,9 @@ def logistic_calibration(
 
     The slope is the estimate of b of maximum likelihood with a free, and the intercept that of a
     with b = 1, "calibration in the large".  Their intervals are those of the profile likelihood:
-    all numbers whose likelihood ratio test does not reject.  The interval of O / E is Wilson's of
-    the share of events, divided by the mean probability.  q is the restricted cubic spline in
+    all numbers whose likelihood ratio test does not reject; of clusters or times, those of Student,
+    from the influence of these on the estimates.  The interval of O / E is Wilson's of the share of
+    events, divided by the mean probability.  q is the restricted cubic spline in
     logit p that is fitted to these rows, so that the ICI is above 0 for calibrated models too; NaN
     if the fit has no finite estimate.
 
@@ -103,8 +105,8 @@ def logistic_calibration(
         predictions, targets: as in `Data`, or one `Data`: n >= 2 Bernoulli predictions, such as
             `top_label` or `one_vs_rest` make, and booleans or integers 0 and 1.
         confidence_level: the probability of each interval, in (0, 1).
-        where, weights: as in `Data`; n rows of unequal weights count as (sum w)^2 / sum w^2 in
-            intervals and the p-value.
+        rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`; n rows of unequal
+            weights count as (sum w)^2 / sum w^2 in intervals and the p-value.
 
     Returns:
         LogisticCalibration, of numbers of Python in float64.  If all rows or no row had the event,
@@ -136,53 +138,62 @@ def logistic_calibration(
     """
     from scipy.special import ndtri
 
-    if is_traced((predictions, targets, where, weights)):
+    if is_traced((predictions, targets, rows)):
         raise TypeError("logistic_calibration must be called outside of jit, got traced arguments.")
     level = float(one_level(confidence_level, np.float64))
-    data = binary_as_data(predictions, targets, where=where, weights=weights, without=DEPENDENCE)
-    data = on_one_device(data)
-    rows, kept = rows_of_labels(data)
-    n_certain = int(np.sum((rows.probs == 0).any(axis=1)))
+    data = padded(on_one_device(binary_as_data(predictions, targets, **rows)))
+    (index,) = np.nonzero(data.counted_rows())
+    probs = np.asarray(label_probabilities(data)[0], np.float64)[index]
+    n_certain = int(np.sum((probs == 0).any(axis=1)))
     if n_certain:
         raise ValueError(
-            f"predictions must be above 0 and below 1, got {n_certain} of {len(rows.probs)} rows "
+            f"predictions must be above 0 and below 1, got {n_certain} of {len(index)} rows "
             "at 0 or 1, which have no logit; clip them or exclude them with where=."
         )
-    happened, counts = rows.targets == 1, rows.weights * (rows.size() / rows.weights.sum())
-    logits = logits_of(rows.probs)
-    likelihood = _Likelihood(logits, happened, counts)
+    happened, logits = np.asarray(data.targets)[index] == 1, logits_of(probs)
+    sampling = of_likelihood = Sampling.of_data(data, data.n).of_rows(index)
+    counts = sampling.shares() * sampling.n_effective()
+    likelihood = _Likelihood(logits, happened, counts, np.zeros_like(logits))
     if data.outcome_weights is not None:
-        of_none, of_event = np.asarray(data.outcome_weights, np.float64)[kept].T
+        of_none, of_event = np.asarray(data.outcome_weights, np.float64)[index].T
         offset = np.log(of_none / of_event)
         likelihood = _Likelihood(logits, happened, np.ones_like(offset), offset)
-    quantile = float(ndtri((1 + level) / 2) ** 2)
+        of_likelihood = dataclasses.replace(sampling, weights=None)
     least, slope, words = likelihood.best_slope()
+    beside = likelihood.intercept(slope) if np.isfinite(slope) else math.nan
     intercept = likelihood.intercept(1.0)
     at_one = functools.partial(likelihood.deviance, b=1.0)
-    of_intercept = _profile_interval(at_one, intercept, at_one(intercept), quantile)
-    of_slope, beside, pvalue = Estimate(np.nan, np.nan, np.nan), np.nan, np.nan
-    if not np.isnan(slope):
-        of_slope = _profile_interval(likelihood.profile_deviance, slope, least, quantile)
-        beside = likelihood.intercept(slope) if np.isfinite(slope) else np.nan
-        # Two numbers: the chi-squared distribution is an exponential one.
-        pvalue = float(np.exp(-max(at_one(0.0) - least, 0.0) / 2))
-    sampling = Sampling(len(happened), None if data.weights is None else rows.weights)
-    expected = float(sampling.shares() @ rows.probs[:, 1])
+    of_slope, pvalue = Estimate(np.nan, np.nan, np.nan), np.nan
+    if sampling.is_dependent:
+        interval = functools.partial(_interval_of_units, level, of_likelihood)
+        of_intercept = interval(intercept, likelihood.fit(1.0)[1][:, 0])
+        moves = likelihood.fit()[1]
+        of_slope = interval(slope, moves[:, -1])
+        if np.isfinite(slope):
+            pvalue = of_likelihood.pvalue(np.array([beside, slope - 1]) + moves)
+    else:
+        quantile = float(ndtri((1 + level) / 2) ** 2)
+        of_intercept = _profile_interval(at_one, intercept, at_one(intercept), quantile)
+        if not np.isnan(slope):
+            of_slope = _profile_interval(likelihood.profile_deviance, slope, least, quantile)
+            # Two numbers: the chi-squared distribution is an exponential one.
+            pvalue = float(np.exp(-max(at_one(0.0) - least, 0.0) / 2))
+    expected = float(sampling.shares() @ probs[:, 1])
     share = float(sampling.shares() @ happened)
     low, high = wilson_interval(happened, level, sampling)
     if data.outcome_weights is not None and 0 < share < 1:
         # The expected share depends on the targets, too: the interval is that of log O / E.
-        parts = happened / share - rows.probs[:, 1] / expected
+        parts = happened / share - probs[:, 1] / expected
         low, high = share * np.exp(np.array(mean_interval(parts, level, sampling=sampling)))
     counted = Subset(np.arange(len(logits)), sampling, level, np.arange(len(logits)))
-    index = regression_measures(logits, happened, None)["ICI"](counted)
+    index_of_all = regression_measures(logits, happened, None)["ICI"](counted)
     return LogisticCalibration(
         observed_over_expected=Estimate(share / expected, low / expected, high / expected),
         intercept=of_intercept,
         slope=of_slope,
-        intercept_beside_slope=float(beside),
+        intercept_beside_slope=beside,
         pvalue=pvalue,
-        integrated_index=math.nan if index is None else index.value,
+        integrated_index=math.nan if index_of_all is None else index_of_all.value,
         n_rows=len(happened),
         n_events=int(happened.sum()),
         words=words,
@@ -198,7 +209,7 @@ class _Likelihood(NamedTuple):
     logits: np.ndarray
     happened: np.ndarray
     counts: np.ndarray
-    offset: np.ndarray | float = 0.0
+    offset: np.ndarray
 
     def deviance(self, a: float, b: float) -> float:
         """-2 log likelihood; 0 in the limit of infinite a, where it agrees with all events."""
@@ -229,6 +240,14 @@ class _Likelihood(NamedTuple):
     def profile_deviance(self, b: float) -> float:
         return self.deviance(self.intercept(b), b)
 
+    def fit(self, b: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The a, and b unless it is given, of maximum likelihood, and how each row moves them."""
+        ones, shares = np.ones_like(self.logits), self.counts / self.counts.sum()
+        basis = np.stack([ones, self.logits] if b is None else [ones], axis=1)
+        design = Design.of(basis, self.offset + (b or 0.0) * self.logits, shares)
+        found = design.fit((shares * self.happened) @ basis[None])
+        return found.coefficients[0], design.influence(found.probabilities[0], self.happened)
+
     def best_slope(self) -> tuple[float, float, str]:
         """The least deviance, the slope there, and words if that is infinite or unknown."""
         if self.happened.all() or not self.happened.any():
@@ -240,23 +259,21 @@ class _Likelihood(NamedTuple):
         for sign, high, low in ((1.0, with_event, without), (-1.0, without, with_event)):
             if high.min() >= low.max():
                 words = "one probability parts events from the other rows: the slope is infinite"
-                return self._deviance_of_ties(float(low.max())), sign * np.inf, words
-        if np.ndim(self.offset):
-            from scipy.optimize import minimize_scalar
+                tied = self.logits == low.max()
+                # An infinite slope leaves the rows whose logit is the one that parts the others.
+                ties = _Likelihood(*(x[tied] for x in self))
+                return ties.profile_deviance(0.0), sign * np.inf, words
+        intercept, slope = self.fit()[0].tolist()
+        return self.deviance(intercept, slope), slope, ""
 
-            found = minimize_scalar(self.profile_deviance)
-            return float(found.fun), float(found.x), ""
-        centre, spread = np.mean(self.logits), np.std(self.logits)
-        features = np.stack([np.ones_like(self.logits), (self.logits - centre) / spread], axis=1)
-        slope = float(logistic_regression(features, self.happened, self.counts).numbers[1] / spread)
-        return self.profile_deviance(slope), slope, ""
 
-    def _deviance_of_ties(self, at: float) -> float:
-        """What an infinite slope leaves: rows whose logit is the one that parts the others."""
-        tied = self.logits == at
-        total, events = self.counts[tied].sum(), self.counts[tied] @ self.happened[tied]
-        shares = np.array([events, total - events]) / total
-        return float(-2 * total * np.sum(shares * np.log(np.where(shares > 0, shares, 1.0))))
+def _interval_of_units(
+    level: float, sampling: Sampling, estimate: float, moves: np.ndarray
+) -> Estimate:
+    """Student's interval, from how rows move an estimate; none of an infinite one."""
+    ends = mean_interval(moves, level, sampling=sampling, has_skewness=False) or (np.nan, np.nan)
+    low, high = estimate + np.array(ends if np.isfinite(estimate) else (np.nan, np.nan))
+    return Estimate(estimate, low, high)
 
 
 def _profile_interval(
