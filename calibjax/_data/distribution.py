@@ -361,6 +361,10 @@ class Labels(Discrete):
 class Binary(Labels):
     """Predictions of the labels 0 and 1, of which one probability says it all."""
 
+    @property
+    def n_labels(self) -> int:
+        return 2
+
     @abstractmethod
     def binary_probability(self) -> jax.Array:
         """P(Y = 1), ``[n]``, or a number of one prediction."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import polars as pl
 import typer
 
-from calibjax._base.text import plain, working
+from calibjax._base.text import plain
 from calibjax.cli._command import (
     AsJson,
     Columns,
@@ -71,19 +71,16 @@ def evaluate(
     if table is not None and by is None:
         raise ValueError("--table writes the table of --by: pass --by COLUMN.")
     model = columns.read(*files)
-    with working(f"Testing {len(model.table)} rows"):
-        data = columns.data(model)
-        others = columns_of_rows(model, columns.event)
-        found = evaluate_data(
-            data,
-            seed=seed,
-            level=level,
-            above=above,
-            columns=others,
-            table=model.table,
-            order=order,
-        )
-        return show(found, names_of_list(by) or None, html, as_json, table)
+    found = evaluate_data(
+        columns.data(model),
+        seed=seed,
+        level=level,
+        above=above,
+        columns=columns_of_rows(model, columns.event),
+        table=model.table,
+        order=order,
+    )
+    return show(found, names_of_list(by) or None, html, as_json, table)
 
 
 def show(
@@ -93,16 +90,18 @@ def show(
     as_json: bool,
     table: Path | None = None,
 ) -> bool:
-    """Prints an evaluation, with a table by group if any are asked for; whether it rejects."""
+    """Prints an evaluation, each part once it is known, and its report; whether it rejects."""
     groups = None if by is None else found.by(by)
-    if html is not None:
-        found.to_html(html, by=groups)
+    for block in () if as_json else found.blocks():
+        echo(block)
     if groups is not None and table is not None:
         pl.DataFrame(groups.to_dict(), strict=False).write_csv(table)
     if as_json:
         echo(as_text(found.to_dict() | ({} if groups is None else _saved(groups))))
-    else:
-        echo(found if groups is None else f"{found}\n\n{groups}")
+    elif groups is not None:
+        echo(f"\n{groups}")
+    if html is not None:
+        found.to_html(html, by=groups)
     if found.why_not_tested is not None:
         raise ValueError(f"Calibration {found.why_not_tested}.")
     return found.rejected

@@ -210,17 +210,17 @@ def redrawn_curves(
     """Recalibrated probabilities of redrawn targets, at some of the forecasts, ``[R, g]``.
 
     `index` is that of the forecast of each row.  If all rows weigh the same, the events of
-    equal forecasts are binomial, so that one number stands for all of them.
+    equal forecasts are binomial, so that one number, which takes that of six rows, stands for them.
     """
     rng = np.random.default_rng(seed)
     count, size = np.bincount(index), np.bincount(index, weights)
-    are_equal = weights.min() == weights.max()
+    are_binomial = weights.min() == weights.max() and index.size > 6 * count.size
+    of_rows = forecasts[index]
 
     def events() -> np.ndarray:
-        if are_equal:
+        if are_binomial:
             return weights[0] * rng.binomial(count, forecasts)
-        happened = rng.random(index.size) < forecasts[index]
-        return np.bincount(index, weights * happened)
+        return np.bincount(index, weights * (rng.random(index.size) < of_rows))
 
     return np.stack([isotonic_frequencies(events(), size)[points] for _ in range(n_resamples)])
 

@@ -5,7 +5,7 @@ import html
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,15 +141,21 @@ class Evaluation(Case):
                 say(f"{'█' * k}{'░' * (len(names) - k)} {name}")
                 getattr(self, name)
 
-    def __repr__(self) -> str:
+    def blocks(self) -> Iterator[str]:
+        """What is printed: the verdict, which takes less time, and all else."""
+        with working(f"Evaluating {self.n} rows"):
+            said = self.verdict
+        yield "\n".join(textwrap.fill(line, _WIDTH) for line in said.splitlines())
         self._compute()
-        lines = [textwrap.fill(line, _WIDTH) for line in self.verdict.splitlines()]
-        lines += ["", *table_of_numbers(self.rows(), self.level)]
+        lines = ["", *table_of_numbers(self.rows(), self.level)]
         if self.segments is not None:
             lines += ["", repr(self.segments)]
         for note in *self.remarks, f"To cite: {self.citation}":
             lines += ["", textwrap.fill(note, _WIDTH)]
-        return "\n".join(map(str.rstrip, lines))
+        yield "\n".join(map(str.rstrip, lines))
+
+    def __repr__(self) -> str:
+        return "\n".join(self.blocks())
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
@@ -214,7 +220,7 @@ class Evaluation(Case):
         from calibjax.evaluation._report._page import page
 
         self._compute("curves", "contributions", "recalibrations")
-        with jax.enable_x64(self.is_x64):
+        with working("Drawing the report"), jax.enable_x64(self.is_x64):
             text = page(self, by)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
