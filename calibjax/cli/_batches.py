@@ -36,10 +36,12 @@ class Batch(NamedTuple):
     Args:
         name: their value of the column of --by; without one, the file.
         hashes: a hash of what identifies each row: of its numbers, or of its --id, ``[n]``.
+        origin: the file and the time of rows that were counted.
     """
 
     name: str
     hashes: np.ndarray
+    origin: str = ""
 
 
 def batches_of(model: Model, by: str | None, id: str | None = None) -> tuple[Model, list[Batch]]:

@@ -25,7 +25,7 @@ def to_dict(state: MonitorState) -> dict[str, Any]:
     pvalues = state.pvalues()
     found = {name: _of_stream(x, pvalues[name]) for name, x in state.by_name.items()}
     of_all = {"n_rows": state.n_rows, "level": state.level, "lag": state.options["--lag"]}
-    of_all |= {"n_new": state.n_new, "n_known": state.n_known, "n_late": state.n_late}
+    of_all |= state.numbers
     of_all["alarm"] = bool(state.alarms)
     if state.options["--stream"] is None:
         return of_all | found[""] | {"new_alarm": bool(state.new_alarms)}

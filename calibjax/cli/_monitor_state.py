@@ -93,18 +93,15 @@ class MonitorState:
         options: what all calls agree in, such as the columns and --level.
         streams: those that were seen, and those for which --reserve keeps a part of the level.
         new_alarms: the streams in which the alarm rang in this call.
-        n_new: the number of rows that this call has counted.
-        n_known: the number of its rows that were counted before, and are left out.
-        n_late: the number of new rows of batches that are not later than the last one.
-        notes: messages about both.
+        numbers, notes: of the rows of this call, as in `NewRows`.
     """
 
     options: dict[str, Any]
     streams: list[Stream]
     new_alarms: list[str] = dataclasses.field(default_factory=list)
-    n_new: int = 0
-    n_known: int = 0
-    n_late: int = 0
+    numbers: dict[str, int] = dataclasses.field(
+        default_factory=lambda: {"n_new": 0, "n_known": 0, "n_late": 0}
+    )
     notes: Sequence[str] = ()
 
     @property
@@ -157,8 +154,7 @@ def started(model: Model, batch: Batch, options: dict[str, Any], seed: int) -> M
 
 def count(state: MonitorState, path: Path, new: NewRows) -> None:
     """Adds the new rows of a file to the evidence of the state in a path, in their order."""
-    model, state.n_known, state.n_late, state.notes = new.model, new.n_known, new.n_late, new.notes
-    state.n_new = sum(n for _, n in new.updates)
+    model, state.numbers, state.notes = new.model, new.numbers, new.notes
     if not new.updates:
         return
     cluster, clusters = state.options["--cluster"], None

@@ -15,14 +15,6 @@ from calibjax.frames import Model
 _CHANCE = 1e-3
 
 
-class Counted(NamedTuple):
-    """Rows that were counted: those of a batch in a file, where they came from, their hashes."""
-
-    name: str
-    origin: str
-    hashes: np.ndarray
-
-
 class NewRows(NamedTuple):
     """What a file adds.
 
@@ -31,23 +23,22 @@ class NewRows(NamedTuple):
         batches: the batches that they belong to, with their hashes.
         updates: the names and the numbers of rows of what the monitor takes at once: late rows
             belong to the first batch that is new.
-        n_known: the number of rows that were counted before.
-        n_late: the number of new rows of batches that are not later than the last one.
+        numbers: how many rows are new, were counted before, or are new but of batches that are not
+            later than the last one.
         notes: messages about both.
     """
 
     model: Model
     batches: list[Batch]
     updates: list[tuple[str, int]]
-    n_known: int = 0
-    n_late: int = 0
-    notes: Sequence[str] = ()
+    numbers: dict[str, int]
+    notes: list[str]
 
 
 def new_rows(
     model: Model,
     batches: list[Batch],
-    counted: list[Counted],
+    counted: list[Batch],
     by: str | None,
     has_ids: bool,
     again: bool,
@@ -86,12 +77,13 @@ def new_rows(
         updates[:1] = [(name, n + n_late)]
     if n_known:
         model = model.taken(np.flatnonzero(is_new))
-    return NewRows(model, found, updates, n_known, n_late, notes)
+    numbers = {"n_new": len(hashes) - n_known, "n_known": n_known, "n_late": n_late}
+    return NewRows(model, found, updates, numbers, notes)
 
 
-def _pooled(counted: Sequence[Counted], by: str | None) -> dict[Any, Counted]:
+def _pooled(counted: Sequence[Batch], by: str | None) -> dict[Any, Batch]:
     """The rows of each file or, with a column of batches, of each batch, by its `sort_key`."""
-    parts: dict[Any, list[Counted]] = defaultdict(list)
+    parts: dict[Any, list[Batch]] = defaultdict(list)
     for k, x in enumerate(counted):
         parts[k if by is None else sort_key(x.name)].append(x)
     return {
@@ -108,7 +100,7 @@ def _check_order(model: Model, first: Batch, by: str, last: str) -> None:
 
 
 def _are_new(
-    source: str, batch: Batch, is_new: np.ndarray, days: dict[Any, Counted], by: str | None
+    source: str, batch: Batch, is_new: np.ndarray, days: dict[Any, Batch], by: str | None
 ) -> np.ndarray:
     """Which rows of a batch were not counted, as numbers tell, of which some are new for sure."""
     hashes, n = batch.hashes, len(batch.hashes)

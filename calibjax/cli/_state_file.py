@@ -11,7 +11,6 @@ import numpy as np
 
 from calibjax.cli._batches import Batch
 from calibjax.cli._monitor_state import AGREED, Evidence, MonitorState, Stream
-from calibjax.cli._new_rows import Counted
 
 # SQLite keeps both numbers in the head of the file; the version changes with what tables hold.
 _APPLICATION, _VERSION = int.from_bytes(b"cjmo", "big"), 2
@@ -68,7 +67,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-def read_state(database: sqlite3.Connection) -> tuple[MonitorState | None, list[Counted]]:
+def read_state(database: sqlite3.Connection) -> tuple[MonitorState | None, list[Batch]]:
     """The state that a database holds, None before the first call, and all rows that it counted."""
     select = database.execute
     try:
@@ -78,9 +77,9 @@ def read_state(database: sqlite3.Connection) -> tuple[MonitorState | None, list[
         for name, *row in select("SELECT * FROM evidence ORDER BY rowid"):
             by_name[name].evidence.append(Evidence(*row))
         counted = [
-            Counted(name, f"{file}{'' if name == file else f', as {name},'} at {time}", hashes)
-            for name, file, time, content in select("SELECT * FROM batches ORDER BY rowid")
-            for hashes in [np.frombuffer(content, "<i8")]
+            Batch(name, np.frombuffer(hashes, "<i8"), f"{file}{as_name} at {time}")
+            for name, file, time, hashes in select("SELECT * FROM batches ORDER BY rowid")
+            for as_name in ["" if name == file else f", as {name},"]
         ]
         n_rows = sum(len(x.hashes) for x in counted)
         state = MonitorState(options, streams) if options or streams or counted else None

@@ -18,11 +18,10 @@ from importlib.util import find_spec
 if find_spec("matplotlib") is None:
     raise ModuleNotFoundError("calibjax.plot needs matplotlib: pip install 'calibjax[plot]'")
 
-from calibjax.plot._calibration import calibration
 from calibjax.plot._evidence import e_process, null_distribution, segments
 from calibjax.plot._maps import residual_location, residual_spread, witness
 from calibjax.plot._pit import coverage, pit, pit_difference, spread_skill
-from calibjax.plot._reliability import reliability
+from calibjax.plot._reliability import calibration, reliability
 from calibjax.plot._risk import risk
 from calibjax.plot._style import NotebookFigure, SettledLayout
 

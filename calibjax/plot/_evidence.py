@@ -216,13 +216,11 @@ def segments(
     # An interval without an end goes as far as the longest one that has both.
     arms = np.where(np.isfinite(arms), arms, np.max(arms, initial=0, where=np.isfinite(arms)))
     look: style.Look = {"fmt": "o", "markersize": 3.5, "linewidth": style.THIN, "zorder": 3}
-    for chosen, color, label in (
-        (~is_significant, style.BLUE, "observed"),
-        (is_significant, style.VERMILLION, "significant"),
+    for some, color, label in style.by_color(
+        is_significant, "significant", (style.BLUE, "observed")
     ):
-        if chosen.any():
-            x, y, error = observed[chosen], rows[chosen], arms[:, chosen]
-            ax.errorbar(x, y, xerr=error, color=color, label=label, **look)
+        x, y, error = observed[some], rows[some], arms[:, some]
+        ax.errorbar(x, y, xerr=error, color=color, label=label, **look)
     ax.set_yticks(rows, names, parse_math=False)
     ax.tick_params(axis="y", length=0, labelsize=style.NOTE)
     is_chance = float(np.asarray(result.pvalue)) > _LEVEL

@@ -40,13 +40,9 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     low, high = np.asarray(curve.density_low), np.asarray(curve.density_high)
     outside = (density < low) | (density > high)
     look: style.Look = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
-    for bars, color, label in (
-        (~outside, style.SKY, None),
-        (outside, style.VERMILLION, "outside"),
-    ):
-        if bars.any():
-            at, width = edges[:-1][bars], np.diff(edges)[bars]
-            ax.bar(at, density[bars], width, color=color, label=label, **look)
+    for bars, color, label in style.by_color(outside):
+        at, width = edges[:-1][bars], np.diff(edges)[bars]
+        ax.bar(at, density[bars], width, color=color, label=label, **look)
     # The band stands before the bars, because it begins inside of them.
     ax.stairs(high, edges, baseline=low, fill=True, **_BAND_BEFORE, label=_band_name(curve))
     ax.axhline(1.0, **{**style.IDEAL, "zorder": 5})

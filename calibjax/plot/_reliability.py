@@ -68,63 +68,104 @@ def reliability(curve: ReliabilityCurve | CORPCurve, *, ax: Axes | None = None) 
     return ax
 
 
+def calibration(curve: CalibrationCurve, *, ax: Axes | None = None) -> Axes:
+    """Draws a smooth calibration curve with its bands, and a histogram of the predictions below.
+
+    A calibrated model is near the diagonal.  Where the light band does not contain the diagonal,
+    the curve is red.  Axes are logarithmic if events are rare.
+
+    Args:
+        curve: the result of `calibjax.calibration_curve`.
+        ax: axes of matplotlib to draw into; by default those of a new figure.
+
+    Returns:
+        The axes; their figure is ``ax.figure``.
+
+    Raises:
+        TypeError: an argument of another type.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, calibjax as cj
+        >>> from calibjax import plot
+        >>> predictions = cj.Bernoulli(jnp.linspace(0.1, 0.9, 400))
+        >>> curve = cj.calibration_curve(predictions, predictions.sample(jax.random.key(0)))
+        >>> plot.calibration(curve).get_title("left")
+        'Calibration curve, n = 400'
+    """
+    style.check_type("curve", curve, CalibrationCurve)
+    ax, p = style.new_axes(ax, (3.3, 4.0)), curve.predicted
+    ax.plot([0, 1], [0, 1], label="calibrated", **style.IDEAL)
+    _fill_bands(ax, p, curve)
+    ax.plot(p, curve.frequency, label="smooth frequency", **style.CURVE)
+    outside = (p < curve.simultaneous_low) | (p > curve.simultaneous_high)
+    _draw_points(ax, p[outside], curve.frequency[outside], style.VERMILLION, ".", "significant")
+    title = f"Calibration curve, n = {curve.count.sum():,}"
+    style.words(ax, title, "", "observed frequency")
+    # Where axes are logarithmic, bands that go to 0 must not make them long.
+    seen = curve.pointwise_low.clip(p[0]), curve.pointwise_high
+    limits = _show(ax, p, curve.frequency, *seen, is_log=curve.is_rare)
+    _draw_below(ax, limits, curve.edges, curve.count)
+    return ax
+
+
 def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     edges, counts = np.asarray(curve.edges), np.asarray(curve.count)
     filled = counts > 0
     forecast, frequency = (np.asarray(x)[filled] for x in (curve.forecast, curve.frequency))
-    bands = curve.simultaneous_low, curve.simultaneous_high, curve.pointwise_low
-    low, high, each_low, each_high = (np.asarray(x)[filled] for x in (*bands, curve.pointwise_high))
-    level = _percent(float(curve.confidence_level))
+    low, high = (np.asarray(x)[filled] for x in (curve.simultaneous_low, curve.simultaneous_high))
     is_log = 0 < forecast[0] and np.median(np.repeat(forecast, counts[filled])) < RARE
     outside = (frequency < low) | (frequency > high)
     if is_log:
         edges, frequency = edges.clip(forecast[0] / 2), frequency.clip(forecast[0] / 2)
     left, width = edges[:-1][filled], np.diff(edges)[filled]
-    for bottom, top, color, where in (
-        (low, high, style.PALE, "all bins at once"),
-        (each_low, each_high, _DARKER, "each bin"),
-    ):
-        label = f"{level}, {where}"
-        ax.bar(left, top - bottom, width, bottom, align="edge", color=color, label=label, zorder=1)
+    for bottom, top, look in _bands(curve, ("all bins at once", "each bin")):
+        ax.bar(left, (top - bottom)[filled], width, bottom[filled], align="edge", **look)
     ax.plot(forecast, frequency, **style.CURVE)
-    draw_points(ax, forecast[~outside], frequency[~outside], style.BLUE, "o", None)
-    draw_points(ax, forecast[outside], frequency[outside], style.VERMILLION, "D", "outside")
+    _draw_points(ax, forecast[~outside], frequency[~outside], style.BLUE, "o", None)
+    _draw_points(ax, forecast[outside], frequency[outside], style.VERMILLION, "D", "outside")
     style.words(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
-    limits = show(ax, left, left + width, frequency, low.clip(left[0]), high, is_log=is_log)
-    draw_below(ax, limits, edges, counts)
+    limits = _show(ax, left, left + width, frequency, low.clip(left[0]), high, is_log=is_log)
+    _draw_below(ax, limits, edges, counts)
 
 
 def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     low, high = curve.simultaneous_low, curve.simultaneous_high
     if curve.grid.size:
-        fill_bands(ax, curve.grid, curve)
+        _fill_bands(ax, curve.grid, curve)
     ax.plot(curve.forecasts, curve.recalibrated, **style.CURVE)
     at_grid = curve.recalibrated[np.searchsorted(curve.forecasts, curve.grid)]
     outside = (at_grid < low) | (at_grid > high)
-    draw_points(ax, curve.grid[outside], at_grid[outside], style.VERMILLION, ".", "outside")
+    _draw_points(ax, curve.grid[outside], at_grid[outside], style.VERMILLION, ".", "outside")
     style.words(
         ax, f"Reliability without bins, n = {curve.count.sum():,}", "", "observed frequency"
     )
-    limits = show(ax, curve.forecasts, curve.recalibrated)
+    limits = _show(ax, curve.forecasts, curve.recalibrated)
     counts, edges = np.histogram(curve.forecasts, _BARS, limits, weights=curve.count)
     parts = f"MCB {curve.miscalibration:.2g}, DSC {curve.discrimination:.2g}"
     title = f"{parts}, UNC {curve.uncertainty:.2g}"
-    draw_below(ax, limits, edges, counts, title=title, title_fontsize=style.NOTE)
+    _draw_below(ax, limits, edges, counts, title=title, title_fontsize=style.NOTE)
 
 
-def fill_bands(ax: Axes, at: np.ndarray, curve: CORPCurve | CalibrationCurve) -> None:
-    """The simultaneous band, and the pointwise one within it."""
-    bands = curve.simultaneous_low, curve.simultaneous_high, curve.pointwise_low
-    low, high, each_low, each_high = (*bands, curve.pointwise_high)
-    for bottom, top, color, where in (
-        (low, high, style.PALE, "everywhere at once"),
-        (each_low, each_high, _DARKER, "each forecast"),
-    ):
-        label = f"{_percent(float(curve.confidence_level))}, {where}"
-        ax.fill_between(at, bottom, top, color=color, linewidth=0, label=label, zorder=1)
+def _bands(
+    curve: ReliabilityCurve | CORPCurve | CalibrationCurve, places: tuple[str, str]
+) -> list[tuple[np.ndarray, np.ndarray, style.Look]]:
+    """The simultaneous band, and the pointwise one within it, with their looks."""
+    wide, narrow = (
+        {"color": color, "label": f"{100 * float(curve.confidence_level):.4g} %, {x}", "zorder": 1}
+        for color, x in zip((style.PALE, _DARKER), places, strict=True)
+    )
+    return [
+        (np.asarray(curve.simultaneous_low), np.asarray(curve.simultaneous_high), wide),
+        (np.asarray(curve.pointwise_low), np.asarray(curve.pointwise_high), narrow),
+    ]
 
 
-def draw_points(
+def _fill_bands(ax: Axes, at: np.ndarray, curve: CORPCurve | CalibrationCurve) -> None:
+    for low, high, look in _bands(curve, ("everywhere at once", "each forecast")):
+        ax.fill_between(at, low, high, linewidth=0, **look)
+
+
+def _draw_points(
     ax: Axes, x: np.ndarray, y: np.ndarray, color: str, marker: str, label: str | None
 ) -> None:
     if x.size:
@@ -132,11 +173,7 @@ def draw_points(
         ax.plot(x, y, **look, markersize=3.5, label=label, zorder=4, clip_on=False)
 
 
-def _percent(level: float) -> str:
-    return f"{100 * level:.4g} %"
-
-
-def show(ax: Axes, *values: np.ndarray, is_log: bool = False) -> tuple[float, float]:
+def _show(ax: Axes, *values: np.ndarray, is_log: bool = False) -> tuple[float, float]:
     """Lets both axes show all values and a little more, but nothing beyond [0, 1]."""
     least, most = min(np.min(x) for x in values), max(np.max(x) for x in values)
     margin = max(0.03 * (most - least), 0.001)
@@ -148,7 +185,7 @@ def show(ax: Axes, *values: np.ndarray, is_log: bool = False) -> tuple[float, fl
     return limits
 
 
-def draw_below(
+def _draw_below(
     ax: Axes, limits: tuple[float, float], edges: np.ndarray, counts: np.ndarray, **options: Any
 ) -> None:
     """The numbers of forecasts below the curve, and the legend, which would hide data elsewhere."""

@@ -36,18 +36,11 @@ def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
     x, y, low, high = (np.asarray(number) for number in numbers)
     top = min(1.05 * float(np.nanmax([x, y, high])), 1.0)
     ax.plot([0, top], [0, top], label="calibrated", **style.IDEAL)
-    is_outside = (x < low) | (x > high)
-    interval = f"Kaplan-Meier, {100 * curve.confidence_level:.4g} % CI"
-    for some, look, label in (
-        (~is_outside, style.CURVE, interval),
-        (is_outside, style.ALARM, "outside"),
-    ):
-        if some.any():
-            ends = np.nan_to_num([y - low, high - y])[:, some]
-            color = look["color"]
-            ax.errorbar(
-                x[some], y[some], ends, fmt="o", ms=3, color=color, lw=style.THIN, label=label
-            )
+    look: style.Look = {"fmt": "o", "ms": 3, "lw": style.THIN}
+    inside = style.BLUE, f"Kaplan-Meier, {100 * curve.confidence_level:.4g} % CI"
+    for some, color, label in style.by_color((x < low) | (x > high), inside=inside):
+        ends = np.nan_to_num([y - low, high - y])[:, some]
+        ax.errorbar(x[some], y[some], ends, color=color, label=label, **look)
     ax.set_xlim(0, top)
     ax.set_ylim(0, top)
     title = f"Risk by {curve.time:.4g}, {count.sum():,} rows in {count.size} groups"

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -83,6 +84,14 @@ def check_known(name: str, curve: Any) -> None:
         raise ValueError(
             f"{name} must hold numbers, got NaN: the cdf or the residual of a row is not known."
         )
+
+
+def by_color(
+    outside: np.ndarray, label: str = "outside", inside: tuple[str, str | None] = (SKY, None)
+) -> list[tuple[np.ndarray, str, str | None]]:
+    """Which points have which color and label: those in a range, and those that are outside."""
+    looks = (~outside, *inside), (outside, VERMILLION, label)
+    return [look for look in looks if look[0].any()]
 
 
 def words(ax: Axes, title: str, x: str, y: str) -> None:
