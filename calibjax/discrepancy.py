@@ -65,9 +65,8 @@ from calibjax.kernels.base import (
 )
 from calibjax.kernels.check import check_formula, check_kernel, check_symmetric, users_functions
 from calibjax.kernels.predictions import VectorFeature
-from calibjax.residuals.base import TargetResidual
+from calibjax.residuals.base import FeatureResidual, TargetResidual
 from calibjax.residuals.kernel import JointResidual, KernelResidual, SteinResidual
-from calibjax.residuals.labels import FeatureResidual
 from calibjax.residuals.pit import PITResidual
 
 

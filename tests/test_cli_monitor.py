@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import calibjax as cj
 import calibjax.cli._monitor
-import calibjax.cli._state_file
+import calibjax.cli._monitor_state
 import calibjax.monitoring
 from benchmarks.monitor_kills import count_all, count_with_kills, evidence_of, write_days
 from calibjax.cli import app
@@ -523,7 +523,7 @@ def test_a_full_disk(tmp_path):
 def test_one_call_at_a_time(monkeypatch, tmp_path):
     state, path = tmp_path / "state.sqlite", tmp_path / "rows.csv"
     ONE.write_csv(path)
-    monkeypatch.setattr(calibjax.cli._state_file, "_PATIENCE", 0.01)
+    monkeypatch.setattr(calibjax.cli._monitor_state, "_PATIENCE", 0.01)
     with closing(sqlite3.connect(state, isolation_level=None)) as database:
         database.execute("BEGIN IMMEDIATE")
         result = run(path, state)

@@ -17,7 +17,7 @@ import calibjax as cj
 from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.typed_column import numbered, typed_column
 from calibjax.cli import app
-from calibjax.cli._batches import sort_key
+from calibjax.cli._new_rows import sort_key
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1)

@@ -11,7 +11,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
-from calibjax.evaluation._above import above_threshold
+from calibjax.evaluation._evaluate import above_threshold
 from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 
 N = 96

@@ -17,9 +17,8 @@ from calibjax.evaluation._directions import time_in_words
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._report._figures import pictures_of
 from calibjax.evaluation._rows import CENSORING
-from calibjax.measures.kaplan_meier import KaplanMeier
 from calibjax.measures.measure import MeasureResult, Subset
-from calibjax.measures.risk_by_time import Lifetimes, measures_by_time
+from calibjax.measures.risk_by_time import KaplanMeier, Lifetimes, measures_by_time
 from calibjax.measures.sampling import Sampling
 from calibjax.recalibration.cross_fitting import row_scores
 

@@ -88,12 +88,17 @@ def monitor(
       calibjax monitor log.csv --state log.sqlite --by day --stream region --prob p --target bought
       calibjax monitor --state model.sqlite --show
     """
-    from calibjax.cli._batches import batches_of, say_if_pairs
     from calibjax.cli._columns import in_order
     from calibjax.cli._monitor_report import curves, draw, in_words, to_dict
-    from calibjax.cli._monitor_state import checked, count, options_of
-    from calibjax.cli._new_rows import new_rows
-    from calibjax.cli._state_file import opened, read_state, write_state
+    from calibjax.cli._monitor_state import (
+        checked,
+        count,
+        opened,
+        options_of,
+        read_state,
+        write_state,
+    )
+    from calibjax.cli._new_rows import batches_of, new_rows, say_if_pairs
 
     if reserve and stream is None:
         raise ValueError("--reserve expects --stream, the column of the streams, got none.")

@@ -1,11 +1,15 @@
 """Curves and maps: what a plot of calibration shows, as arrays."""
 
-from calibjax.curves._calibration_curve import CalibrationCurve, calibration_curve
+from calibjax.curves._calibration_curve import (
+    CalibrationCurve,
+    RiskCurve,
+    calibration_curve,
+    risk_curve,
+)
 from calibjax.curves._corp_curve import CORPCurve, corp_curve
 from calibjax.curves._error_maps import ResidualMap, WitnessMap, residual_map, witness_map
 from calibjax.curves._pit_curve import CoverageCurve, PITCurve, coverage_curve, pit_curve
 from calibjax.curves._reliability_curve import ReliabilityCurve, reliability_curve
-from calibjax.curves._risk_curve import RiskCurve, risk_curve
 from calibjax.curves._spread_skill import SpreadSkillCurve, spread_skill_curve
 
 __all__ = [

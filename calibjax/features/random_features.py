@@ -30,9 +30,8 @@ from calibjax.expectations.finite_sums import all_labels
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, Sample, pairwise, sum_of_products, times
 from calibjax.kernels.distance import DistanceLike, embedding
-from calibjax.residuals.base import FiniteResidual, TargetResidual
+from calibjax.residuals.base import FeatureResidual, FiniteResidual, Indicators, TargetResidual
 from calibjax.residuals.kernel import JointResidual, KernelResidual, target_frequencies
-from calibjax.residuals.labels import FeatureResidual, Indicators
 from calibjax.residuals.pit import PITResidual
 
 

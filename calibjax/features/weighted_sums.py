@@ -39,8 +39,7 @@ from calibjax._numbers.arithmetic import compensated_add, dot
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, pairwise
-from calibjax.residuals.base import FiniteResidual
-from calibjax.residuals.labels import Indicators
+from calibjax.residuals.base import FiniteResidual, Indicators
 
 
 class InCells(NamedTuple):

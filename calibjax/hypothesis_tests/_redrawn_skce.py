@@ -53,9 +53,8 @@ from calibjax.kernels.predictions import DistanceKernel, embedded_rows
 from calibjax.nulls.engine import AllRows, Chunk, Statistic, factor_of_drawn, run, sums_of_sets
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler
-from calibjax.residuals.base import FiniteResidual, TargetResidual
+from calibjax.residuals.base import FiniteResidual, Indicators, TargetResidual
 from calibjax.residuals.kernel import JointResidual
-from calibjax.residuals.labels import Indicators
 
 #: A weighting and a residual.
 Pair = tuple[int, int]

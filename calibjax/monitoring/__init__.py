@@ -1,7 +1,6 @@
 """Monitoring: is a model still calibrated, asked after every batch."""
 
-from calibjax.monitoring._monitor import CalibrationMonitor
-from calibjax.monitoring._several import holm_pvalues
+from calibjax.monitoring._monitor import CalibrationMonitor, holm_pvalues
 
 __all__ = ["CalibrationMonitor", "holm_pvalues"]
 __dir__ = __all__.copy

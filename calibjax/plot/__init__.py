@@ -21,8 +21,7 @@ if find_spec("matplotlib") is None:
 from calibjax.plot._evidence import e_process, null_distribution, segments
 from calibjax.plot._maps import residual_location, residual_spread, witness
 from calibjax.plot._pit import coverage, pit, pit_difference, spread_skill
-from calibjax.plot._reliability import calibration, reliability
-from calibjax.plot._risk import risk
+from calibjax.plot._reliability import calibration, reliability, risk
 from calibjax.plot._style import NotebookFigure, SettledLayout
 
 __all__ = [

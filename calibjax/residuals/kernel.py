@@ -30,11 +30,14 @@ from calibjax.kernels.base import (
 )
 from calibjax.kernels.predictions import embedded_rows
 from calibjax.kernels.stein import stein, stein_scores, stein_tile, with_score
-from calibjax.residuals.base import FiniteResidual, Prepared, RowsWithNumbers, TargetResidual
-from calibjax.residuals.labels import (
+from calibjax.residuals.base import (
     FeatureResidual,
+    FiniteResidual,
     Indicators,
+    Prepared,
     RowOfTable,
+    RowsWithNumbers,
+    TargetResidual,
     labels_and_residual,
     root_of_kernel,
 )
