@@ -29,6 +29,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from calibjax._base.compile import on_cpu
@@ -104,15 +105,18 @@ def residual_sums(
         probabilities = as_labels(predictions).label_probabilities()
         if probabilities.shape[1] > MANY_CLASSES or isinstance(weights[0], InCells):
             return [_sums_of_many_classes(w, probabilities, targets) for w in weights]
-    values = residual.values(predictions, targets, others)
-    return [sums_of_residuals(w, values) for w in weights]
+    values = [residual.values(predictions, targets, others)]
+    return [sums_of_residuals(w, values)[0] for w in weights]
 
 
-def sums_of_residuals(weights: Weights, residuals: jax.Array) -> ResidualSums:
-    """The sums of residuals ``[n, D, M]``."""
-    n, *shape = residuals.shape
-    sums = weighted_sums(weights, residuals.reshape(n, -1)).reshape(-1, *shape)
-    return ResidualSums(sums, jnp.sum(jnp.square(residuals[:, 0]), axis=1))
+def sums_of_residuals(weights: Weights, residuals: Sequence[jax.Array]) -> list[ResidualSums]:
+    """The sums of several residuals ``[n, D, M]``, in one pass."""
+    every = jnp.concatenate(residuals, axis=2)
+    n, *shape = every.shape
+    sums = weighted_sums(weights, every.reshape(n, -1)).reshape(-1, *shape)
+    ends = np.cumsum([x.shape[2] for x in residuals])[:-1].tolist()
+    both = zip(jnp.split(sums, ends, axis=2), residuals, strict=True)
+    return [ResidualSums(x, jnp.sum(jnp.square(r[:, 0]), axis=1)) for x, r in both]
 
 
 def _sums_of_many_classes(

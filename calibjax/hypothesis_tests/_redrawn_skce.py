@@ -42,6 +42,7 @@ from calibjax.features.columns import ColumnFeatures, ColumnKernels, column_feat
 from calibjax.features.weighted_sums import (
     MANY_CLASSES,
     Landmarks,
+    ResidualSums,
     choose_cells,
     choose_landmarks,
     moments_of,
@@ -342,25 +343,24 @@ class KernelSums(Statistic):
         arguments = chunk.arguments()
         both = zip(self.weightings, chunk.others, strict=True)
         w = [weighting.weighted(chunk.weights, x) for weighting, x in both]
-        sums, squares = {}, {}
-        for residual, feature in enumerate(self.features):
-            pairs = [pair for pair in self.terms.pairs if pair[1] == residual]
-            of_pairs = [w[weighting] for weighting, _ in pairs]
-            if chunk.xi is None and chunk.rows.outcome_weights is None:
-                found = residual_sums(feature, of_pairs, *arguments)
-            else:
-                residuals = chunk.weighed(feature.values(*arguments))
-                found = [sums_of_residuals(x, residuals) for x in of_pairs]
+        found: dict[Pair, ResidualSums] = {}
+        if chunk.xi is None and chunk.rows.outcome_weights is None:
+            for residual, feature in enumerate(self.features):
+                pairs = [pair for pair in self.terms.pairs if pair[1] == residual]
+                of_pairs = residual_sums(feature, [w[k] for k, _ in pairs], *arguments)
+                found |= zip(pairs, of_pairs, strict=True)
+        else:
+            residuals = [chunk.weighed(feature.values(*arguments)) for feature in self.features]
             if chunk.xi is not None:
-                observed = residuals[:, :1]
-                sets = chunk.xi[..., None] * observed
-                sets += chunk.missing[residual] * residuals[:, 1:]
-                residuals = jnp.concatenate([observed, sets], axis=1)
-                found = [sums_of_residuals(x, residuals) for x in of_pairs]
-            for pair, weights, x in zip(pairs, of_pairs, found, strict=True):
-                sums[pair] = x.sums
-                squares[pair] = moments_of(weights, x.squares)
-        return sums, squares
+                for residual, (x, missing) in enumerate(zip(residuals, chunk.missing, strict=True)):
+                    sets = chunk.xi[..., None] * x[:, :1] + missing * x[:, 1:]
+                    residuals[residual] = jnp.concatenate([x[:, :1], sets], axis=1)
+            for k, weights in enumerate(w):
+                pairs = [pair for pair in self.terms.pairs if pair[0] == k]
+                of_pairs = sums_of_residuals(weights, [residuals[s] for _, s in pairs])
+                found |= zip(pairs, of_pairs, strict=True)
+        squares = {pair: moments_of(w[pair[0]], x.squares) for pair, x in found.items()}
+        return {pair: x.sums for pair, x in found.items()}, squares
 
     def numbers_of_row(self, sums: Sums, redraws: bool) -> int:
         n_numbers, (of_pair, _) = 0, sums
