@@ -16,6 +16,7 @@ import calibjax as cj
 from calibjax import plot
 from calibjax.cli import app
 from calibjax.evaluation._groups import segments_in_words, worst_segment
+from calibjax.evaluation._report._figures import pictures_of_groups
 from calibjax.frames import Table
 from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 
@@ -85,6 +86,22 @@ def test_the_page_has_segments_and_never_says_fair(evaluation):
     on_the_whole = copy.copy(evaluation)
     vars(on_the_whole)["pvalue"] = 0.3
     assert ">WRONG FOR SOME<" in on_the_whole.to_html()
+
+
+def test_pictures_of_groups_with_rare_events(evaluation):
+    """Their axes are logarithmic, without a 0, and each shows the rows of its group."""
+    evaluated, targets = copy.copy(evaluation), (np.arange(N) % 9 == 0).astype(np.int32)
+    rare = evaluation.data.replace(predictions=cj.Bernoulli(P**4 / 10), targets=targets)
+    vars(evaluated)["data"] = rare
+    axes = [picture.draw(ax=None) for picture in pictures_of_groups(evaluated)]
+    assert [ax.get_yscale() for ax in axes] == ["log"] * 3
+    assert len({ax.get_ylim()[1] for ax in axes}) == 1 and min(ax.get_ylim()[0] for ax in axes) > 0
+    options = {"n_bins": 15, "confidence_level": 1 - 0.05 / 3, "where": STATION == "C"}
+    key = evaluation.random_keys.curves
+    curve = cj.reliability_curve(key, rare.predictions, rare.targets, **options)
+    (points, *_) = (x for x in axes[0].lines if len(x.get_ydata()) == np.sum(curve.count > 0))
+    known = np.asarray(curve.frequency)[np.asarray(curve.count) > 0]
+    np.testing.assert_allclose(points.get_ydata()[known > 0], known[known > 0], rtol=1e-5)
 
 
 def test_the_picture(evaluation):

@@ -251,7 +251,7 @@ class AllRows:
         n_numbers = max(_NUMBERS, _size(sums) // _SUMS_OF_NUMBERS)
         most = max(sums[0].shape[0], n_numbers // per_row(shapes))
 
-        chunks = in_chunks(rows, self.weights, most)
+        chunks = jax.tree.map(jnp.asarray, in_chunks(rows, self.weights, most))
         numbers = jnp.arange(1, len(chunks[1]) + 1, dtype=jnp.int32)
         # Masked rows are often behind all others.
         n_used = jnp.max(numbers, where=jnp.any(chunks[1] != 0, axis=1), initial=0)

@@ -102,7 +102,7 @@ def pictures_of_groups(evaluation: Evaluation) -> list[Picture]:
     for number, (group, of_group) in enumerate(zip(groups, drawn, strict=True)):
         title = f"{group.name}, n = {group.n:,}"
         of_group.set_title(title, fontsize=9, loc="left", parse_math=False)
-        of_group.set_ylim(0.0, top)
+        of_group.set_ylim(None if of_group.get_yscale() == "log" else 0.0, top)
         pictures.append(Picture(f"group{number}", lambda ax, drawn=of_group: drawn, group))
     return pictures
 
@@ -194,6 +194,6 @@ def _drawn(evaluation: Evaluation, data: Data, rows: np.ndarray, n_groups: int) 
         ax = plot.reliability(curves.reliability_curve(key, of_group, n_bins=15, **options))
         # Behind the plot, the numbers of forecasts have the same axis.
         for axes in (ax, *ax.child_axes):
-            axes.set_xlim(0.0, 1.0)
+            axes.set_xlim(None if axes.get_xscale() == "log" else 0.0, 1.0)
         return ax
     return plot.pit(curves.pit_curve(key, of_group, n_bins=20, **options))
