@@ -65,8 +65,13 @@ from calibjax.kernels.base import (
 )
 from calibjax.kernels.check import check_formula, check_kernel, check_symmetric, users_functions
 from calibjax.kernels.predictions import VectorFeature
-from calibjax.residuals.base import FeatureResidual, TargetResidual
-from calibjax.residuals.kernel import JointResidual, KernelResidual, SteinResidual
+from calibjax.residuals.base import (
+    FeatureResidual,
+    JointResidual,
+    KernelResidual,
+    SteinResidual,
+    TargetResidual,
+)
 from calibjax.residuals.pit import PITResidual
 
 

@@ -4,12 +4,14 @@ from calibjax.estimators._ece import CalibrationBins, calibration_bins, d_calibr
 from calibjax.estimators._skce import (
     RandomFeatureEstimate,
     contributions,
+    h_and_locations,
     h_matrix,
     random_feature_skce,
     skce,
+    ucme,
+    witness,
 )
 from calibjax.estimators._smooth_ece import smooth_ece
-from calibjax.estimators._ucme import h_and_locations, ucme, witness
 from calibjax.estimators.binning import MedianVarianceBinning, UniformBinning
 from calibjax.estimators.labels import mmce, one_vs_rest, top_label
 

@@ -30,8 +30,15 @@ from calibjax.expectations.finite_sums import all_labels
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, Sample, pairwise, sum_of_products, times
 from calibjax.kernels.distance import DistanceLike, embedding
-from calibjax.residuals.base import FeatureResidual, FiniteResidual, Indicators, TargetResidual
-from calibjax.residuals.kernel import JointResidual, KernelResidual, target_frequencies
+from calibjax.residuals.base import (
+    FeatureResidual,
+    FiniteResidual,
+    Indicators,
+    JointResidual,
+    KernelResidual,
+    TargetResidual,
+    target_frequencies,
+)
 from calibjax.residuals.pit import PITResidual
 
 

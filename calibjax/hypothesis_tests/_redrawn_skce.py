@@ -54,8 +54,7 @@ from calibjax.kernels.predictions import DistanceKernel, embedded_rows
 from calibjax.nulls.engine import AllRows, Chunk, Statistic, factor_of_drawn, run, sums_of_sets
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler
-from calibjax.residuals.base import FiniteResidual, Indicators, TargetResidual
-from calibjax.residuals.kernel import JointResidual
+from calibjax.residuals.base import FiniteResidual, Indicators, JointResidual, TargetResidual
 
 #: A weighting and a residual.
 Pair = tuple[int, int]
