@@ -25,12 +25,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import polars as pl
 from scipy.special import expit, softmax
 from scipy.stats import norm
 
 import calibjax as cj
 from benchmarks import figures
 from benchmarks.harness import ROOT, environment
+from calibjax.cli import app
 
 # Targets vary more than predicted, so that each model is rejected, and all that is printed of a
 # rejected model is computed.
@@ -74,6 +76,54 @@ def quantiles(n: int, rng: np.random.Generator) -> Case:
     return cj.Quantiles(means[:, None] + deviations[:, None] * scores, _LEVELS), targets
 
 
+def clicks(n: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Events of customers, with four columns of segments."""
+    customer, logits = np.sort(rng.integers(0, n // 5, n)), 1.5 * rng.normal(size=n) - 3
+    shared = 0.3 * rng.normal(size=n // 5)[customer]
+    levels = {"app": 4, "country": 8, "device": 3}
+    columns = {name: rng.choice(list("abcdefgh")[:m], n) for name, m in levels.items()}
+    clicked = rng.uniform(size=n) < expit(logits / 1.1 + shared + 0.3 * (columns["app"] == "b"))
+    columns |= {"age": rng.integers(18, 90, n), "customer": customer}
+    columns |= {"p": expit(logits).round(6), "y": clicked.astype(int)}
+    options = "--prob p --target y --cluster customer --segments app,country,device,age"
+    return columns, f"evaluate {options}"
+
+
+def _of_groups(n_days: int, n: int, rng: np.random.Generator) -> tuple[Any, ...]:
+    """Columns of groups and days, means, deviations and targets: some groups are shifted."""
+    group, day = np.divmod(np.arange(n), n_days)
+    means, deviations = 10 + rng.normal(size=n), np.exp(0.2 * rng.normal(size=n))
+    errors = 1.3 * rng.normal(size=n) + 0.3 * rng.normal(size=n_days)[day]
+    targets = means + deviations * (errors + 0.6 * (group < 4))
+    names = np.char.add("g", group.astype(str))
+    return {"group": names, "day": day, "y": targets.round(3)}, means, deviations
+
+
+def members(command: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    columns, means, deviations = _of_groups(90, n, rng)
+    drawn = means + deviations * rng.normal(size=(20, n))
+    columns |= {f"m{k}": x.round(3) for k, x in enumerate(drawn)}
+    return columns, f"{command} --draws m* --target y --time day --segments group"
+
+
+def stores(command: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    columns, means, deviations = _of_groups(200, n, rng)
+    for level in (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975):
+        columns[f"q{level}"] = (means + deviations * norm.ppf(level)).round(3)
+    options = "--quantiles q* --target y --time day --horizon 7 --segments group"
+    return columns, f"{command} {options}"
+
+
+def run_command(columns: Any, arguments: Any) -> str:
+    """`calibjax evaluate`, with a report, or `calibjax recalibrate` of a file."""
+    name, *options = arguments.split()
+    with tempfile.TemporaryDirectory() as folder:
+        pl.DataFrame(columns).write_csv(f"{folder}/rows.csv")
+        report = ["--html", f"{folder}/report.html"] if name == "evaluate" else []
+        app([name, f"{folder}/rows.csv", *options, *report], standalone_mode=False)
+    return ""
+
+
 class Kind(NamedTuple):
     """Predictions and targets of n rows, how many rows are measured, and of what."""
 
@@ -90,6 +140,11 @@ KINDS = {
     "100 classes": Kind(functools.partial(classes, 100), (20_000,)),
     "1000 classes": Kind(functools.partial(classes, 1000), (5_000,)),
     "events, fit_recalibrator": Kind(events, (_ASKED,), cj.fit_recalibrator),
+    "clicks, report": Kind(clicks, (60_000,), run_command),
+    "20 members, report": Kind(functools.partial(members, "evaluate"), (2_700,), run_command),
+    "7 quantiles, report": Kind(functools.partial(stores, "evaluate"), (9_000,), run_command),
+    "20 members, maps": Kind(functools.partial(members, "recalibrate"), (2_700,), run_command),
+    "7 quantiles, maps": Kind(functools.partial(stores, "recalibrate"), (9_000,), run_command),
 }
 
 
