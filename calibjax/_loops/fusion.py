@@ -67,12 +67,8 @@ def wave(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
     return cosine, sine
 
 
-@wave.defjvp
-def _wave_jvp(primals, tangents):
-    # d exp(i x) = i exp(i x) dx, of the same two numbers.
-    (angle,), (tangent,) = primals, tangents
-    cosine, sine = wave(angle)
-    return (cosine, sine), (-sine * tangent, cosine * tangent)
+# d exp(i x) = i exp(i x) dx, of the same two numbers.
+wave.defjvps(lambda change, both, _: (-both[1] * change, both[0] * change))
 
 
 def materialised(rows: T) -> T:
@@ -110,10 +106,7 @@ def recomputed_exp(x: jax.Array) -> jax.Array:
     return recomputed(jnp.exp(x))
 
 
-@recomputed_exp.defjvp
-def _recomputed_exp_jvp(primals, tangents):
-    value = recomputed_exp(*primals)
-    return value, value * tangents[0]
+recomputed_exp.defjvps(lambda change, value, _: value * change)
 
 
 def is_of_numbers(function: Callable[..., PyTree], *args: PyTree) -> bool:

@@ -15,10 +15,7 @@ def absolute(x: jax.Array) -> jax.Array:
     return jnp.abs(x)
 
 
-@absolute.defjvp
-def _absolute_jvp(primals, tangents):
-    (x,), (dx,) = primals, tangents
-    return jnp.abs(x), jnp.sign(x) * dx
+absolute.defjvps(lambda dx, _, x: jnp.sign(x) * dx)
 
 
 def mirrored(x: jax.Array) -> jax.Array:
@@ -39,15 +36,15 @@ def safe_sqrt(x: jax.Array) -> jax.Array:
     return jnp.sqrt(jnp.maximum(x, 0.0))
 
 
-@safe_sqrt.defjvp
-def _safe_sqrt_jvp(primals, tangents):
+def _change_of_root(dx: jax.Array, root: jax.Array, x: jax.Array) -> jax.Array:
     """sqrt(x)' = 1 / (2 sqrt(x)), from the value, and 0 at 0."""
-    (x,), (dx,) = primals, tangents
-    root = safe_sqrt(x)
     is_positive = root > 0
     slope = jnp.where(is_positive, 0.5 / jnp.where(is_positive, root, 1.0), 0.0)
     # A NaN stays one.
-    return root, jnp.where(jnp.isnan(root), root, slope) * dx
+    return jnp.where(jnp.isnan(root), root, slope) * dx
+
+
+safe_sqrt.defjvps(_change_of_root)
 
 
 # Where the slope of `sinc` is a series in t = pi x: sum_j 2 j (-1)^j t^(2 j - 1) / (2 j + 1)!.
@@ -60,18 +57,19 @@ def sinc(x: jax.Array) -> jax.Array:
     return jnp.sinc(x)
 
 
-@sinc.defjvp
-def _sinc_jvp(primals, tangents):
+def _change_of_sinc(dx: jax.Array, value: jax.Array, x: jax.Array) -> jax.Array:
     """sinc'(x) = (cos(pi x) - sinc(x)) / x, which cancels near 0: there it is its power series."""
-    (x,), (dx,) = primals, tangents
-    value, near = sinc(x), jnp.abs(x) < 0.5
+    near = jnp.abs(x) < 0.5
     t = math.pi * jnp.where(near, x, 0.0)
     square = jnp.square(t)
     series = jnp.zeros_like(x)
     for c in _SINC_SERIES:
         series = series * square + c
     of_far = (jnp.cos(math.pi * x) - value) / jnp.where(near, 1.0, x)
-    return value, jnp.where(near, math.pi * t * series, of_far) * dx
+    return jnp.where(near, math.pi * t * series, of_far) * dx
+
+
+sinc.defjvps(_change_of_sinc)
 
 
 #: Where `small_expm1` is expm1.
@@ -94,9 +92,5 @@ def small_expm1(x: jax.Array) -> jax.Array:
     return x / (1 - x / 2 + square * series)
 
 
-@small_expm1.defjvp
-def _small_expm1_jvp(primals, tangents):
-    """expm1'(x) = exp(x) = 1 + expm1(x), from the value; 0 where the function is constant."""
-    (x,), (dx,) = primals, tangents
-    value = small_expm1(x)
-    return value, jnp.where(jnp.abs(x) <= SMALL, 1 + value, 0.0) * dx
+# expm1'(x) = exp(x) = 1 + expm1(x), from the value; 0 where the function is constant.
+small_expm1.defjvps(lambda dx, value, x: jnp.where(jnp.abs(x) <= SMALL, 1 + value, 0.0) * dx)

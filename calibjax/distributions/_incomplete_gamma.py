@@ -78,12 +78,8 @@ def log_of_deviance(v: jax.Array) -> jax.Array:
     return jnp.where(near, v * (1 + square * series), of_far)
 
 
-@log_of_deviance.defjvp
-def _log_of_deviance_jvp(primals, tangents):
-    """(exp(t) - 1) dt = v dv."""
-    (v,), (dv,) = primals, tangents
-    t = log_of_deviance(v)
-    return t, slope_of_deviance(v, t) * dv
+# (exp(t) - 1) dt = v dv.
+log_of_deviance.defjvps(lambda dv, t, v: slope_of_deviance(v, t) * dv)
 
 
 def slope_of_deviance(v: jax.Array, t: jax.Array) -> jax.Array:

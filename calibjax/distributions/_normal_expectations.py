@@ -439,15 +439,8 @@ def _hypotenuse(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.hypot(a, b)
 
 
-@_hypotenuse.defjvp
-def _hypotenuse_jvp(primals, tangents):
-    """dh = (a / h) da + (b / h) db.
-
-    The derivative of jnp.hypot divides by squares, which underflow.
-    """
-    (a, b), (a_tangent, b_tangent) = primals, tangents
-    h = _hypotenuse(a, b)
-    return h, (a / h) * a_tangent + (b / h) * b_tangent
+# dh = (a / h) da + (b / h) db.  The derivative of jnp.hypot divides by squares, which underflow.
+_hypotenuse.defjvps(lambda da, h, a, b: (a / h) * da, lambda db, h, a, b: (b / h) * db)
 
 
 for family in (Normal, MultivariateNormalDiag):

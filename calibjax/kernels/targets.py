@@ -157,11 +157,8 @@ def _matern32_of_square(t: jax.Array) -> jax.Array:
     return (1 + r) * jnp.exp(-r)
 
 
-@_matern32_of_square.defjvp
-def _matern32_jvp(primals, tangents):
-    """-exp(-r) / 2; its own derivative, 1 / (4 r) at a small r, only occurs times r^2."""
-    (t,), (tangent,) = primals, tangents
-    return _matern32_of_square(t), -jnp.exp(-safe_sqrt(t)) / 2 * tangent
+# The derivative of this one, 1 / (4 r) at a small r, only occurs times r^2.
+_matern32_of_square.defjvps(lambda change, _, t: -jnp.exp(-safe_sqrt(t)) / 2 * change)
 
 
 @jax.custom_jvp
@@ -170,11 +167,7 @@ def _matern52_of_square(t: jax.Array) -> jax.Array:
     return (1 + r + t / 3) * jnp.exp(-r)
 
 
-@_matern52_of_square.defjvp
-def _matern52_jvp(primals, tangents):
-    """-(1 + r) exp(-r) / 6."""
-    (t,), (tangent,) = primals, tangents
-    return _matern52_of_square(t), -_matern32_of_square(t) / 6 * tangent
+_matern52_of_square.defjvps(lambda change, _, t: -_matern32_of_square(t) / 6 * change)
 
 
 @struct
