@@ -30,8 +30,9 @@ def spread_by(members, factor):
 
 
 def rows_of(members, targets):
-    parts = (np.asarray(x, float) for x in parts_of_members(cj.Empirical(members)))
-    return MemberRows(*parts, targets, np.ones(len(targets)), np.arange(len(targets)) % 5)
+    n = len(targets)
+    rows = np.ones(n, bool), np.asarray(targets, float), np.ones(n), np.arange(n) % 5
+    return MemberRows.of(cj.Empirical(members), *rows)
 
 
 def double_sum(members, targets, fair=False):
@@ -97,7 +98,7 @@ def test_members_that_are_too_narrow_are_spread_around_their_mean(tmp_path):
     np.testing.assert_allclose(factor, factor[0], rtol=1e-4)
     # A deviation of the factor is about 1.5 / sqrt(2 n).
     assert factor[0] == pytest.approx(1.5, abs=4 * 1.5 / np.sqrt(800))
-    assert f"members are spread {factor[0]:.3g} times around their mean" in str(recalibrator)
+    assert f"spread widened by a factor of {factor[0]:.3g}" in str(recalibrator)
     auto = cj.fit_recalibrator(cj.Empirical(members), targets)
     assert auto.steps[0].scale == pytest.approx(recalibrator.steps[0].scale, abs=1e-3)
     losses = dict(auto.fit.losses)

@@ -14,14 +14,13 @@ from scipy.special import expit, ndtr, ndtri
 
 import calibjax as cj
 from calibjax._data.data import as_data
-from calibjax.recalibration._cross_validation import least_squares_weights, parts_of
+from calibjax.recalibration._cross_validation import parts_of
 from calibjax.recalibration._fit_numbers import OF_NUMBERS
 from calibjax.recalibration._pit_map import apply_pit_map
 from calibjax.recalibration._pit_map_fits import (
     LEVELS,
     PIT_MAP_FITS,
     PITMapRows,
-    distances_of,
     fit_pit_spline,
     seen_cells,
 )
@@ -93,18 +92,50 @@ def test_tails_of_a_flat_map_end():
 
 
 def test_shift_scale_of_a_normal_forecast_is_that_of_its_standard_scores():
-    """A probit curve through shares, by Nelder and Mead."""
-    s = shares()
+    """Normal again, with the mean and the deviation of the scores."""
+    recalibrated = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
+    z = (TARGETS.astype(float) - LOC) / 0.6
+    np.testing.assert_allclose(recalibrated.loc, LOC + 0.6 * z.mean(), atol=1e-5)
+    np.testing.assert_allclose(recalibrated.scale, 0.6 * z.std(), rtol=1e-5)
+    # Any other density has the same map of its cdf.
+    heavy = cj.StudentT(NORMAL.loc, NORMAL.scale, np.full(N, 200, np.float32))
+    of_heavy = cj.fit_recalibrator(heavy, TARGETS, "shift_scale")(heavy)
+    cdf = stats.norm(recalibrated.loc, recalibrated.scale).cdf(TARGETS)
+    np.testing.assert_allclose(jax.jit(of_heavy.cdf)(TARGETS), cdf, atol=5e-3)
+
+
+def test_shift_scale_of_values_has_the_least_pinball_loss():
+    """A shift and a factor around the median, by Nelder and Mead."""
+    values, levels, targets = np.asarray(QUANTILES.values, float), np.array(LEVELS), TARGETS + 0.3
+    middle = values[:, [LEVELS.index(0.5)]]
 
     def loss(x):
-        p = ndtr(x[0] + x[1] * SCORES)
-        return -np.mean(s * np.log(p) + (1 - s) * np.log1p(-p))
+        errors = targets[:, None] - (middle + x[0] + x[1] * (values - middle))
+        return np.mean(np.maximum(levels * errors, (levels - 1) * errors))
 
-    a, b = minimize(loss, [0.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-7}).x
-    recalibrated = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
-    expected = stats.norm(LOC - a / b * 0.6, 0.6 / b)
-    np.testing.assert_allclose(jax.jit(recalibrated.cdf)(TARGETS), expected.cdf(TARGETS), atol=2e-3)
-    assert abs(0.6 / b - 1) < 0.2 and abs(-a / b * 0.6 - 0.2) < 0.15
+    best = minimize(loss, [0.0, 1.0], method="Nelder-Mead", options={"xatol": 1e-6})
+    recalibrated = np.asarray(
+        cj.fit_recalibrator(QUANTILES, targets, "shift_scale")(QUANTILES).values
+    )
+    errors = targets[:, None] - recalibrated
+    found = np.mean(np.maximum(levels * errors, (levels - 1) * errors))
+    assert found <= best.fun * 1.002 and best.fun < 0.99 * loss([0, 1])
+
+
+def test_tails_of_densities_are_those_of_the_best_log_score():
+    """Errors of a t distribution with 2.5 degrees of freedom, beside a temperature by SciPy."""
+    rng = np.random.default_rng(10)
+    y = (0.8 * rng.standard_t(2.5, 3000)).astype(np.float32)
+    predictions = cj.Normal(np.zeros(3000, np.float32), np.full(3000, 0.4, np.float32))
+    recalibrator = cj.fit_recalibrator(predictions[:1000], y[:1000])
+    after = float(np.mean(cj.log_score(recalibrator(predictions[1000:]), y[1000:])))
+    temperature = np.sqrt(np.mean(y[:1000].astype(float) ** 2))
+    truth = -np.mean(stats.t(2.5, scale=0.8).logpdf(y[1000:]))
+    best = -np.mean(stats.norm(0, temperature).logpdf(y[1000:]))
+    assert after < truth + 0.05 < best - 0.1
+    before = -np.mean(stats.norm(0, 0.4).logpdf(y[1000:]))
+    mean, low, high = recalibrator.fit.change
+    assert mean < -1 and low < after - before < high
 
 
 def test_pit_beta_is_at_the_minimum():
@@ -120,12 +151,12 @@ def test_pit_beta_is_at_the_minimum():
     (line,) = cj.fit_recalibrator(NORMAL, TARGETS, "pit_beta").steps
     c, a, b = found.x
     expected = expit(c + a * np.log(u) - b * np.log1p(-u))
-    np.testing.assert_allclose(line.probabilities, expected, atol=2e-3)
+    np.testing.assert_allclose(line.probabilities[1:-1], expected, atol=2e-3)
 
 
 def test_pit_isotonic_is_the_empirical_cdf_of_u():
     (line,) = cj.fit_recalibrator(NORMAL, TARGETS, "pit_isotonic").steps
-    np.testing.assert_allclose(line.probabilities, shares(), atol=1 / N)
+    np.testing.assert_allclose(line.probabilities[1:-1], shares(), atol=1 / N)
 
 
 def test_pit_spline_is_at_the_minimum():
@@ -265,6 +296,56 @@ def test_groups_have_shifts_and_spreads(form, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again, recalibrated)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_group_that_is_right_keeps_the_map_of_all(form):
+    """Errors of one station of three are twice as large: the others keep their map."""
+    station, p = np.array(["a", "b", "c"])[np.arange(N) % 3], FORMS[form]
+    right = LOC + 0.6 * (TARGETS - LOC - 0.2)
+    targets = LOC + (right - LOC) * np.where(station == "c", 2.0, 1.0)
+    recalibrator = cj.fit_recalibrator(p, targets.astype(np.float32), groups={"station": station})
+    assert "corrected in 1 of 3 groups of station" in str(recalibrator)
+    curve = recalibrator.of_groups
+    factors = np.exp(curve.log_scales[: curve.coding.n_single])
+    np.testing.assert_allclose(factors[:2], 1)
+    # 133 rows: a deviation of the factor is 2 / sqrt(266), and nine members vary.
+    assert factors[2] == pytest.approx(2.0, abs=0.4)
+
+
+def test_equal_stations_have_no_map_and_biases_are_drawn_to_that_of_all():
+    rng = np.random.default_rng(14)
+    station, n = np.repeat(np.arange(40), 30).astype(str), 1200
+    loc, noise = rng.normal(size=n), rng.normal(size=n)
+    bias = rng.normal(size=40)[station.astype(int)]
+    predictions = cj.Normal(loc.astype(np.float32), np.ones(n, np.float32))
+    groups = {"station": station}
+    equal = cj.fit_recalibrator(predictions, (loc + noise).astype(np.float32), groups=groups)
+    assert "no group of station differs" in str(equal)
+    biased = (loc + bias + noise).astype(np.float32)
+    recalibrated = cj.fit_recalibrator(predictions, biased, "shift_scale", groups=groups)(
+        predictions, groups
+    )
+    # Empirical Bayes: the error of a mean of 30 rows is 1 / sqrt(30), and biases have the spread 1.
+    found = np.asarray(recalibrated.loc)[::30] - loc[::30]
+    assert np.std(found - bias[::30]) < 1.3 / np.sqrt(30)
+    raw = np.array([np.mean((biased - loc)[station == str(k)]) for k in range(40)])
+    slope = np.polyfit(raw, found, 1)[0]
+    assert slope == pytest.approx(30 / 31, abs=0.03)
+
+
+def test_dry_members_stay_dry_and_are_as_many_as_dry_targets():
+    rng, n = np.random.default_rng(15), 400
+    wet = np.exp(rng.normal(size=n))[:, None] * rng.gamma(1.5, size=(n, 10))
+    members = np.where(rng.random((n, 9)) < 0.4, 0, wet[:, 1:]).astype(np.float32)
+    targets = np.where(rng.random(n) < 0.6, 0, wet[:, 0]).astype(np.float32)
+    predictions = cj.Empirical(members)
+    recalibrator = cj.fit_recalibrator(predictions, targets, lower=0.0)
+    found = np.asarray(recalibrator(predictions).samples)
+    assert np.all(found[members == 0] == 0) and "values up to" in str(recalibrator)
+    assert np.mean(found == 0) == pytest.approx(np.mean(targets == 0), abs=0.03)
+    before, after = (np.mean(cj.crps(p, targets)) for p in (predictions, cj.Empirical(found)))
+    assert after < before
+
+
 def test_groups_of_calibrated_forecasts_stay_as_they_are():
     calibrated = LOC + 0.6 * (TARGETS - LOC - 0.2)
     clusters = np.arange(N) // 10
@@ -275,7 +356,7 @@ def test_groups_of_calibrated_forecasts_stay_as_they_are():
         groups={"station": STATION},
         clusters=clusters,
     )
-    assert "no segment of station differs" in str(recalibrator)
+    assert "no group of station differs" in str(recalibrator)
     found = recalibrator(QUANTILES, {"station": STATION}).values
     np.testing.assert_allclose(found, QUANTILES.values, atol=1e-3)
 
@@ -283,28 +364,19 @@ def test_groups_of_calibrated_forecasts_stay_as_they_are():
 # What judges candidates
 
 
-def test_scores_of_quantiles_are_the_crps():
-    """Of a shifted and wider normal law, whose CRPS has a closed form."""
-    levels = ndtri_levels()
-    z, y = ndtri(levels), np.array([-1.3, 0.2, 2.5])
-    # G(F(y)) is the cdf of N(0.3, 1.5) where F is that of N(0, 1).
-    below = (ndtri(levels) >= y[:, None]).astype(float)
-    distances = distances_of(np.tile(z, (3, 1)))
-    rows = PITMapRows(levels, below, np.ones(3), np.zeros(3, int), distances)
-    w = (y - 0.3) / 1.5
-    density = np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi)
-    expected = 1.5 * (w * (2 * ndtr(w) - 1) + 2 * density - 1 / np.sqrt(np.pi))
-    np.testing.assert_allclose(rows.scores(ndtr((z - 0.3) / 1.5)), expected, rtol=2e-3)
-
-
 @pytest.mark.parametrize("form", ["quantiles", "samples"])
 def test_losses_of_held_out_rows_are_in_units_of_the_targets(form):
-    """Of the forecasts as they are, whose CRPS `scores` computes from pieces and from samples."""
+    """The pinball loss of quantiles, by NumPy, and the CRPS of samples, that of `crps`."""
     recalibrator = cj.fit_recalibrator(FORMS[form], TARGETS, "auto")
-    assert "held-out CRPS: " in str(recalibrator)
+    errors, levels = TARGETS[:, None] - np.asarray(QUANTILES.values), np.array(LEVELS)
+    scores = {
+        "quantiles": ("pinball loss", np.maximum(levels * errors, (levels - 1) * errors)),
+        "samples": ("CRPS", cj.crps(EMPIRICAL, TARGETS)),
+    }
+    name, of_rows = scores[form]
+    assert f"held-out {name}: " in str(recalibrator)
     losses = dict(recalibrator.fit.losses)
-    score = float(np.mean(cj.crps(FORMS[form], TARGETS)))
-    assert losses["nothing"] == pytest.approx(score, rel=0.02)
+    assert losses["nothing"] == pytest.approx(float(np.mean(of_rows)), rel=1e-4)
 
 
 def test_log_scores_of_held_out_rows_are_differences():
@@ -315,20 +387,15 @@ def test_log_scores_of_held_out_rows_are_differences():
     assert f"{words}shift_scale -0.2500, nothing 0.0000\n" in str(fit)
 
 
-def ndtri_levels():
-    """Levels of evenly spaced normal scores."""
-    return ndtr(np.linspace(-6, 6, 2401))
-
-
 def test_scores_of_densities_are_log_scores():
-    """Of the same map, with fine cells: the log score less that before."""
-    levels, y = ndtri_levels(), np.array([-1.3, 0.2, 2.5])
-    below = (ndtri(levels) >= y[:, None]).astype(float)
-    rows = PITMapRows(levels, below, np.ones(3), np.zeros(3, int))
+    """A line in normal scores is a shift and a scale: the log score less that before."""
+    levels, y = ndtr(np.linspace(-4, 4, 41)), np.array([-1.3, 0.2, 2.5])
+    rows = PITMapRows(levels, np.zeros((3, 41)), np.ones(3), np.zeros(3, int), z=y)
     after = stats.norm(0.3, 1.5).logpdf(y)
     expected = stats.norm.logpdf(y) - after
-    found = rows.scores(ndtr((ndtri(levels) - 0.3) / 1.5))
-    np.testing.assert_allclose(found, expected, atol=0.01)
+    g = ndtr((ndtri(levels) - 0.3) / 1.5)
+    for of_rows in (g, np.tile(g, (3, 1))):
+        np.testing.assert_allclose(rows.scores(of_rows), expected, atol=1e-6)
 
 
 def test_scores_of_ranges_are_log_scores_of_ranges():
@@ -358,20 +425,6 @@ def test_no_map_is_worth_having_where_censored_forecasts_are_right():
     known = cj.Between.right_censored(np.minimum(life, end).astype(np.float32), life <= end)
     fit = cj.fit_recalibrator(predictions, known).fit
     assert fit.method == "nothing" and dict(fit.losses)["shift_scale"] > -0.002
-
-
-def test_least_squares_weights_are_those_that_scipy_finds():
-    rng = np.random.default_rng(5)
-    values, w = rng.random((40, 3)), rng.random(40)
-    targets = values @ [0.7, 0.5, -0.2] + 0.1 * rng.normal(size=40)
-    found = minimize(
-        lambda s: w @ (values @ s - targets) ** 2,
-        np.full(3, 1 / 3),
-        bounds=[(0, 1)] * 3,
-        constraints={"type": "eq", "fun": lambda s: s.sum() - 1},
-        options={"ftol": 1e-14},
-    )
-    np.testing.assert_allclose(least_squares_weights(values, targets, w), found.x, atol=1e-4)
 
 
 def test_parts_keep_together_what_depends_on_each_other():
@@ -545,7 +598,9 @@ def test_recalibrated_values_keep_a_lower_bound(form, tmp_path):
     for recalibrator in (bound, cj.load_recalibrator(tmp_path / "map.json")):
         assert "lower bound of recalibrated values: 0" in str(recalibrator)
         found = np.asarray(getattr(recalibrator(predictions), form))
-        np.testing.assert_array_equal(found, np.maximum(expected, 0))
+        at_bound = (np.asarray(getattr(predictions, form)) <= 0) | (expected <= 0)
+        assert np.all(found[at_bound] == 0)
+        np.testing.assert_array_equal(found[~at_bound], expected[~at_bound])
 
 
 @pytest.mark.parametrize("form", FORMS)

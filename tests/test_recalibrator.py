@@ -547,7 +547,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         json.dumps(whole)[:-30]: "map.json: expected a file that Recalibrator.save has written",
         "[]": "expected a file that Recalibrator.save has written",
         json.dumps({"schema": "other", "version": 1}): "with schema .*, got other",
-        changed("version", value=1): "version 6, got 1",
+        changed("version", value=1): "version 7, got 1",
         changed("fit", "n_classes", value=4): "damaged",
         changed("steps", 0, "step", value="Other"): "damaged",
         changed("steps", 1, "weight", "values", value=[float("nan")]): "damaged",

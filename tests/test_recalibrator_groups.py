@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import calibjax as cj
-from calibjax.recalibration._fit_groups import Coding
+from calibjax.recalibration._groups import Coding
 
 N = 600
 RNG = np.random.default_rng(0)

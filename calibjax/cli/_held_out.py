@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from calibjax._data.data import Data
-from calibjax._data.distribution import Distribution, Labels
+from calibjax._data.distribution import Distribution
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.measures.measure import Measure, Subset
 from calibjax.nulls.ranks import as_multiple
@@ -38,14 +38,9 @@ def held_out(
     if n_units is not None and n_units < 3:
         return None
     count = min(_FOLDS, n_units or n)
-    folds: Any = count
     by = "random folds of clusters" if data.is_dependent else "random folds"
-    if data.horizon is not None:
-        by = "consecutive folds of times"
-    elif not (data.is_dependent or isinstance(data.predictions, Labels)):
-        # Forecasts of one week are wrong together.
-        folds, by = np.arange(n) * count // n, "consecutive folds of rows"
-    held = judged_on_held_out(data, method, folds, lower=lower, **beside)
+    by = by if data.horizon is None else "consecutive folds of times"
+    held = judged_on_held_out(data, method, count, lower=lower, **beside)
 
     def judged(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
         test = calibration_test(jax.random.key(seed), data.replace(predictions=predictions))

@@ -80,7 +80,7 @@ def recalibrate(
         if names[1] and isinstance(model.predictions, Labels):
             raise ValueError("--covariates is for forecasts of numbers, got classes.")
         fitted = files.Fitted(file, model.columns, model.target)
-        method_of_fit = files.method_of(model.columns, method, any(names))
+        method_of_fit = files.method_of(model.columns, method, bool(names[1]))
         beside = files.columns_beside(model.table, *names, is_fit=True)
         data = columns.data(model)
     else:

@@ -19,7 +19,7 @@ from calibjax._data.distribution import Distribution
 from calibjax.cli._columns import Columns
 from calibjax.frames import PredictionColumns, Table, groups_of, stems_of
 from calibjax.frames.files import Text, lines_with
-from calibjax.recalibration import Recalibrator, as_normal, content_of, load_recalibrator
+from calibjax.recalibration import Recalibrator, content_of, load_recalibrator
 
 # The readable formats that can be written again.
 WRITTEN = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow")
@@ -102,12 +102,12 @@ def columns_beside(
     return {"groups": groups_of(table, groups, read=is_fit) or None, "covariates": numbers or None}
 
 
-def method_of(columns: PredictionColumns, method: str | None, looks_beside: bool) -> str:
+def method_of(columns: PredictionColumns, method: str | None, has_covariates: bool) -> str:
     """The method; of normal predictions one whose predictions are normal again."""
     if columns.kind != "mean":
         return method or "auto"
-    if looks_beside or method not in (None, "shift_scale", "nothing"):
-        got = "--segments or --covariates" if looks_beside else method
+    if has_covariates or method not in (None, "shift_scale", "nothing"):
+        got = "--covariates" if has_covariates else method
         raise ValueError(
             f"--mean and --sd can be recalibrated by shift_scale, got {got}, after which "
             "predictions are not normal; recalibrate quantiles of them, with --quantiles."
@@ -170,8 +170,7 @@ class NewRows:
         table, rows, used = self.table, self.rows, self.columns
         found = recalibrator(self.predictions, **self.beside)
         if used.kind == "mean":
-            method_of(used, recalibrator.fit.method, any(self.beside.values()))
-            found = as_normal(found)
+            method_of(used, recalibrator.fit.method, bool(self.beside["covariates"]))
         content = with_columns_of(table, rows, used.columns_of(found, used.absent(rows)))
         left = len(table) - len(rows)
         stay = f"; {left} rows without a value are unchanged" if left else ""

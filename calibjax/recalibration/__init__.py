@@ -2,7 +2,6 @@
 
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
 from calibjax.recalibration._logistic_calibration import LogisticCalibration, logistic_calibration
-from calibjax.recalibration._pit_map import as_normal
 from calibjax.recalibration._recalibrator import Recalibrator, content_of, load_recalibrator
 from calibjax.recalibration._temperature import fit_temperature, is_end_of_range, temper
 from calibjax.recalibration.cross_fitting import ScoreDecomposition, cross_fit, decompose_score

@@ -1,5 +1,6 @@
 """Parts of the rows that are left out in turn, and mixtures by what is predicted of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ def parts_of(data: Data, kept: np.ndarray, count: int) -> np.ndarray | None:
     return _parts(units, data, min(count, n_units))
 
 
+def units_of(data: Data, kept: np.ndarray) -> np.ndarray:
+    """The number of the cluster, of the time, or of the kept row itself, from 0."""
+    units = _units_of(data, kept)
+    return np.arange(int(kept.sum())) if units is None else units
+
+
 def numbers_of_folds(folds: Any, data: Data) -> np.ndarray:
     """The number of the fold of each row, from 0, ``[n]``: given, or as `parts_of` makes them."""
     if np.ndim(folds) > 0:
@@ -40,8 +47,7 @@ def numbers_of_folds(folds: Any, data: Data) -> np.ndarray:
         if numbers.size < 2:
             raise ValueError("folds must hold at least 2 different numbers, got 1.")
         return fold
-    units = _units_of(data, np.ones(data.n, bool))
-    units = np.arange(data.n) if units is None else units
+    units = units_of(data, np.ones(data.n, bool))
     n_units = int(units.max()) + 1
     count = check_integer("folds", folds, 2, n_units, "the number of rows, clusters or times, ")
     return _parts(units, data, count)
@@ -57,7 +63,7 @@ def _parts(units: np.ndarray, data: Data, count: int) -> np.ndarray:
     n_units = int(units.max()) + 1
     if data.horizon is not None:  # Clusters may be times without one, which is 0 then.
         return units * count // n_units
-    return (np.random.default_rng(0).permutation(n_units) % count)[units]
+    return random_parts(n_units, count)[units]
 
 
 # The least share of a candidate in a mixture.
@@ -87,20 +93,58 @@ def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarra
     return shares
 
 
-def least_squares_weights(
-    values: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """The shares s >= 0 of sum 1 with the least sum of w (V s - t)^2; V is ``[n, k]``."""
-    from scipy.optimize import nnls
-
-    root = np.sqrt(weights / weights.sum())
-    # A row with the sum of the shares, which counts so much that the sum is 1 up to rounding.
-    factor = 1e3 * max(1.0, float(np.abs(values).max()))
-    rows = np.vstack([root[:, None] * values, np.full(values.shape[1], factor)])
-    shares, _ = nnls(rows, np.append(root * targets, factor))
-    return shares / shares.sum()
-
-
 def is_clear(gains: np.ndarray, errors: float = 1.0) -> bool:
     """Whether a sum of gains in parts is larger than `errors` of its standard errors."""
+    if gains.size < 2:
+        return False
     return bool(gains.sum() > errors * np.sqrt(gains.size) * np.std(gains, ddof=1))
+
+
+def choose_in_turn(
+    before: np.ndarray,
+    found: Sequence[np.ndarray],
+    weights: np.ndarray,
+    part: np.ndarray,
+    must: bool = False,
+) -> int | None:
+    """The number of the last map that is better than the one chosen before it; None for no map.
+
+    Better is by more than a standard error of the gains in parts.  The chosen map must also be
+    better than none, unless there `must` be a map.
+
+    Args:
+        before: scores of the rows without a map, ``[n]``.
+        found: scores of the rows after each map, which was fitted without their part, from simple
+            maps to complex ones.
+        weights, part: how much each row counts, and its part, ``[n]``.
+    """
+    sums = [np.bincount(part, weights * x) for x in (before, *found)]
+    best = 0
+    for k in range(1, len(sums)):
+        best = k if k == 1 or is_clear(sums[best] - sums[k]) else best
+    return best - 1 if best and (must or is_clear(sums[0] - sums[best])) else None
+
+
+def mean_change(
+    before: np.ndarray, after: np.ndarray, weights: np.ndarray, part: np.ndarray
+) -> tuple[float, float, float] | None:
+    """The mean of after - before of rows, and its interval of 95 % by t of the means of parts.
+
+    NaN are rows that are not known; with fewer than 2 parts there is None.
+    """
+    from scipy.special import stdtrit
+
+    known = np.isfinite(after)
+    change, share = (after - before)[known], weights[known] / weights[known].sum()
+    mean, sums = float(share @ change), np.bincount(part[known], share * change)
+    count = np.bincount(part[known], share)
+    if sums.size < 2:
+        return None
+    error = np.sqrt(np.sum((sums - count * mean) ** 2) * sums.size / (sums.size - 1))
+    reach = float(stdtrit(sums.size - 1, 0.975) * error)
+    return mean, mean - reach, mean + reach
+
+
+def random_parts(n: int, count: int) -> np.ndarray:
+    """The number of the part of each row ``[n]``, by chance, always the same."""
+    return np.random.default_rng(0).permutation(n) % min(count, n)

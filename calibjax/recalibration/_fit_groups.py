@@ -11,10 +11,9 @@ u_k, of which the map for all rows says G(u_k).  With its logit l the logit in s
 is l + sum_s (a_s + b_s x), with x = l at levels, and else l in units of its spread.
 """
 
-from itertools import combinations
 from statistics import NormalDist
 from types import ModuleType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,105 +21,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import static, struct
-from calibjax._data.column_encoding import ColumnCode
-from calibjax._data.typed_column import NamedColumns, TypedColumn, named_columns, typed_columns
+from calibjax._data.typed_column import NamedColumns
 from calibjax._numbers.validity import ArrayT
+from calibjax.recalibration._groups import Coding, sums_of_segments
 from calibjax.recalibration._label_curves import from_logits, happened, log_odds
 from calibjax.recalibration._penalised_regression import Regression, Slopes, logistic_regression
 from calibjax.recalibration._pit_map_fits import PITMapRows
 from calibjax.recalibration._probability_maps import Fitted, LabelRows, Numbers, Step
-
-# The largest number of levels of a column, the most frequent ones.
-_MOST_LEVELS = 256
-# The largest number of pairs of levels that are segments, and the least number of their rows.
-_MOST_PAIRS = 200
-_LEAST_ROWS = 20
-
-
-class Coding(NamedTuple):
-    """The segments of a map: all levels of all columns, and pairs of levels of two columns.
-
-    Args:
-        columns: the code of each column.
-        pairs: column, code, other column, other code of each pair.
-    """
-
-    columns: tuple[ColumnCode, ...]
-    pairs: tuple[tuple[int, int, int, int], ...]
-
-    @classmethod
-    def of(cls, groups: NamedColumns, kept: np.ndarray) -> Self:
-        """The segments of the kept rows ``[n]``."""
-        typed = typed_columns("groups", groups, kept.size, kept)
-        if not typed:
-            raise ValueError("groups must hold at least one column, got none.")
-        columns = tuple(_most_frequent(name, x, kept) for name, x in typed.items())
-        codes = [column.codes(typed[column.name])[kept] for column in columns]
-        found = []
-        for i, j in combinations(range(len(columns)), 2):
-            known = (codes[i] >= 0) & (codes[j] >= 0)
-            both = codes[i][known] * columns[j].n_levels + codes[j][known]
-            pair, count = np.unique(both, return_counts=True)
-            for p, n in zip(pair.tolist(), count.tolist(), strict=True):
-                if n >= _LEAST_ROWS:
-                    found.append((n, (i, p // columns[j].n_levels, j, p % columns[j].n_levels)))
-        found.sort(key=lambda x: (-x[0], x[1]))
-        return cls(columns, tuple(pair for _, pair in found[:_MOST_PAIRS]))
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return [column.name for column in self.columns]
-
-    @property
-    def n_single(self) -> int:
-        """How many segments are levels of one column; they come before pairs."""
-        return sum(column.n_levels for column in self.columns)
-
-    @property
-    def n_segments(self) -> int:
-        return self.n_single + len(self.pairs)
-
-    def segments(self, groups: NamedColumns, n: int) -> np.ndarray:
-        """The numbers of the segments of each row ``[n, J]``; `n_segments` stands for none."""
-        given = named_columns("groups", groups)
-        lacking = [name for name in self.names if name not in given]
-        if lacking:
-            raise ValueError(
-                f"groups must have the columns of the fit, {', '.join(self.names)}, got none "
-                f"called {lacking[0]}."
-            )
-        typed = typed_columns("groups", {name: given[name] for name in self.names}, n)
-        codes = [x.codes(typed[x.name]) for x in self.columns]
-        none, parts, first = self.n_segments, [], 0
-        for column, code in zip(self.columns, codes, strict=True):
-            parts.append(np.where(code >= 0, first + code, none))
-            first += column.n_levels
-        tables: dict[tuple[int, int], np.ndarray] = {}
-        for number, (i, a, j, b) in enumerate(self.pairs, first):
-            shape = self.columns[i].n_levels + 1, self.columns[j].n_levels + 1
-            tables.setdefault((i, j), np.full(shape, none))[a, b] = number
-        # The last row and column of a table, number -1, are of levels that the fit has not seen.
-        parts += [table[codes[i], codes[j]] for (i, j), table in tables.items()]
-        return np.stack(parts, axis=1)
-
-    def members(self, groups: NamedColumns, kept: np.ndarray) -> np.ndarray:
-        """1 for the segments of each kept row, and else 0, ``[n, n_segments]``."""
-        segments = self.segments(groups, kept.size)[kept]
-        found = np.zeros((len(segments), self.n_segments + 1))
-        np.put_along_axis(found, segments, 1.0, axis=1)
-        return found[:, :-1]
-
-
-def _most_frequent(name: str, column: TypedColumn, kept: np.ndarray) -> ColumnCode:
-    """The code of a column, with its most frequent levels if it has many."""
-    code = ColumnCode.of(name, column, kept)
-    if len(code.levels) <= _MOST_LEVELS:
-        return code
-    count = np.bincount(code.codes(column)[kept])[: len(code.levels)]
-    most = np.sort(np.argsort(-count, kind="stable")[:_MOST_LEVELS])
-    return code._replace(levels=tuple(code.levels[k] for k in most))
-
 
 #: The number of standard deviations of logits beyond which a slope ends.
 FARTHEST = 4.0
@@ -155,7 +62,7 @@ class GroupCurve(Step):
         logits = log_odds(xp, xp.maximum(probs, xp.finfo(probs.dtype).tiny))
         x = (logits - xp.asarray(self.centres)[None]) / xp.asarray(self.spreads)[None]
         x = xp.clip(x, -FARTHEST, FARTHEST)
-        a, b = (_sums_of(xp, table, segments) for table in (self.shifts, self.slopes))
+        a, b = (sums_of_segments(xp, table, segments) for table in (self.shifts, self.slopes))
         # Options that a row does not have stay away.
         return xp.where(probs > 0, from_logits(xp, logits + a + b * x), 0.0)
 
@@ -163,15 +70,9 @@ class GroupCurve(Step):
         """A map of the unit interval at levels, ``[n, K]``, after what segments move it by."""
         raised = jnp.clip(g, jnp.finfo(g.dtype).tiny, 1 - jnp.finfo(g.dtype).epsneg)
         logits = jnp.log(raised) - jnp.log1p(-raised)
-        a, b = (_sums_of(jnp, table, segments) for table in (self.shifts, self.slopes))
+        a, b = (sums_of_segments(jnp, table, segments) for table in (self.shifts, self.slopes))
         # A map rises, whatever the segments of a row add up to.
         return jax.nn.sigmoid(a + jnp.maximum(1 + b, LEAST_SLOPE) * logits)
-
-
-def _sums_of(xp: ModuleType, table: Numbers, segments: ArrayLike) -> Any:
-    """Sums over the segments of each row, of numbers ``[c, S]``: ``[n, c]``."""
-    with_none = xp.pad(xp.asarray(table), ((0, 0), (0, 1)))
-    return xp.sum(with_none[:, xp.asarray(segments)], axis=2).T
 
 
 # Strengths of the penalty strength t^2 / n: 1 / (2 strength) is the variance of a likely number.

@@ -17,7 +17,12 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.typed_column import NamedColumns
 from calibjax.estimators.labels import check_classes
 from calibjax.recalibration import _probability_maps as maps
-from calibjax.recalibration._cross_validation import in_words, mixture_weights, parts_of
+from calibjax.recalibration._cross_validation import (
+    in_words,
+    mean_change,
+    mixture_weights,
+    parts_of,
+)
 from calibjax.recalibration._fit_groups import fit_groups
 from calibjax.recalibration._fit_numbers import OF_NUMBERS, fit_numbers
 from calibjax.recalibration._label_curves import fit_beta, fit_isotonic, fit_spline, fit_venn_abers
@@ -94,16 +99,24 @@ def fit_recalibrator(
     least loss on held-out rows, and only if that loss is lower by more than a standard error.  With
     clusters or times, parts of them are held out, and the standard error is that between parts.
     With many classes each class is moved by itself; it must gain more, so that chance moves a
-    class as seldom as with two, and all classes together must gain, too.  For numbers l are the
-    logits of G at the levels and become l + sum_s (a_s + b_s l), so that b changes spreads; a row
-    is held out at all levels at once.  The time is O(n S^2) for S segments.
+    class as seldom as with two, and all classes together must gain, too.  The time is O(n S^2) for
+    S segments.
+
+    Groups of densities, quantiles and samples have a shift and a scale each, before the map for all
+    rows.  With the error r of a forecast and the size h that its spread says of it, they are mean r
+    and the logarithm of mean |r| / mean h, less a common value.  Either the groups that differ
+    significantly (t tests at 0.05 over all groups) have their own and all others the common one, or
+    with ten groups or more all are drawn to it by empirical Bayes; held-out rows must gain by more
+    than a standard error.  Shifts are in units of the targets, and in normal scores for densities.
+    Levels of several columns add up.  Groups of counts, survival curves and `Between` targets move
+    the logits l of G at the levels to l + sum_s (a_s + b_s l), as above.
 
     **Numbers.** A monotone map G of the unit interval turns the cdf F into G(F(y)), and quantiles
     F^{-1}(u), and samples likewise, into F^{-1}(G^{-1}(u)):
 
     ==================  ============================================================================
-    ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0: of normal predictions shift and scale; of
-                        samples see below
+    ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0; values of quantiles and samples move, see
+                        below
     ``"pit_beta"``      logit G(u) = c + a log u - b log(1 - u), with a and b at least 0.05
     ``"pit_spline"``    logit G(u) a natural cubic spline of logit u with 8 knots, with a penalty as
                         for "spline"
@@ -113,10 +126,18 @@ def fit_recalibrator(
                         and spread among those of the fit, and the best G for all forecasts
     ``"conformal"``     the quantile at level u becomes F^{-1}(U_(k)), of the k-th smallest of the
                         n numbers U = F(Y), k = ceil((n + 1) u) if u >= 1/2, else floor((n + 1) u)
-    ``"auto"``          "nothing", or the mixture of the maps for all forecasts if that predicts
-                        parts of the rows that did not fit it better, or "conditional" if that is
-                        better still, each by more than a standard error of the gain in parts
+    ``"auto"``          a shift and scale, then the mixture of the other maps for all forecasts, or
+                        "conditional"; each only if held-out rows gain by more than a standard error
     ==================  ============================================================================
+
+    **Shift and scale.**  For densities a + b z has the mean 0 and the variance 1 over the rows of
+    the fit, which is the best log score.  A normal forecast stays normal.  Members m of a row, with
+    their mean M and the mean difference D of two of them, become a + b M + (c + d / D) (m - M),
+    which keeps their order (member-by-member postprocessing, a form of ensemble model output
+    statistics); quantiles likewise around the median, without d.  The CRPS, or the pinball loss, is
+    least.  A scale is fitted, then a shift, then b and d, each only if held-out rows gain by more
+    than a standard error, and d only if narrow ensembles are too narrow by three.  Equal members
+    stay equal.  Counts, survival curves and `Between` targets have this map among those of U.
 
     Every map but "conformal" minimises the mean over levels u of the log loss of G(u) as the
     probability of U <= u.  It asks only on which side of each level a target is, which is all that
@@ -124,23 +145,18 @@ def fit_recalibrator(
     samples, and else 0.01, 0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99; `Recalibrated` says what happens
     between them.
 
-    "auto" and "conditional" hold out each of ten parts of the rows in turn: with `clusters` tenths
-    of the clusters, by chance, with `times` consecutive ones, and else parts of the rows in their
-    order, since neighbours may be alike.  Candidates are judged by the score that suits the
-    forecasts: the CRPS of quantiles and samples, in units of the targets; of densities and counts
-    the log score, less that of the forecast as it is, with the levels as ends of cells; and of
-    `Between` targets the log score of their interval.  The weights of a mixture have the least such
-    score.  The next season may still be unlike all parts of those before.
+    Densities have a level more on each side, at normal scores of -4 and 4; beyond the levels of the
+    fit Phi^{-1} o G o Phi is a line with the slope of the best log score of the targets there.
 
-    "shift_scale" of samples maps members m of a row, with their mean M and the mean difference D of
-    two of them, to a + b M + (c + d / D) (m - M), which keeps their order (member-by-member
-    postprocessing, a form of ensemble model output statistics).  It has the least CRPS of the
-    ensemble.  b, d and the shift are fitted only if this predicts held-out parts better by more
-    than two standard errors, and d only if the targets show by three that narrow ensembles are
-    narrower than they should be.  "auto" and "conditional" take this map first, if it is better by
-    a standard error than none, and look for maps of the unit interval after it.  Equal members stay
-    equal.  Without covariates "conditional" is not a candidate of "auto" for samples: it makes the
-    spreads of rows alike, which lowers the CRPS and takes ranks from being even.
+    "auto" and "conditional" hold out each of ten parts of the rows in turn: parts of the clusters,
+    consecutive times, or rows by chance.  Maps are compared by the score of what they return: the
+    CRPS of samples and the pinball loss of quantiles, with the bound and whole numbers, the log
+    score of densities less that of the forecast as it is, and of counts and `Between` targets that
+    of their interval of U.  ``fit.change`` is the mean change of this score in held-out rows, and
+    its interval of 95 %.  The next season may still be unlike all parts of those before.
+
+    Without covariates "conditional" is not a candidate of "auto" for samples: it makes the spreads
+    of rows alike, which lowers the CRPS and takes ranks from being even.
 
     "conditional" corrects local errors of bias and spread.  With `covariates` s has their normal
     scores, too, if that lowers the score of held-out parts.  The number of rows c that G stands
@@ -189,7 +205,8 @@ def fit_recalibrator(
             forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
         lower: a bound of the targets of quantiles and samples, such as 0 for admissions.
             Recalibrated values below it become this number, and values at it stay, such as dry
-            members.  Without it a forecast that is widened may go below 0 where no target does.
+            members.  If fewer members than targets are at the bound, the smallest others follow.
+            Without it a forecast that is widened may go below 0 where no target does.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  In penalties n rows
             of unequal weights count as (sum w)^2 / sum w^2.  Clusters are held out together, and
             times in blocks of consecutive ones.
@@ -301,13 +318,14 @@ def fit_labels(data: Data, method: str, groups: NamedColumns | None) -> Recalibr
     part = of_groups = None
     if method == "auto" or groups is not None:
         part = parts_of(data, kept, _N_FOLDS)
-    chosen = fit_chosen(method, rows, part)
+    chosen, change = fit_chosen(method, rows, part)
     if groups is not None:
         after = rows._replace(probs=maps.run(chosen[1].steps, rows.probs, rows.ragged))
         of_groups = fit_groups(groups, kept, after, part)
     n_impossible = int(np.sum(rows.of_targets() <= rows.zero))
-    known = {"n_rows": len(rows.targets), "n_classes": n_classes, "n_impossible": n_impossible}
-    return recalibrator_of(data.predictions, chosen, of_groups, **known)
+    counts = {"n_rows": len(rows.targets), "n_classes": n_classes, "n_impossible": n_impossible}
+
+    return recalibrator_of(data.predictions, chosen, of_groups, change=change, **counts)
 
 
 def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
@@ -337,8 +355,10 @@ def candidates(n_classes: int) -> tuple[str, ...]:
     return tuple(name for name in _OF_MANY if name not in slow)
 
 
-def fit_chosen(method: str, rows: LabelRows, part: np.ndarray | None) -> Chosen:
-    """The method that was chosen, its fit, and the log losses of the candidates.
+def fit_chosen(
+    method: str, rows: LabelRows, part: np.ndarray | None
+) -> tuple[Chosen, tuple[float, float, float] | None]:
+    """The method that was chosen, its fit, and the log losses of the candidates; what they change.
 
     Args:
         method: "auto" or one of `FITS`.
@@ -348,7 +368,7 @@ def fit_chosen(method: str, rows: LabelRows, part: np.ndarray | None) -> Chosen:
     """
     if method != "auto" or len(rows.targets) < 2:
         name = "nothing" if method == "auto" else method
-        return name, FITS[name](rows), {}
+        return (name, FITS[name](rows), {}), None
     names = ("nothing", *candidates(rows.n_classes))
     fold = _folds(rows.targets) if part is None else part
     smooth, cells = rows.pooled(fold)
@@ -362,11 +382,15 @@ def fit_chosen(method: str, rows: LabelRows, part: np.ndarray | None) -> Chosen:
     losses = -(smooth.weights / smooth.weights.sum()) @ logs
     known = dict(zip(names, map(float, losses), strict=True))
     shares, words = in_words(names, mixture_weights(np.exp(logs), smooth.weights))
+    every = np.array([shares.get(name, 0.0) for name in names])
+    of_fold = fold if cells is None else cells.part
+    change = mean_change(-logs[:, 0], -np.log(np.exp(logs) @ every), smooth.weights, of_fold)
     fits = [FITS[name](rows if name in _OF_SCORES else smooth) for name in shares]
     if len(fits) == 1:
-        return next(iter(shares)), fits[0], known
+        return (next(iter(shares)), fits[0], known), change
     average = maps.Average(np.array(list(shares.values())), tuple(fit.steps for fit in fits))
-    return "mixture", Fitted((average,), all(fit.converged for fit in fits), words), known
+    converged = all(fit.converged for fit in fits)
+    return ("mixture", Fitted((average,), converged, words), known), change
 
 
 def _held_out_logs(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:

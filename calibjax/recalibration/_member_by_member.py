@@ -40,18 +40,21 @@ from calibjax._base.compile import quick_jit
 from calibjax._base.struct import struct, widened, widest_dtype, with_fields
 from calibjax._data.data import in_dtype
 from calibjax._numbers.validity import ArrayT
-from calibjax.distributions import Empirical, weighted_samples
+from calibjax.distributions import Empirical, Quantiles, weighted_samples
 from calibjax.recalibration._conditional_pit_map import MOST_ROWS
 from calibjax.recalibration._cross_validation import LEAST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
-from calibjax.recalibration._probability_maps import Chosen, Fitted, Numbers, Step
+from calibjax.recalibration._probability_maps import Numbers, Step
+from calibjax.recalibration._shift_scale import spread_in_words
+
+#: Forecasts of which values are known, in ascending levels.
+Values = Empirical | Quantiles
 
 # Corners of |x| are rounded off within this share of the spread of a row, and of what is typical.
 _OF_SPREAD, _OF_UNIT = 0.04, 1e-5
-# Which of shift, slope, scale and inflation are fitted: each choice must be better than the last,
-# by so many standard errors, since each number that is fitted is noise for new rows.
+# Which of shift, slope, scale and inflation are fitted.
 _SCALE, _SHIFT_SCALE, _SLOPE, _ALL = (0, 0, 1, 0), (1, 0, 1, 0), (1, 1, 1, 0), (1, 1, 1, 1)
-_ERRORS, _ERRORS_OF_INFLATION = 2.0, 3.0
+_ERRORS_OF_INFLATION = 3.0
 
 
 @struct
@@ -64,10 +67,10 @@ class MemberByMember(Step):
     scale: Numbers
     inflation: Numbers
 
-    def __call__(self, predictions: Empirical, covariates: jax.Array | None = None) -> Empirical:
+    def __call__(self, predictions: Values, covariates: jax.Array | None = None) -> Values:
         mean, deviations, _, inverse, _ = parts_of_members(predictions)
         moved, factor = in_dtype(self, widest_dtype(mean)).moved(mean, inverse)
-        return with_fields(predictions, samples=moved[:, None] + factor[:, None] * deviations)
+        return _with_values(predictions, moved[:, None] + factor[:, None] * deviations)
 
     def moved(self, mean: ArrayT, inverse: ArrayT) -> tuple[Any, Any]:
         """The new means, and by what deviations are multiplied, each ``[n]``."""
@@ -75,19 +78,23 @@ class MemberByMember(Step):
         return moved, self.scale + self.inflation * inverse
 
 
-#: The map that changes nothing.
-SAME = MemberByMember(*map(np.asarray, (0.0, 1.0, 0.0, 1.0, 0.0)))
-
-
 @functools.partial(quick_jit, light=True)
-def parts_of_members(predictions: Empirical) -> tuple[jax.Array, ...]:
+def parts_of_members(predictions: Values) -> tuple[jax.Array, ...]:
     """Means M ``[n]``, m - M and shares of members ``[n, S]``, 1 / D and E|m - m'| / 2 ``[n]``.
 
-    A member that is missing has no share.  D is the mean difference of two members, and E|m - m'|
-    that of draws, which may be the same one.  Where members are equal up to rounding, 1 / D, this
-    and m - M are 0.
+    A member that is missing has no share.  Of quantiles M is the median, shares sum to 1/2, 1 / D
+    is 0, and the last is mean_k (u_k - 1/2) (m_k - M) over levels u_k.  D is the mean difference of
+    two members, and E|m - m'| that of draws, which may be the same one.  Where members are equal up
+    to rounding, 1 / D, this and m - M are 0.
     """
     p = widened(predictions)
+    if isinstance(p, Quantiles):
+        levels = np.asarray(p.levels)
+        middle = p.values @ jnp.asarray(_at_median(levels), p.values.dtype)
+        deviations = p.values - middle[:, None]
+        half = jnp.mean(jnp.asarray(levels - 0.5, middle.dtype)[None] * deviations, axis=1)
+        shares = jnp.full_like(deviations, 0.5 / levels.size)
+        return middle, deviations, shares, jnp.zeros_like(half), half
     shares = jax.vmap(lambda one: one.probabilities())(p)
     # The mean of equal members is this number, up to its last digit.
     first = p.samples[:, :1]
@@ -102,10 +109,17 @@ def parts_of_members(predictions: Empirical) -> tuple[jax.Array, ...]:
     return (first + of_gaps)[:, 0], deviations, shares, inverse, half
 
 
-class MemberRows(NamedTuple):
-    """Rows in float64 that fit a map or judge it: `parts_of_members`, and of each row ``[n]``:
+def _at_median(levels: np.ndarray) -> np.ndarray:
+    """Weights of quantiles ``[K]`` with which their sum is the median."""
+    return np.array([np.interp(0.5, levels, one) for one in np.eye(levels.size)])
 
-    its target, its positive weight, and the number of the part that is left out with it.
+
+class MemberRows(NamedTuple):
+    """Rows in float64 that fit a map or judge it: `parts_of_members`, and of each row
+
+    2 u - 1 times its share for the level u of each value, ``[n, S]``, the target, the positive
+    weight, and the number of the part that is left out with it, ``[n]``.  Values are in ascending
+    order.  `is_bound` says which ones stay at the bound, ``[n, S]``; without a bound it is None.
     """
 
     mean: np.ndarray
@@ -113,76 +127,98 @@ class MemberRows(NamedTuple):
     shares: np.ndarray
     inverse: np.ndarray
     half: np.ndarray
+    tilts: np.ndarray
     targets: np.ndarray
     weights: np.ndarray
     part: np.ndarray
+    is_bound: np.ndarray | None = None
+    lower: float | None = None
+    is_whole: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        predictions: Values,
+        kept: np.ndarray,
+        targets: np.ndarray,
+        weights: np.ndarray,
+        part: np.ndarray,
+    ) -> "MemberRows":
+        """The kept rows of predictions ``[n]``; all else is of these."""
+        n = kept.size
+        parts = (np.asarray(x, float)[:n][kept] for x in parts_of_members(predictions))
+        mean, deviations, shares, inverse, half = parts
+        if isinstance(predictions, Quantiles):
+            tilts = np.broadcast_to(2 * np.asarray(predictions.levels) - 1, shares.shape) * shares
+        else:
+            order = np.argsort(np.where(shares > 0, deviations, np.inf), axis=1)
+            deviations, shares = (
+                np.take_along_axis(x, order, axis=1) for x in (deviations, shares)
+            )
+            ends = np.cumsum(shares, axis=1)
+            tilts = shares * (2 * ends - shares - 1)
+        return cls(mean, deviations, shares, inverse, half, tilts, targets, weights, part)
+
+    def in_form(self, lower: float | None, is_whole: bool) -> "MemberRows":
+        """The same rows, of which recalibrated values keep a bound, or are whole numbers."""
+        values = self.mean[:, None] + self.deviations
+        is_bound = None if lower is None else values <= lower
+        return self._replace(is_bound=is_bound, lower=lower, is_whole=is_whole)
 
     def chosen(self, rows: np.ndarray) -> "MemberRows":
-        return MemberRows(*(x[rows] for x in self))
+        """Some of the rows."""
+        of_rows: Any = (x[rows] if isinstance(x, np.ndarray) else x for x in self)
+        return MemberRows(*of_rows)
 
-    def scores(self, line: MemberByMember) -> np.ndarray:
-        """The CRPS of all members after a map, ``[n]``."""
-        moved, factor = line.moved(self.mean, self.inverse)
-        errors = np.abs((moved - self.targets)[:, None] + factor[:, None] * self.deviations)
-        return np.sum(self.shares * errors, axis=1) - factor * self.half
+    def in_groups(self, shift: np.ndarray, log_scale: np.ndarray) -> "MemberRows":
+        """The same rows after shifts and scales of their groups, each ``[n]``."""
+        scale = np.exp(log_scale)
+        return self._replace(
+            mean=self.mean + shift,
+            deviations=self.deviations * scale[:, None],
+            inverse=self.inverse / scale,
+            half=self.half * scale,
+        )
 
+    def moved(self, line: MemberByMember) -> "MemberRows":
+        """The same rows, whose values are judged after this map and others."""
+        return self
 
-def fit_members(rows: MemberRows, method: str) -> Chosen:
-    """A scale, then a shift, then a slope and an inflation, each if parts are predicted better.
+    def name_of_score(self) -> str:
+        return "CRPS" if self.shares[0].sum() > 0.75 else "pinball loss"
 
-    Better is by more than two standard errors of the gain in parts that did not fit; all together
-    must be better than no map by one.
+    def spread(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far targets are from the middle, and what the spread says of it, each ``[n]``."""
+        return self.targets - self.mean, self.half
 
-    Args:
-        rows: what fits and judges.
-        method: "shift_scale", after which there is a map in any case, or one that chooses.
+    def scores(self, line: MemberByMember | None) -> np.ndarray:
+        """The CRPS of all members after a map, or the mean pinball loss of quantiles, ``[n]``."""
+        moved, factor = (self.mean, 1.0) if line is None else line.moved(self.mean, self.inverse)
+        factor = np.broadcast_to(factor, moved.shape)
+        return self.scores_of(moved[:, None] + factor[:, None] * self.deviations)
 
-    Returns:
-        "shift_scale" or "nothing", the map, which has no step then, and the mean CRPS of both on
-        held-out rows.
-    """
-    must, fit = method == "shift_scale", None
-    losses: dict[str, float] = {}
-    if len(rows.weights) >= LEAST_ROWS:
-        before, parts = rows.scores(SAME), [rows.part == k for k in range(rows.part.max() + 1)]
-        held = before
-        for free in (_SCALE, _SHIFT_SCALE, _ALL if _needs_inflation(rows) else _SLOPE):
-            found = np.empty_like(held)
-            for part in parts:
-                found[part] = rows.chosen(part).scores(_fit(rows.chosen(~part), free)[0])
-            gains = np.bincount(rows.part, rows.weights * (held - found))
-            if fit is None or is_clear(gains, _ERRORS):
-                held, fit = found, _fit(rows, free)
-        for name, scores in (("nothing", before), ("shift_scale", held)):
-            losses[name] = float(np.average(scores, weights=rows.weights))
-        if not must and not is_clear(np.bincount(rows.part, rows.weights * (before - held))):
-            fit = None
-    elif must:
-        fit = _fit(rows, _SHIFT_SCALE)
-    if fit is None:
-        return "nothing", Fitted((), True, ""), losses
-    line, converged = fit
-    return "shift_scale", Fitted((line,), converged, _in_words(rows, line)), losses
+    def scores_of(self, values: np.ndarray) -> np.ndarray:
+        """The score of other values in the same order, ``[n, S]``, with the bound, and whole."""
+        if self.is_whole:
+            values = np.round(values)
+        if self.lower is not None and self.is_bound is not None:
+            values = np.where(self.is_bound, self.lower, np.maximum(values, self.lower))
+        errors = self.targets[:, None] - values
+        return np.sum(self.shares * np.abs(errors) + self.tilts * errors, axis=1)
+
+    def fit(self, free: tuple[int, ...]) -> tuple[MemberByMember, bool]:
+        return _fit(self, free)
 
 
-def one_after_another(first: Chosen, second: Chosen, keeps_second: bool) -> Chosen:
-    """What `fit_members` found, and then a map of PIT values, which groups need in any case.
-
-    The scores of the second are approximate; what they gain counts.
-    """
-    (name, members, losses), (of_pit, pit_map, others) = first, second
-    if others:
-        start = losses[name] - others["nothing"]
-        losses = {x: start + loss for x, loss in others.items()} | losses
-    steps, converged = members.steps, members.converged and pit_map.converged
-    if of_pit != "nothing" or keeps_second or not steps:
-        name, steps = (name if of_pit == "nothing" else of_pit), steps + pit_map.steps
-    words = "; then ".join(filter(None, (members.description, pit_map.description)))
-    return name, Fitted(steps, converged, words), losses
+def kinds_of_members(rows: MemberRows, is_ensemble: bool) -> tuple[tuple[int, ...], ...]:
+    """A scale, then a shift, then a slope and an inflation where it is needed."""
+    return _SCALE, _SHIFT_SCALE, _ALL if is_ensemble and _needs_inflation(rows) else _SLOPE
 
 
 def _needs_inflation(rows: MemberRows) -> bool:
     """Whether pools that are narrow have the target far out, and wide ones have not."""
+    if len(rows.weights) < LEAST_ROWS:
+        return False
     moved, factor = _fit(rows, _SLOPE)[0].moved(rows.mean, rows.inverse)
     squares, share = np.square(rows.targets - moved), np.sum(np.square(rows.shares), axis=1)
     of_members = np.sum(rows.shares * np.square(factor[:, None] * rows.deviations), axis=1)
@@ -208,16 +244,19 @@ def _fit(rows: MemberRows, free: tuple[int, ...]) -> tuple[MemberByMember, bool]
     unit = weights @ np.abs(errors) + of_pairs.sum() or 1.0
     width = np.sqrt(weights @ np.square(rows.mean - centre)) or 1.0
     tilt, shares = (rows.mean - centre) / width, weights[:, None] * rows.shares
+    lean = weights * rows.tilts.sum(axis=1)
     corner = np.maximum(_OF_SPREAD * rows.half / unit, _OF_UNIT)[:, None]
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         factor = x[2] / typical + x[3] * inverse
-        moved = (errors / unit + x[0] + x[1] * tilt)[:, None] + factor[:, None] * rows.deviations
+        middle = errors / unit + x[0] + x[1] * tilt
+        moved = middle[:, None] + factor[:, None] * rows.deviations
         size = np.sqrt(moved**2 + corner**2)
         slopes = shares * moved / size
-        of_rows, of_factor = slopes.sum(axis=1), np.sum(slopes * rows.deviations, axis=1) - of_pairs
+        of_rows = slopes.sum(axis=1) - lean
+        of_factor = np.sum(slopes * rows.deviations, axis=1) - of_pairs
         slope = [of_rows.sum(), of_rows @ tilt, of_factor.sum() / typical, of_factor @ inverse]
-        return float(np.sum(shares * size) - of_pairs @ factor), np.array(slope)
+        return float(np.sum(shares * size) - of_pairs @ factor - lean @ middle), np.array(slope)
 
     start = np.array([0.0, 0.0, typical / unit, 0.0])
     ends = (None, None), (None, None), (LEAST_SLOPE * start[2], None), (0.0, None)
@@ -227,15 +266,27 @@ def _fit(rows: MemberRows, free: tuple[int, ...]) -> tuple[MemberByMember, bool]
     return MemberByMember(*map(np.asarray, found)), converged
 
 
-def _in_words(rows: MemberRows, line: MemberByMember) -> str:
-    """By how much members are spread around their mean, all in all, and where the mean goes."""
+def in_words(rows: MemberRows, line: MemberByMember) -> str:
+    """By how much the spread changes, all in all, and where the mean goes."""
     counts = rows.weights * rows.half
     factor = line.moved(rows.mean, rows.inverse)[1]
     times = counts @ factor / counts.sum() if counts.any() else line.scale
-    words = f"members are spread {times:.3g} times around their mean"
+    words = spread_in_words(float(times))
     if line.inflation > 0:
         words += f" (mean difference d becomes {line.scale:.2g} d + {line.inflation:.2g})"
     if line.slope != 1:
         start = line.shift + (1 - line.slope) * line.centre
-        return f"{words}, which becomes {start:.3g} + {line.slope:.3g} times itself"
-    return f"{words}, which moves by {line.shift:+.2g}" if line.shift else words
+        return f"{words}, mean m becomes {start:.3g} + {line.slope:.3g} m"
+    return f"{words}, shift {line.shift:+.2g}" if line.shift else words
+
+
+def shifted_values(predictions: Values, shift: jax.Array, scale: jax.Array) -> Values:
+    """Quantiles or samples shifted, and scaled around their middle, by numbers ``[n]``."""
+    mean, deviations, *_ = parts_of_members(predictions)
+    values = (mean + shift)[:, None] + scale[:, None] * deviations
+    return _with_values(predictions, values)
+
+
+def _with_values(predictions: Values, values: jax.Array) -> Any:
+    name = "values" if isinstance(predictions, Quantiles) else "samples"
+    return with_fields(predictions, **{name: values})

@@ -24,22 +24,24 @@ import numpy as np
 from jax.scipy.special import ndtr, ndtri
 
 from calibjax import distributions as dist
-from calibjax._base.compile import first_rows, quick_jit
+from calibjax._base.compile import quick_jit
 from calibjax._base.struct import static, struct, widened, widest_dtype
 from calibjax._data.capabilities import KnownQuantiles, pit_partition
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import unit_interval
-from calibjax._data.padding import filled, padded
+from calibjax._data.padding import padded
 from calibjax._numbers.unit_interval import normal_score
-from calibjax.recalibration._pit_map_fits import LEVELS, line_through
+from calibjax.recalibration._pit_map_fits import (
+    LEVELS,
+    line_through,
+    with_tails,
+)
 from calibjax.recalibration._probability_maps import Fitted, Numbers, Step
 from calibjax.scores import score_rows
 
 # The largest number of samples that have levels of their own.
 _FEW_SAMPLES = 40
-# The least slope of the outer pieces of a map, in normal scores.
-_LEAST_SLOPE = 0.2
 
 
 @struct
@@ -71,14 +73,10 @@ def apply_pit_map(predictions: Distribution, g: jax.Array, levels: Sequence[floa
 
 
 def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
-    """The map with outer pieces that stretch the tails of a forecast, but at most fivefold.
-
-    Where hardly a target was between the outer levels, the line through them goes on for ever.
-    """
-    moved, least = normal_score(g, 1 - g), _LEAST_SLOPE * jnp.diff(scores)
-    first, last = moved[..., 1] - least[0], moved[..., -2] + least[-1]
-    g = g.at[..., 0].set(jnp.where(first < moved[..., 0], ndtr(first), g[..., 0]))
-    return g.at[..., -1].set(jnp.where(last > moved[..., -1], ndtr(last), g[..., -1]))
+    """The map with outer pieces of `with_tails`; the others keep all digits."""
+    moved = normal_score(g, 1 - g)
+    found = with_tails(jnp, moved, scores)
+    return jnp.where(found == moved, g, ndtr(found))
 
 
 def moved(
@@ -110,11 +108,23 @@ def known_quantiles(predictions: KnownQuantiles) -> tuple[jax.Array, jax.Array]:
     return ndtri(levels), values
 
 
-@functools.partial(quick_jit, light=True)
-def quantiles_at(predictions: KnownQuantiles, levels: jax.Array) -> jax.Array:
-    """Quantiles of these forecasts at levels ``[K]``: ``[n, K]``."""
-    z, values = known_quantiles(predictions)
-    return interpolated(z, values, ndtri(levels.astype(z.dtype)))
+def in_form(
+    found: Any, given: Any, lower: Any, is_whole: Any, threshold: Any = None
+) -> Distribution:
+    """Quantiles and samples that are not below a bound, and whole numbers if all were.
+
+    A probability of the bound itself is an atom, such as dry members, which a shift must not
+    spread.  Values up to a threshold become the bound, too.
+    """
+    if lower is None and is_whole is None:
+        return found
+    (_, before), (_, values) = known_quantiles(given), known_quantiles(found)
+    if is_whole is not None:
+        values = jnp.round(values) + 0.0  # without the sign of -0
+    if lower is not None:
+        least = lower if threshold is None else threshold
+        values = jnp.where((before <= lower) | (values <= least), lower, values)
+    return given.with_quantiles(values)
 
 
 def quantiles_of(
@@ -216,18 +226,6 @@ def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     return jax.vmap(functools.partial(line_through, jnp), in_axes=axes)(x, y, at)
 
 
-def as_normal(recalibrated: dist.Recalibrated) -> dist.Normal:
-    """Normal predictions after a shift and scale of normal scores, as what they are: normal."""
-    n = len(recalibrated)
-    return first_rows(_as_normal(filled(recalibrated, n)), n)
-
-
-@functools.partial(quick_jit, light=True)
-def _as_normal(recalibrated: dist.Recalibrated) -> dist.Normal:
-    low, loc, high = (recalibrated.quantile(ndtr(z)) for z in (-1.0, 0.0, 1.0))
-    return dist.Normal(loc, (high - low) / 2)
-
-
 # The largest coordinate: those beyond are of targets where a forecast has no tail.
 _LARGEST = 100.0
 # How far scores and values go, in units in the last place, or of 2^-40, the error of cdfs in
@@ -276,7 +274,7 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
     that n rows cannot reach it is the outermost one, or the forecast's own quantile if that is
     further out.
     """
-    low, high = (np.sort(x[: kept.size][kept]) for x in _coordinates(padded(data)))
+    low, high = (np.sort(x[: kept.size][kept]) for x in coordinates(padded(data)))
     n, own = len(low), np.asarray(ndtri(levels), float)
     # (n + 1) level may be a whole number up to rounding.
     rank = (n + 1) * levels
@@ -295,9 +293,12 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
     return Fitted((line,), reached, words)
 
 
-def _coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
+def coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Of each target the coordinate, and at a jump of F those of both ends, each ``[n]``."""
     predictions, targets = data.predictions, data.targets
+    if isinstance(predictions, dist.Normal):
+        y, loc, scale = (np.asarray(x, float) for x in (targets, *vars(predictions).values()))
+        return ((y - loc) / scale,) * 2
     if isinstance(predictions, KnownQuantiles):
         z, values = known_quantiles(predictions)
         return _between(np.asarray(values, float), np.asarray(z, float), np.asarray(targets, float))

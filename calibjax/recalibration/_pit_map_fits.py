@@ -8,25 +8,28 @@ has the loss of a predicted probability G(u_k) of this event,
 so that targets need not be known exactly, and densities, counts, quantiles and samples are one.
 The fits are of few numbers, in NumPy and SciPy.
 
-**Scores.**  Of quantiles and samples it is the CRPS of the recalibrated forecast, in units of the
-targets: with D_ik the distance of the quantiles around level k, half of that to either side,
+**Scores.**  Held-out rows have the score of what users get.  Quantiles and samples have the mean
+pinball loss and the CRPS of their recalibrated values, with the bound that they keep, rounded if
+they are counts.  A density f has the log score less that of the forecast as it is,
 
-    sum_k (G(u_k) - 1[U_i <= u_k])^2 D_ik + o_i,
+    -log g(F(y)) = -log s'(z) - (z^2 - s(z)^2) / 2,  s = Phi^{-1} o G o Phi,  z = Phi^{-1}(F(y)).
 
-where o_i is how far the target is beyond what all D_ik cover, which no map changes.
-
-Of densities and counts it is the log score, less that of the forecast as it is: with the levels as
-ends of cells of the unit interval, -log((G(u_k) - G(u_{k-1})) / (u_k - u_{k-1})) for the cell with
-U_i. Of counts and of censored targets, of which an interval [l, h] of U is known, it is
+Counts and censored targets, of which an interval [l, h] of U is known, have
 
     -log((G(h) - G(l)) / (h - l))
 
-with G linear in each cell: nothing that another map says of the hidden part is in this score.
+with G linear in each cell between levels: nothing that another map says of the hidden part is in
+this score.
+
+**Tails.**  Maps of densities have one more level on each side.  Beyond the outer levels of the fit
+s is a line with the slope c of the best log score of the targets there, at distances d_i:
+c^2 sum d_i^2 + c (s_0 sum d_i + n_0 / c_0) = n + n_0, with s_0 and the slope c_0 at the outer
+level, which counts as n_0 targets.
 """
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -35,6 +38,12 @@ from calibjax.recalibration._penalised_regression import natural_spline, smooth_
 
 #: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
 LEVELS = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
+#: Those of densities, whose tails have a slope of their own.
+WITH_TAILS = (3.2e-5, *LEVELS, 1 - 3.2e-5)
+# The least slope of the outer pieces of a map, in normal scores.
+_LEAST_STRETCH = 0.2
+# What a slope of a tail is drawn to counts as so many targets.
+_PRIOR = 2.0
 # Maps stay increasing, and inside of (0, 1), in float32 too.
 LEAST_SLOPE, _LEAST = 0.05, 1e-5
 _MOST_KNOTS = 8
@@ -157,6 +166,37 @@ PIT_MAP_FITS: dict[str, Callable[[np.ndarray, np.ndarray, float], FittedPITMap]]
 _ROUNDING_OF_CDF = 16 * float(np.finfo(np.float32).eps)
 
 
+LOG_SCORE = "log score minus that of the original forecast"
+
+
+class Judge(Protocol):
+    """Rows whose recalibrated values have a score."""
+
+    def chosen(self, rows: np.ndarray) -> Self: ...
+    def scores_of(self, values: np.ndarray) -> np.ndarray: ...
+    def name_of_score(self) -> str: ...
+
+
+class KnownValues(NamedTuple):
+    """Quantiles or samples: normal scores of levels ``[L]`` or ``[n, L]``, values, and a judge."""
+
+    z: np.ndarray
+    values: np.ndarray
+    judge: Judge
+
+    def chosen(self, rows: np.ndarray) -> Self:
+        z = self.z if self.z.ndim == 1 else self.z[rows]
+        return type(self)(z, self.values[rows], self.judge.chosen(rows))
+
+    def scores(self, levels: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """The scores of the values after a map, ``[n]``."""
+        from scipy.special import ndtri
+
+        knots = ndtri(levels)
+        scores = with_tails(np, ndtri(g), knots)
+        return self.judge.scores_of(_lines(self.z, self.values, _lines(scores, knots, self.z)))
+
+
 class PITMapRows(NamedTuple):
     """Rows that fit a map of the unit interval, or that judge one.
 
@@ -165,36 +205,42 @@ class PITMapRows(NamedTuple):
         below: how much of U of each row is at most each level, from 0 to 1, ``[n, K]``.
         weights: positive, ``[n]``; their sum is how many equal ones would be as exact.
         part: the number of the part of each row that is left out in turn, ``[n]``.
-        distances: D, of quantiles and samples, ``[n, K]``, else None.
-        beyond: o, beside distances, ``[n]``; None where it is not known.
         features: what a map of each forecast looks at, ``[n, F]``, of which the first two are the
             median and the logarithm of the spread; None if no map looks at them.
         seen: how much of each cell between levels U may lie in, ``[n, K + 1]``, where intervals of
             U are known; else None.
+        z: the normal scores of targets of densities, ``[n]``, else None.
+        known: quantiles or samples whose targets are known, else None.
     """
 
     levels: np.ndarray
     below: np.ndarray
     weights: np.ndarray
     part: np.ndarray
-    distances: np.ndarray | None = None
-    beyond: np.ndarray | None = None
     features: np.ndarray | None = None
     seen: np.ndarray | None = None
+    z: np.ndarray | None = None
+    known: KnownValues | None = None
 
     def chosen(self, which: np.ndarray) -> "PITMapRows":
         """Some of the rows."""
-        of_rows: Any = (None if x is None else x[which] for x in self[1:])
-        return PITMapRows(self.levels, *of_rows)
+        of_rows: dict[str, Any] = {}
+        for name, x in zip(self._fields[1:-1], self[1:-1], strict=True):
+            of_rows[name] = None if x is None else x[which]
+        known = None if self.known is None else self.known.chosen(which)
+        return self._replace(**of_rows, known=known)
 
     def scores(self, g: np.ndarray) -> np.ndarray:
         """The score of each row by values of G at the levels, ``[K]`` or ``[n, K]``."""
-        if self.distances is not None:
-            beyond = 0.0 if self.beyond is None else self.beyond
-            return np.sum((g - self.below) ** 2 * self.distances, axis=1) + beyond
-        if self.seen is not None:
-            return -np.log(self.probabilities(g) / self.probabilities(self.levels))
-        return -np.sum(cells(self.below) * np.log(cells(g) / cells(self.levels)), axis=-1)
+        if self.known is not None:
+            return self.known.scores(self.levels, g)
+        if self.z is not None:
+            return log_scores(self.levels, g, self.z)
+        return -np.log(self.probabilities(g) / self.probabilities(self.levels))
+
+    def name_of_score(self) -> str:
+        """What `scores` are, in words."""
+        return LOG_SCORE if self.known is None else self.known.judge.name_of_score()
 
     def probabilities(self, g: np.ndarray) -> np.ndarray:
         """G(h) - G(l) of intervals of U by values of G at the levels, ``[K]`` or ``[n, K]``."""
@@ -223,25 +269,6 @@ def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndar
     is_in = np.searchsorted(levels, low)[:, None] == np.arange(start.size)
     is_known = (low == high)[:, None]
     return np.where(is_known, is_in, np.maximum(common, 0.0) / (end - start))
-
-
-def beyond_quantiles(quantiles: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """How far targets ``[n]`` are beyond what the distances of `distances_of` cover, ``[n]``."""
-    gaps = np.diff(quantiles, axis=1)
-    low, high = quantiles[:, 0] - gaps[:, 0] / 2, quantiles[:, -1] + gaps[:, -1] / 2
-    return np.maximum(low - targets, 0.0) + np.maximum(targets - high, 0.0)
-
-
-def distances_of(quantiles: np.ndarray) -> np.ndarray | None:
-    """Half of the distances from quantiles to both neighbours, ``[n, K]``.
-
-    Beyond the outer ones the next quantile is taken to be as far as the last.  Without any distance
-    there is None.
-    """
-    gaps = np.maximum(np.diff(quantiles, axis=1), 0.0)
-    gaps = np.concatenate([gaps[:, :1], gaps, gaps[:, -1:]], axis=1)
-    found = (gaps[:, :-1] + gaps[:, 1:]) / 2
-    return found if np.all(np.isfinite(found)) and found.any() else None
 
 
 # Where the map is linear in normal scores, ends of intervals are read off at so many scores at
@@ -289,7 +316,70 @@ def below_of_intervals(
 
 
 def line_through(xp: ModuleType, x: ArrayT, y: ArrayT, at: ArrayT) -> ArrayT:
-    """Lines through increasing points ``[K]``, that go on beyond the outer ones."""
+    """Lines through points, x ``[K]`` and y ``[…, K]``, that go on beyond the outer ones."""
     piece = xp.clip(xp.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
     share = (at - x[piece]) / (x[piece + 1] - x[piece])
-    return y[piece] + share * (y[piece + 1] - y[piece])
+    return y[..., piece] + share * (y[..., piece + 1] - y[..., piece])
+
+
+def _lines(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """`line_through`, where each argument may be of rows ``[n, …]``."""
+    if x.ndim == at.ndim == 1:
+        return line_through(np, x, y, at)
+    n = max(len(part) for part in (x, y, at) if part.ndim == 2)
+    x, y, at = (np.broadcast_to(part, (n, part.shape[-1])) for part in (x, y, at))
+    piece = np.sum(x[:, None, :] <= at[:, :, None], axis=2) - 1
+    piece = np.clip(piece, 0, x.shape[1] - 2)
+    x0, x1, y0, y1 = (
+        np.take_along_axis(part, piece + k, axis=1) for part in (x, y) for k in (0, 1)
+    )
+    return y0 + (at - x0) / (x1 - x0) * (y1 - y0)
+
+
+def log_scores(levels: np.ndarray, g: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """-log g(Phi(z)) of a map by its values at levels, ``[K]`` or ``[n, K]``, ``[n]``."""
+    from scipy.special import ndtri
+
+    knots = ndtri(levels)
+    scores = with_tails(np, ndtri(g), knots)
+    piece = np.clip(np.searchsorted(knots, z, side="right") - 1, 0, len(knots) - 2)
+    rows = () if scores.ndim == 1 else (np.arange(len(z)),)
+    low, high = scores[(*rows, piece)], scores[(*rows, piece + 1)]
+    slope = (high - low) / (knots[piece + 1] - knots[piece])
+    moved = low + slope * (z - knots[piece])
+    return -(np.log(slope) + (z**2 - moved**2) / 2)
+
+
+def with_tails(xp: ModuleType, moved: ArrayT, scores: ArrayT) -> ArrayT:
+    """Normal scores of a map ``[…, K]`` whose outer pieces stretch tails at most fivefold.
+
+    Where hardly a target was between the outer levels, the line through them goes on for ever.
+    """
+    least = _LEAST_STRETCH * xp.diff(scores)
+    first = xp.minimum(moved[..., :1], moved[..., 1:2] - least[0])
+    last = xp.maximum(moved[..., -1:], moved[..., -2:-1] + least[-1])
+    return xp.concatenate([first, moved[..., 1:-1], last], axis=-1)
+
+
+def with_fitted_tails(g: np.ndarray, rows: PITMapRows) -> np.ndarray:
+    """A map with the outer levels of `WITH_TAILS`, from its values at the inner ones ``[K]``."""
+    from scipy.special import ndtr, ndtri
+
+    assert rows.z is not None  # the caller has looked
+    knots = ndtri(rows.levels)
+    inner = with_tails(np, ndtri(increasing(g)), knots[1:-1])
+    ends = []
+    for sign, (end, next_to) in ((-1, (0, 1)), (1, (-1, -2))):
+        known, near = knots[1:-1][end], knots[1:-1][next_to]
+        start = (inner[end] - inner[next_to]) / (known - near)
+        beyond = np.maximum(sign * (rows.z - known), 0.0)
+        count = rows.weights @ (beyond > 0) + _PRIOR
+        of_lines = sign * inner[end] * (rows.weights @ beyond) + _PRIOR / start
+        squares = rows.weights @ beyond**2
+        root = np.sqrt(of_lines**2 + 4 * squares * count)
+        # The root of the quadratic equation, without a difference of large numbers.
+        slope = 2 * count / (of_lines + root)
+        slope = max(slope, _LEAST_STRETCH)
+        ends.append(ndtr(inner[end] + slope * (knots[end] - known)))
+    low, high = np.clip(ends, _LEAST / 50, 1 - _LEAST / 50)
+    return np.concatenate([[low], ndtr(inner), [high]])

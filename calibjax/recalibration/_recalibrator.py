@@ -30,19 +30,20 @@ from calibjax._data.padding import can_be_filled, filled
 from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.estimators.labels import check_classes
-from calibjax.recalibration._conditional_pit_map import covariates_of
-from calibjax.recalibration._fit_groups import Coding, GroupCurve
-from calibjax.recalibration._member_by_member import MemberByMember
+from calibjax.recalibration._conditional_pit_map import ConditionalPITMap, covariates_of
+from calibjax.recalibration._fit_groups import GroupCurve
+from calibjax.recalibration._group_scales import GroupScale
+from calibjax.recalibration._groups import Coding
 from calibjax.recalibration._pit_map import (
-    ConformalPITMap,
+    PITMap,
     apply_pit_map,
     check_numbers,
-    known_quantiles,
+    in_form,
 )
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax.Recalibrator", "version": 6}
+_KIND = {"schema": "calibjax.Recalibrator", "version": 7}
 _PARTS = "fit", "steps", "groups"
 
 
@@ -96,8 +97,10 @@ class Fit(NamedTuple):
     losses: tuple[tuple[str, float], ...] = ()
     covariates: tuple[str, ...] = ()
     lower: float | None = None
+    threshold: float | None = None
     is_whole: bool = False
     score: str = "log loss"
+    change: tuple[float, float, float] | None = None
 
 
 @struct
@@ -135,7 +138,7 @@ class Recalibrator:
     """
 
     steps: tuple
-    of_groups: GroupCurve | None
+    of_groups: GroupCurve | GroupScale | None
     fit: Fit = static()
 
     def __call__(
@@ -162,7 +165,8 @@ class Recalibrator:
         numbers = covariates_of(covariates, self.fit.covariates, n)
         given = filled((predictions, numbers, segments), n)
         # None is part of the structure, so that other maps do not ask for known quantiles.
-        form = self.fit.lower, True if self.fit.is_whole else None
+        fit = self.fit
+        form = fit.lower, True if fit.is_whole else None, fit.threshold
         return first_rows(_recalibrated_numbers((self.steps, curve, form), given), n)
 
     @property
@@ -183,12 +187,17 @@ class Recalibrator:
             least = sorted(fit.losses, key=lambda x: x[1])
             held_out = ", ".join(f"{name} {round(loss, 4) + 0.0:.4f}" for name, loss in least)
             lines.append(f"  held-out {fit.score}: {held_out}")
+        if fit.change is not None:
+            mean, low, high = fit.change
+            gains = f"{mean:+.3g} (95 % CI {low:+.3g} to {high:+.3g})"
+            lines.append(f"  change of the held-out {fit.score.split(' minus')[0]}: {gains}")
         ended = "converged" if fit.converged else "not converged"
         rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"
         classes = "" if fit.n_classes is None else f" of {fit.n_classes} classes"
         lines.append(f"  fitted to {rows}{classes}; {ended}")
         if fit.lower is not None:
-            lines.append(f"  lower bound of recalibrated values: {fit.lower:g}")
+            up_to = f"; values up to {fit.threshold:.3g} become it" if fit.threshold else ""
+            lines.append(f"  lower bound of recalibrated values: {fit.lower:g}{up_to}")
         if fit.is_whole:
             lines.append("  recalibrated values are whole numbers, as those of the fit")
         if fit.n_impossible:
@@ -220,35 +229,21 @@ def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
 
     Rows are predictions, and covariates and numbers of segments, or None.
     """
-    ((*before, line), curve, form), (given, covariates, segments) = maps, rows
-    predictions = given
-    for step in before:
-        predictions = step(predictions)
-    if isinstance(line, (ConformalPITMap, MemberByMember)):
-        found = line(predictions)
-    else:
-        g = line.values(predictions, covariates)
-        if curve is not None and segments is not None:
-            g = jnp.broadcast_to(g, (len(predictions), g.shape[-1])).astype(widest_dtype(g))
+    (steps, curve, form), (given, covariates, segments) = maps, rows
+    found = given
+    if isinstance(curve, GroupScale) and segments is not None:
+        moving = in_dtype(curve, widest_dtype(*jax.tree.leaves(given)))
+        found = in_form(moving.moved(given, segments), given, *form)
+    for step in steps:
+        if not isinstance(step, PITMap | ConditionalPITMap):
+            found = in_form(step(found), given, *form)
+            continue
+        g = step.values(found, covariates)
+        if isinstance(curve, GroupCurve) and segments is not None:
+            g = jnp.broadcast_to(g, (len(found), g.shape[-1])).astype(widest_dtype(g))
             g = in_dtype(curve, g.dtype).of_pit_map(g, segments)
-        found = apply_pit_map(predictions, g, line.levels)
-    return found if form == (None, None) else _in_form(found, given, *form)
-
-
-def _in_form(
-    found: Any, given: Any, lower: jax.Array | None, is_whole: jax.Array | None
-) -> Distribution:
-    """Quantiles and samples that are not below a bound, and whole numbers if all were.
-
-    A probability of the bound itself is an atom, such as dry members, which a shift must not
-    spread.
-    """
-    (_, before), (_, values) = known_quantiles(given), known_quantiles(found)
-    if is_whole is not None:
-        values = jnp.round(values) + 0.0  # without the sign of -0
-    if lower is not None:
-        values = jnp.where(before <= lower, lower, jnp.maximum(values, lower))
-    return found.with_quantiles(values)
+        found = apply_pit_map(found, g, step.levels)
+    return in_form(found, given, *form)
 
 
 def recalibrator_of(
@@ -265,7 +260,7 @@ def recalibrator_of(
     method, (steps, converged, words), losses = chosen
     curve = None
     if of_groups is not None:
-        words = f"{words}; {of_groups.description}".removeprefix("; ")
+        words = "; ".join(filter(None, (words, of_groups.description)))
         converged, (curve,) = converged and of_groups.converged, of_groups.steps
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(predictions)))
     steps, curve = jax.tree.map(lambda x: np.asarray(x, dtype), (steps, curve))
@@ -287,7 +282,7 @@ def _check_given(argument: str, given: object, names: Sequence[str]) -> None:
 
 @jax.jit
 def _recalibrated(
-    steps: tuple, curve: GroupCurve | None, predictions: Distribution, segments: np.ndarray | None
+    steps: tuple, curve: Any, predictions: Distribution, segments: np.ndarray | None
 ) -> Distribution:
     probs = widened(numbers_of_classes(predictions))
     rows = predictions, segments, probs, valid_rows(predictions)
@@ -295,7 +290,7 @@ def _recalibrated(
 
 
 def _recalibrated_on_host(
-    steps: tuple, curve: GroupCurve | None, predictions: Distribution, segments: np.ndarray | None
+    steps: tuple, curve: Any, predictions: Distribution, segments: np.ndarray | None
 ) -> Distribution:
     """`_recalibrated` in NumPy, which compiles nothing, whatever the steps of a map are."""
     probs = probabilities_on_host(predictions)

@@ -8,13 +8,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
+from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import filled
 from calibjax._data.typed_column import NamedColumns
-from calibjax.distributions import Normal, Quantiles
+from calibjax.distributions import Quantiles
 from calibjax.estimators.labels import check_classes
 from calibjax.measures.measure import Measure, Subset
 from calibjax.measures.quantiles import pinball_losses
@@ -23,7 +24,6 @@ from calibjax.measures.sampling import Estimate, Sampling
 from calibjax.nulls.ranks import one_level
 from calibjax.recalibration._cross_validation import numbers_of_folds
 from calibjax.recalibration._fit_recalibrator import data_outside_jit, fit_recalibrator
-from calibjax.recalibration._pit_map import as_normal
 from calibjax.scores import crps, log_score
 
 
@@ -116,7 +116,7 @@ class HeldOut(NamedTuple):
     """What maps do to rows that did not fit them.
 
     Args:
-        predictions: after `cross_fit`; normal ones that "shift_scale" has recalibrated are normal.
+        predictions: after `cross_fit`.
         before: the score of each row before, ``[n]``.
         after: and after it.
     """
@@ -139,21 +139,18 @@ def held_out(
     By default it is that of `default_score`.
     """
     found = _cross_fit(data, method, folds, **options)
-    if isinstance(data.predictions, Normal) and method in ("shift_scale", "nothing"):
-        found = as_normal(found)
     return HeldOut(found, *(row_scores(p, data.targets, score) for p in (data.predictions, found)))
 
 
 def default_score(predictions: Distribution, targets: Any) -> str:
-    """The log score of labels, and of `Between` targets, but for survival curves; else the CRPS.
+    """The CRPS of samples, the pinball loss of quantiles, and else the log score.
 
     Survival curves on one grid have the integrated Brier score: their log score is often infinite.
-    Quantiles have the pinball loss.
     """
     is_hidden = isinstance(targets, Between)
     if is_hidden and Lifetimes.of(as_data(predictions, targets, intervals=True)) is not None:
         return "brier"
-    if is_hidden or isinstance(predictions, Labels):
+    if is_hidden or not isinstance(predictions, KnownQuantiles):
         return "log"
     return "pinball" if isinstance(predictions, Quantiles) else "crps"
 

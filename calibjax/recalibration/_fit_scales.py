@@ -1,0 +1,197 @@
+"""Which shift and scale forecasts of numbers need, for all rows and for groups of rows."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibjax._data.data import Data
+from calibjax._data.typed_column import NamedColumns
+from calibjax.distributions import Empirical, Quantiles
+from calibjax.recalibration import _member_by_member as members
+from calibjax.recalibration._choose_pit_map import Found
+from calibjax.recalibration._cross_validation import LEAST_ROWS, choose_in_turn
+from calibjax.recalibration._group_scales import WAYS, GroupScale, GroupScales, fit_group_scales
+from calibjax.recalibration._groups import Coding
+from calibjax.recalibration._pit_map import coordinates, in_form
+from calibjax.recalibration._probability_maps import Fitted
+from calibjax.recalibration._shift_scale import (
+    NormalScores,
+    ShiftScale,
+)
+
+
+class First(NamedTuple):
+    """Which shift and scale is chosen, None for none, and scores of held-out rows ``[n]``.
+
+    `before` are the scores without it, and `scores` those of the choice.
+    """
+
+    kind: Any
+    before: np.ndarray
+    scores: np.ndarray
+
+
+def choose_first(rows: Any, kinds: Sequence[Any], must: bool) -> First:
+    """The last of several maps, from simple to complex, that is better than the one before it.
+
+    Args:
+        rows: what fits and judges.
+        kinds: what is free in each map.
+        must: whether there is a map in any case.
+    """
+    before = rows.scores(None)
+    if len(rows.weights) < LEAST_ROWS or not kinds:
+        kind = kinds[min(1, len(kinds) - 1)] if kinds and must else None
+        return First(kind, before, before)
+    found = [np.empty_like(before) for _ in kinds]
+    for scores, kind in zip(found, kinds, strict=True):
+        for k in range(rows.part.max() + 1):
+            inside = rows.part == k
+            scores[inside] = rows.chosen(inside).scores(rows.chosen(~inside).fit(kind)[0])
+    chosen = choose_in_turn(before, found, rows.weights, rows.part, must)
+    return (
+        First(None, before, before)
+        if chosen is None
+        else First(kinds[chosen], before, found[chosen])
+    )
+
+
+class Scales(NamedTuple):
+    """The maps that come first, and scores of held-out rows ``[n]``.
+
+    Args:
+        steps: the shift and scale of all rows, if there is one.
+        of_groups: those of groups, or None without groups.
+        rows: of `rows_of`, after these maps.
+        start: scores of the forecasts as they are.
+        first: scores after these maps.
+        converged: whether the search found a minimum.
+        description: what the maps do.
+    """
+
+    steps: tuple
+    of_groups: Fitted | None
+    rows: Any
+    start: np.ndarray
+    first: First
+    converged: bool
+    description: str
+
+    def after(
+        self, given: Any, groups: NamedColumns | None, n: int, form: tuple[float | None, bool]
+    ) -> Any:
+        """Padded predictions, of which n are rows, after these maps, with a bound, and whole."""
+        predictions = given
+        if self.of_groups is not None and groups is not None:
+            (curve,) = self.of_groups.steps
+            segments = curve.coding.segments(groups, n)
+            none = ((0, len(predictions) - n), (0, 0))
+            predictions = curve.moved(
+                predictions, np.pad(segments, none, constant_values=curve.coding.n_segments)
+            )
+        for step in self.steps:
+            predictions = step(predictions)
+        lower, is_whole = form
+        return in_form(predictions, given, lower, is_whole or None)
+
+    def then(self, found: Found) -> Found:
+        """These maps and one of the unit interval after them, whose gains add to theirs."""
+        first, weights = self.first, self.rows.weights
+        name, losses = found.name, {}
+        if name == "nothing" and first.kind is not None:
+            name = "shift_scale"
+        if len(weights) >= LEAST_ROWS:
+            start, now = (np.average(x, weights=weights) for x in (self.start, first.scores))
+            gain = now - found.losses.get("nothing", 0.0)
+            losses = {x: float(gain + loss) for x, loss in found.losses.items()}
+            losses |= {"nothing": float(start), "shift_scale": float(now)}
+        words = "; ".join(filter(None, (self.description, found.fitted.description)))
+        fitted = Fitted(
+            self.steps + found.fitted.steps, self.converged and found.fitted.converged, words
+        )
+        return Found(name, fitted, losses, self.start, first.scores + (found.after - found.before))
+
+
+def rows_of(
+    data: Data, kept: np.ndarray, rows: tuple[np.ndarray, ...], form: tuple[float | None, bool]
+) -> Any:
+    """The kept rows of padded data as what fits a shift and a scale; `rows` are weights, parts."""
+    n, predictions = kept.size, data.predictions
+    if isinstance(predictions, (Empirical, Quantiles)):
+        targets = np.asarray(data.targets, float)[:n][kept]
+        return members.MemberRows.of(predictions, kept, targets, *rows).in_form(*form)
+    z = np.asarray(coordinates(data)[0], float)[:n][kept]
+    return NormalScores(z, np.zeros_like(z), *rows)
+
+
+def fit_scales(
+    rows: Any,
+    method: str,
+    is_ensemble: bool,
+    groups: NamedColumns | None,
+    kept: np.ndarray,
+    units: np.ndarray | None,
+) -> Scales:
+    """Shifts and scales of groups, if held-out rows gain by them, and then those of all rows.
+
+    Args:
+        rows: all that count.
+        method: "shift_scale" for a map in any case, "auto" or "conditional" for one that must gain;
+            with any other there are those of groups alone.
+        is_ensemble: whether forecasts are members, whose spread may be inflated.
+        groups: columns of all rows, or None.
+        kept: which rows count, ``[n]``.
+        units: the cluster, the time or the number of each row that counts, if there are groups.
+    """
+    is_density = isinstance(rows, NormalScores)
+    kinds: tuple[Any, ...] = ()
+    if method in ("auto", "conditional", "shift_scale"):
+        kinds = (False, True) if is_density else members.kinds_of_members(rows, is_ensemble)
+
+    def choice(rows: Any) -> First:
+        return choose_first(rows, kinds, method == "shift_scale")
+
+    first, of_groups, words = choice(rows), None, ""
+    start = first.before
+    if groups is not None and units is not None:
+        coding = Coding.of(groups, kept)._replace(pairs=())
+        segments = coding.segments(groups, kept.size)[kept]
+        found, first = _of_groups(rows, coding, segments, units, method != "nothing", choice)
+        words = f"no group of {', '.join(coding.names)} differs" if found is None else found.words
+        none = np.zeros(coding.n_segments)
+        tables = (none, none) if found is None else (found.shifts, found.log_scales)
+        curve = GroupScale(tables[0], tables[1], coding)
+        of_groups = Fitted((curve,), True, "")
+        sums = (np.append(x, 0.0)[segments].sum(axis=1) for x in tables)
+        rows = rows.in_groups(*sums)
+    if first.kind is None:
+        # Maps of densities have the same steps, whatever is chosen.
+        steps = (ShiftScale(np.zeros(()), np.ones(())),) if is_density and kinds else ()
+        return Scales(steps, of_groups, rows, start, first, True, words)
+    line, converged = rows.fit(first.kind)
+    own = line.in_words() if is_density else members.in_words(rows, line)
+    words = "; ".join(filter(None, (words, own)))
+    return Scales((line,), of_groups, rows.moved(line), start, first, converged, words)
+
+
+def _of_groups(
+    rows: Any,
+    coding: Coding,
+    segments: np.ndarray,
+    units: np.ndarray,
+    has_common: bool,
+    choice: Any,
+) -> tuple[GroupScales | None, First]:
+    """The shifts and scales of groups that held-out rows gain by, if any, and what follows."""
+    plain, tried = choice(rows), []
+    if len(segments) >= LEAST_ROWS:
+        for way in WAYS:
+            found = fit_group_scales(coding, segments, rows, units, way, has_common)
+            if found.shifts.any() or found.log_scales.any():
+                tried.append((found, choice(rows.in_groups(found.held_shift, found.held_log))))
+    if not tried:
+        return None, plain
+    scores = [x.scores for _, x in tried]
+    chosen = choose_in_turn(plain.scores, scores, rows.weights, rows.part)
+    return (None, plain) if chosen is None else tried[chosen]
