@@ -14,7 +14,7 @@ from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.intervals.skce_interval import dependent_interval
 from calibjax.nulls.bootstrap import DependentSums, dependent_sums
-from calibjax.nulls.turns import sizes_of_draws, turns
+from calibjax.nulls.sampler import sizes_of_draws, turns
 from calibjax.operators.gram_matrix import tiled_h
 
 KEY = jax.random.key(31)

@@ -14,7 +14,7 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.nulls.draws import draw_pits, draw_targets
-from calibjax.nulls.turns import turns
+from calibjax.nulls.sampler import turns
 
 N = 24
 KEY = jax.random.key(0)

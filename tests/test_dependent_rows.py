@@ -17,8 +17,7 @@ from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
 from calibjax.nulls.draws import draw_pits, draw_targets
 from calibjax.nulls.engine import MOMENT_BATCHES
-from calibjax.nulls.sampler import NullSampler
-from calibjax.nulls.turns import turns
+from calibjax.nulls.sampler import NullSampler, turns
 
 N = 12
 RNG = np.random.default_rng

@@ -9,8 +9,7 @@ from instances import sample
 import calibjax as cj
 from calibjax._data.data import Data, as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.operators.gram_matrix import tiled_h
-from calibjax.operators.low_rank import low_rank_h
+from calibjax.operators.gram_matrix import low_rank_h, tiled_h
 
 N = 21
 

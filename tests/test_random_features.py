@@ -22,8 +22,8 @@ from calibjax.features.random_features import (
     prediction_frequencies,
     target_frequencies,
 )
-from calibjax.kernels.distance import embedding
-from calibjax.operators.low_rank import low_rank_h
+from calibjax.kernels.predictions import embedding
+from calibjax.operators.gram_matrix import low_rank_h
 
 # What has no features, and a part of the message that says so.
 WITHOUT = {

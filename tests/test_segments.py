@@ -17,7 +17,7 @@ from calibjax._data.data import as_data, clean
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.nulls.draws import draw_pits, draw_targets
 from calibjax.nulls.ranks import normal_scores
-from calibjax.nulls.turns import turns
+from calibjax.nulls.sampler import turns
 from calibjax.residuals.readable import Coverage, LocationAndSpread, NumberStatistics
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._effects import effects_of, in_units_of_forecast

@@ -11,7 +11,7 @@ import calibjax as cj
 from calibjax._base.struct import struct
 from calibjax.kernels.base import KernelOfTwo, Scaled, pairwise, upper_bound
 from calibjax.kernels.check import check_symmetric, is_symmetric
-from calibjax.kernels.distance import NormDistance
+from calibjax.kernels.predictions import NormDistance
 
 N = 6
 RNG = np.random.default_rng(0)

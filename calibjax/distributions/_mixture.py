@@ -32,7 +32,7 @@ from calibjax.distributions._optimal_transport import transport
 from calibjax.expectations.dispatch import inner_product, mean_embedding, residual_product
 from calibjax.kernels import Wasserstein
 from calibjax.kernels.base import KernelLike
-from calibjax.kernels.distance import NormDistance
+from calibjax.kernels.predictions import NormDistance
 
 # The log density of a component of weight 0 may exceed the others by more.  The difference is
 # clipped, because its exponential must not overflow.

@@ -25,12 +25,11 @@ from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
 from calibjax.evaluation._wording import NO_OVERALL_ERROR, number, with_interval
 from calibjax.measures.events import RATIO, SLOPE
-from calibjax.measures.families import moments
+from calibjax.measures.families import EVENTS, MEAN_PIT, moments
 from calibjax.measures.measure import MeasureResult
 from calibjax.measures.quantiles import shares_of_levels
 from calibjax.measures.risk_by_time import RISK_BY
 from calibjax.measures.sampling import Sampling
-from calibjax.measures.survival import EVENTS, MEAN_PIT
 from calibjax.scores import pit
 
 # The share of the SKCE that a temperature must explain beyond a shift to be named first.

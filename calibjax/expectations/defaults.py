@@ -32,10 +32,15 @@ from calibjax.expectations.default_features import (
 from calibjax.expectations.dispatch import MeanEmbeddingDistance
 from calibjax.kernels.bandwidth import median_distance, median_heuristic
 from calibjax.kernels.base import Kernel, KernelLike, sum_of_products
-from calibjax.kernels.distance import Distance, DistanceLike
 from calibjax.kernels.distances import EmbeddingDistance, TotalVariation
 from calibjax.kernels.pit import PITKernel, VectorPITKernel
-from calibjax.kernels.predictions import DistanceKernel, FeatureKernel, TensorProduct
+from calibjax.kernels.predictions import (
+    Distance,
+    DistanceKernel,
+    DistanceLike,
+    FeatureKernel,
+    TensorProduct,
+)
 from calibjax.kernels.stein import SteinKernel
 from calibjax.kernels.targets import GaussianKernel, WhiteKernel
 

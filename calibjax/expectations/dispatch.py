@@ -17,7 +17,7 @@ from calibjax._base.struct import PyTree, struct, type_name
 from calibjax._data.distribution import Distribution
 from calibjax._loops.coordinate_sums import row_by_row
 from calibjax.kernels.base import KernelLike, Scaled, Sum, vmap_pairs
-from calibjax.kernels.distance import NormDistance
+from calibjax.kernels.predictions import NormDistance
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Family = TypeVar("Family", bound=Distribution)

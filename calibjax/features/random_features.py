@@ -29,7 +29,7 @@ from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations.finite_sums import all_labels
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, Sample, pairwise, sum_of_products, times
-from calibjax.kernels.distance import DistanceLike, embedding
+from calibjax.kernels.predictions import DistanceLike, embedding
 from calibjax.residuals.base import (
     FeatureResidual,
     FiniteResidual,

@@ -2,10 +2,19 @@
 
 from calibjax.frames._array_conversion import as_floats, as_numpy, is_missing
 from calibjax.frames._arrays import read_arrays
-from calibjax.frames._columns import Columns, Model, given_columns, stems_of
+from calibjax.frames._columns import (
+    Columns,
+    Model,
+    as_iso,
+    cluster_numbers,
+    given_columns,
+    groups_of,
+    read_rows,
+    read_times,
+    stems_of,
+)
 from calibjax.frames._prediction_columns import PredictionColumns
 from calibjax.frames._read_data import read_data, read_model, read_table
-from calibjax.frames._row_columns import as_iso, cluster_numbers, groups_of, read_rows, read_times
 from calibjax.frames._table import Table
 
 __all__ = ["read_data"]

@@ -19,9 +19,8 @@ from calibjax._data.interval_censored import Between
 from calibjax._data.typed_column import check_same_order
 from calibjax.distributions import SurvivalCurve, as_predictions, is_distribution
 from calibjax.frames._array_conversion import as_numpy
-from calibjax.frames._columns import Columns
+from calibjax.frames._columns import Columns, read_rows
 from calibjax.frames._labels import SEVERAL_LABELS, are_several_labels, read_labels
-from calibjax.frames._row_columns import read_rows
 from calibjax.frames._table import table_of_arrays
 
 

@@ -166,7 +166,7 @@ def aggregated_skce_test(
     small as possible.  With such targets the level is not a theorem.  It held in simulations with
     one exception: for a coin with quantiles at 0.001 and 0.999, 7 % were rejected at 0.05.
 
-    **Dependent rows** are tested by turns of the observed residuals (`nulls/turns.py`): random
+    **Dependent rows** are tested by turns of the observed residuals (`nulls/sampler.py`): random
     signs of the sums over clusters, or rotations of the sums over times, which are exact for normal
     sums.  Turns have their own key, so that p does not depend on `key`.  With fewer than six
     clusters, or times that cover fewer than four horizons, all p-values are NaN, and `method` says

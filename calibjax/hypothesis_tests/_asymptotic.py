@@ -41,8 +41,7 @@ from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import wild_draws
 from calibjax.nulls.ranks import counted_pvalue
 from calibjax.nulls.sampler import why_not_tested
-from calibjax.operators.gram_matrix import DiscrepancyMatrix, tiled_h
-from calibjax.operators.low_rank import low_rank_h
+from calibjax.operators.gram_matrix import DiscrepancyMatrix, low_rank_h, tiled_h
 
 
 class NullComparison(NamedTuple):

@@ -2,7 +2,6 @@
 
 from calibjax.kernels.bandwidth import median_heuristic
 from calibjax.kernels.base import Kernel
-from calibjax.kernels.distance import Distance
 from calibjax.kernels.distances import (
     EmbeddingDistance,
     Euclidean,
@@ -12,7 +11,7 @@ from calibjax.kernels.distances import (
     Wasserstein,
 )
 from calibjax.kernels.pit import PITKernel, VectorPITKernel
-from calibjax.kernels.predictions import DistanceKernel, FeatureKernel, TensorProduct
+from calibjax.kernels.predictions import Distance, DistanceKernel, FeatureKernel, TensorProduct
 from calibjax.kernels.stein import SteinKernel
 from calibjax.kernels.targets import (
     GaussianKernel,

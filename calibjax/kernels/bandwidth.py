@@ -16,7 +16,7 @@ from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.unit_interval import smallest_with
 from calibjax.kernels.base import pairwise
 from calibjax.kernels.check import check_distance_formula, check_kernel
-from calibjax.kernels.distance import DistanceLike, NormDistance, squares_keep_digits
+from calibjax.kernels.predictions import DistanceLike, NormDistance, squares_keep_digits
 
 _MAX_ROWS = 1024
 

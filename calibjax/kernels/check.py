@@ -29,7 +29,7 @@ from calibjax._base.struct import (
 )
 from calibjax._data.distribution import Distribution
 from calibjax.kernels.base import Kernel, KernelLike, vmap_pairs
-from calibjax.kernels.distance import Distance, DistanceLike
+from calibjax.kernels.predictions import Distance, DistanceLike
 
 #: A function in a kernel: its name, the function, and its domain or role.
 Part = tuple[str, PyTree, str]

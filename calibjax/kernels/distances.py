@@ -25,7 +25,13 @@ from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.derivatives import absolute
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
 from calibjax.kernels.base import KernelLike, pairwise, vmap_pairs
-from calibjax.kernels.distance import Coordinates, Distance, Embedded, NormDistance, VectorDistance
+from calibjax.kernels.predictions import (
+    Coordinates,
+    Distance,
+    Embedded,
+    NormDistance,
+    VectorDistance,
+)
 
 
 def _labels(distance: Distance, p: Distribution) -> Labels:

@@ -49,7 +49,7 @@ with sqrt(nu / chi^2_nu), where nu + 1 = W^2 / P is their number, if they weigh 
 **Draws of |w_n|^2 if the model is calibrated** are those of |sum_i w_i eta_g(i) xi_i / W|^2: w is
 known to be 0, no mean is subtracted, and with few clusters a test has the right level.
 
-**Times.**  Instead of signs of clusters, eta are rotations of the sums over times (`turns.py`).
+**Times.**  Instead of signs of clusters, eta are rotations of the sums over times (`sampler.py`).
 Their sizes know that the mean takes one of the K + 1 sums out, so that f is 1.
 
 All of these are forms of the vectors v_i = w_i eta_i, and of m = sum_i v_i / W:
@@ -76,7 +76,7 @@ from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, x_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.engine import in_passes
 from calibjax.nulls.ranks import rounding_of
-from calibjax.nulls.turns import TimeTurns, sizes_of_draws, turns
+from calibjax.nulls.sampler import TimeTurns, sizes_of_draws, turns
 from calibjax.operators.gram_matrix import DiscrepancyMatrix, TiledH, related_sums
 
 # The number of resamples that share one pass over H.  Their counts, or signs, take one byte for

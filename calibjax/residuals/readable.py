@@ -29,7 +29,7 @@ r"""Interpretable residuals of rows, with mean 0 under H0: the statistics of seg
 
 For an interval of U, each is the mean over the interval.
 
-**Dependent rows** have data sets with turned sums (`nulls/turns.py`), which are as
+**Dependent rows** have data sets with turned sums (`nulls/sampler.py`), which are as
 likely as the observed sums only if these are symmetric.  z^2 - 1 is skew, and few units of it
 reject calibrated models too often.  The spread is tested by
 

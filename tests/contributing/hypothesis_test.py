@@ -11,7 +11,7 @@ import calibjax as cj
 from calibjax._data.data import Data
 from calibjax.discrepancy import normal_form
 from calibjax.hypothesis_tests._asymptotic import cantelli
-from calibjax.operators.low_rank import low_rank_h
+from calibjax.operators.gram_matrix import low_rank_h
 
 N = 30
 
