@@ -25,7 +25,7 @@ from calibjax._base.sharding import on_devices, rows_at
 from calibjax._data.data import Rows, fill_masked
 from calibjax._pairwise.ring import ring
 from calibjax._pairwise.tiles import tile_sizes
-from calibjax.operators.blocks import whole_blocks
+from calibjax.operators.gram_matrix import whole_blocks
 
 D = 8
 N = 6 * D

@@ -13,7 +13,7 @@ from rules import fine_rule
 from scipy import special, stats
 
 import calibjax as cj
-from calibjax.distributions import _fourier_rows, _univariate_expectations
+from calibjax.distributions import _fourier_rows
 from calibjax.expectations.dispatch import prepare_rows, residual_product_tile
 
 # The laws of a table, in the families and in SciPy.
@@ -464,7 +464,7 @@ def test_random_features_of_univariate_predictions(key):
 def test_squares_that_overflow_have_no_gradient():
     def pairs(scale):
         gaps = scale * jnp.linspace(0.1, 2, 5)
-        measure = (gaps, _univariate_expectations.variances(gaps, jnp.mean(gaps))), jnp.full(5, 0.2)
+        measure = (gaps, _fourier_rows.variances(gaps, jnp.mean(gaps))), jnp.full(5, 0.2)
         near = (jnp.zeros((1, 5)), jnp.zeros((1, 5))), jnp.full((1, 5), 0.2)
         row = jax.tree.map(lambda x: x[None], measure)
         return jnp.sum(_fourier_rows._sums_over_points((row, row), (near, near)))

@@ -21,8 +21,7 @@ from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation, h
 from calibjax.features.random_features import Features, draw_features, one_feature
 from calibjax.features.weighted_sums import sum_rows
 from calibjax.kernels.base import KernelLike, Sample, times, vmap_pairs
-from calibjax.operators.blocks import BlockH, block_h
-from calibjax.operators.gram_matrix import TiledH, tiled_h
+from calibjax.operators.gram_matrix import BlockH, TiledH, block_h, tiled_h
 
 
 def skce(

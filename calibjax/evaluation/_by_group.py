@@ -4,7 +4,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -185,13 +185,13 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
         groups: columns by their names, or names of columns of the frame or file, or of groups.
     """
     columns = _columns_called(case, groups) if isinstance(groups, Sequence) else groups
-    members = _members(columns, case.data.counted_rows())
-    tested = [k for k, x in enumerate(members) if x.rows.size >= _LEAST_ROWS]
-    size = bucket(max(_LEAST_ROWS, *(x.rows.size for x in members)))
+    groups_found, every = _groups(columns, case.data.counted_rows())
+    tested = [k for k, rows in enumerate(every) if rows.size >= _LEAST_ROWS]
+    size = bucket(max(_LEAST_ROWS, *(rows.size for rows in every)))
     data, chosen, tests = jax.tree.map(on_host, case.data), {}, {}
     for number_of_test, k in enumerate(tested):
         # Behind the rows of the group there are copies of the last one, which are masked.
-        rows = members[k].rows
+        rows = every[k]
         indices = np.pad(rows, (0, size - rows.size), mode="edge")
         of_group = jax.tree.map(operator.itemgetter(indices), data)
         where = np.arange(size) < rows.size
@@ -199,15 +199,15 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
         key = jax.random.fold_in(case.random_keys.test, number_of_test)
         tests[k] = calibration_test(key, chosen[k], n_resamples=N_RESAMPLES)
     adjusted = dict(zip(tested, adjusted_pvalues([*tests.values()]), strict=True))
-    options = 1 - case.level, case.n_draws, case.row_names, [x.rows for x in members]
+    options = 1 - case.level, case.n_draws, case.row_names, every
     of_groups = measures(case.random_keys.measures, case.padded, *options)
     # Only directions of labels, and their table, have a temperature.
     is_tempered = (
         isinstance(case.data.predictions, Labels) and BEST_TEMPERATURE.of(case) is not None
     )
     found = []
-    for k, (member, numbers) in enumerate(zip(members, of_groups, strict=True)):
-        verdict = GroupVerdict(member.name, member.levels, member.rows.size, numbers)
+    for k, (group, numbers) in enumerate(zip(groups_found, of_groups, strict=True)):
+        verdict = dataclasses.replace(group, measures=numbers)
         if k not in tests:
             words = f"fewer than {_LEAST_ROWS} rows"
             found.append(dataclasses.replace(verdict, why_not_tested=words))
@@ -229,28 +229,20 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
     return GroupVerdicts(tuple(found), case.level, N_RESAMPLES)
 
 
-class _Member(NamedTuple):
-    """A group: its name, its levels by column, and the indices of its rows that count."""
-
-    name: str
-    levels: dict[str, str]
-    rows: np.ndarray
-
-
-def _members(groups: Groups, counts: np.ndarray) -> list[_Member]:
-    """The groups that hold rows which count, given ``[n]``."""
+def _groups(groups: Groups, counts: np.ndarray) -> tuple[list[GroupVerdict], list[np.ndarray]]:
+    """Groups without a verdict yet, and the indices of their rows that count."""
     columns, _ = read_columns(groups, counts, uncut=True)
     kept = np.flatnonzero(counts)
     codes = np.stack([column.codes[kept] for column in columns], axis=1)
     levels, group = np.unique(codes, axis=0, return_inverse=True)
-    order, found = np.argsort(group, kind="stable"), []
-    parts = np.split(order, np.cumsum(np.bincount(group))[:-1])
+    order = kept[np.argsort(group, kind="stable")]
+    parts, found = np.split(order, np.cumsum(np.bincount(group))[:-1]), []
     for row, rows in zip(levels, parts, strict=True):
         both = list(zip(columns, row, strict=True))
         name = ", ".join(column.phrases[k] for column, k in both)
         of_columns = {column.name: column.levels[k] for column, k in both}
-        found.append(_Member(name, of_columns, kept[rows]))
-    return found
+        found.append(GroupVerdict(name, of_columns, rows.size, {}))
+    return found, parts
 
 
 def _columns_called(case: Case, names: Sequence[str]) -> Groups:

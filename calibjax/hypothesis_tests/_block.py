@@ -24,8 +24,7 @@ from calibjax.intervals.skce_interval import (
     interval_of_mean,
 )
 from calibjax.kernels.base import KernelLike, upper_bound
-from calibjax.operators.blocks import BlockH, block_h
-from calibjax.operators.gram_matrix import tiled_h
+from calibjax.operators.gram_matrix import BlockH, block_h, tiled_h
 
 
 def asymptotic_block_skce_test(
