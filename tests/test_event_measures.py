@@ -15,8 +15,7 @@ from calibjax._data.padding import padded
 from calibjax.evaluation._evaluation import _risk_in_words
 from calibjax.measures.events import Design, spline_basis
 from calibjax.measures.families import measures
-from calibjax.measures.measure import MeasureResult
-from calibjax.measures.pooled import pooled_ratio
+from calibjax.measures.measure import MeasureResult, pooled_ratio
 
 RNG = np.random.default_rng(0)
 N = 500

@@ -22,9 +22,9 @@ from calibjax._base.parameters import family_name
 from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_one_device
 from calibjax._base.struct import PyTree, is_array, is_floating, is_rounded, is_traced, on_host
 from calibjax._data.capabilities import KnownLevels, OwnPIT, is_exchangeable
-from calibjax._data.dependence import kept_rows
 from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.row_columns import kept_rows
 from calibjax._numbers.validity import is_nonnegative
 
 #: Predictions, targets, mask and weights; each but the first may be None.

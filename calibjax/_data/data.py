@@ -47,11 +47,16 @@ from calibjax._data.checks import (
     too_few_rows,
     valid_rows,
 )
-from calibjax._data.covariates import Covariates, CovariatesLike, coded_covariates
-from calibjax._data.dependence import coded_dependence, kept_rows
 from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Between, Targets
-from calibjax._data.outcome_weights import weights_of_labels
+from calibjax._data.row_columns import (
+    Covariates,
+    CovariatesLike,
+    coded_covariates,
+    coded_dependence,
+    kept_rows,
+    weights_of_labels,
+)
 from calibjax._data.typed_column import named_columns
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import fractions_of, x_where

@@ -13,8 +13,8 @@ from calibjax._base.struct import is_array, saturated, widened, with_fields
 from calibjax._data.checks import check_dtype_of_targets, hints_of_axes, parameters, valid_rows
 from calibjax._data.data import Data, PerRow, RowOptions, Rows, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels
-from calibjax._data.outcome_weights import weights_of_labels
 from calibjax._data.padding import padded
+from calibjax._data.row_columns import weights_of_labels
 from calibjax._numbers.arithmetic import x_where
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax.distributions import Bernoulli

@@ -24,8 +24,7 @@ from calibjax.hypothesis_tests import calibration_test
 from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 from calibjax.measures.events import EVENTS, EXPECTED, RATIO, SLOPE
 from calibjax.measures.families import measures
-from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
-from calibjax.measures.pooled import Pooled, pooled_ratio
+from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult, Pooled, pooled_ratio
 from calibjax.nulls.ranks import as_multiple
 from calibjax.nulls.sampler import why_not_tested
 from calibjax.recalibration import fit_temperature

@@ -36,7 +36,7 @@ from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
-from calibjax._data.outcome_weights import sampled
+from calibjax._data.row_columns import sampled
 from calibjax._data.typed_column import different
 from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
 from calibjax.nulls import on_host

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import as_pytree, indexed, rows_of, widest_dtype
-from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Between, Targets, known_point
 from calibjax._data.padding import padded
+from calibjax._data.row_columns import CovariatesLike
 from calibjax._numbers.arithmetic import x_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations.defaults import default_kernels_of, target_feature_kernels

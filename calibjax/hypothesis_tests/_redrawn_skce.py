@@ -34,7 +34,7 @@ from calibjax._data.capabilities import KnownLevels, has_atoms, pit_partition
 from calibjax._data.data import Data, Rows, in_dtype, kept_first, with_known_weights
 from calibjax._data.distribution import as_labels
 from calibjax._data.interval_censored import Between
-from calibjax._data.outcome_weights import sampled
+from calibjax._data.row_columns import sampled
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations.defaults import prediction_coordinates

@@ -13,7 +13,7 @@ import numpy as np
 
 from calibjax._base.compile import bucket, filled_up
 from calibjax._data.data import Data
-from calibjax._data.outcome_weights import sampled
+from calibjax._data.row_columns import sampled
 from calibjax.distributions import Bernoulli
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
 from calibjax.measures.events import (

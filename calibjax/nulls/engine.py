@@ -40,7 +40,7 @@ from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import PyTree, indexed
 from calibjax._data.data import Rows
 from calibjax._data.distribution import Distribution
-from calibjax._data.outcome_weights import weights_of_labels
+from calibjax._data.row_columns import weights_of_labels
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets, row_numbers
 from calibjax.nulls.sampler import DataSets, NullSampler, SampledRows

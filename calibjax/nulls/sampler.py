@@ -54,7 +54,7 @@ from calibjax._data.capabilities import KnownLevels, exchangeable_pool, has_atom
 from calibjax._data.data import AnyRows, Data, Rows
 from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Between, unit_interval
-from calibjax._data.outcome_weights import sampled
+from calibjax._data.row_columns import sampled
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.distributions import Categorical

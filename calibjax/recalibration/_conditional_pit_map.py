@@ -21,8 +21,8 @@ from calibjax._base.struct import (
     with_fields,
 )
 from calibjax._data.capabilities import KnownQuantiles
-from calibjax._data.covariates import CovariatesLike, covariate_columns
 from calibjax._data.distribution import Distribution
+from calibjax._data.row_columns import CovariatesLike, covariate_columns
 from calibjax._numbers.arithmetic import dot
 from calibjax.distributions import Counts, SurvivalCurve
 from calibjax.recalibration._pit_map import interpolated, known_quantiles

@@ -11,10 +11,10 @@ from calibjax._base.check import check_choice
 from calibjax._base.compile import filled_up, quick_jit
 from calibjax._base.struct import with_fields
 from calibjax._data.capabilities import KnownQuantiles
-from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data
 from calibjax._data.interval_censored import Between
 from calibjax._data.padding import padded
+from calibjax._data.row_columns import CovariatesLike
 from calibjax._data.typed_column import NamedColumns
 from calibjax._numbers.validity import are_whole
 from calibjax.distributions import Counts, Empirical, SurvivalCurve

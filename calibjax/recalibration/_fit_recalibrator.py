@@ -10,10 +10,10 @@ import numpy as np
 from calibjax._base.check import check_choice
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
-from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Targets
+from calibjax._data.row_columns import CovariatesLike
 from calibjax._data.typed_column import NamedColumns
 from calibjax.estimators.labels import check_classes
 from calibjax.recalibration import _probability_maps as maps

@@ -23,10 +23,10 @@ from calibjax._base.struct import (
 )
 from calibjax._data.checks import valid_rows
 from calibjax._data.column_encoding import ColumnCode
-from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import in_dtype
 from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.padding import can_be_filled, filled
+from calibjax._data.row_columns import CovariatesLike
 from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Bernoulli, Categorical, Ordinal
 from calibjax.estimators.labels import check_classes

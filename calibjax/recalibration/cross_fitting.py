@@ -9,11 +9,11 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice
 from calibjax._data.capabilities import KnownQuantiles
-from calibjax._data.covariates import CovariatesLike
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._data.interval_censored import Between, Targets
 from calibjax._data.padding import filled
+from calibjax._data.row_columns import CovariatesLike
 from calibjax._data.typed_column import NamedColumns
 from calibjax.distributions import Quantiles
 from calibjax.estimators.labels import check_classes
