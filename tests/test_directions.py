@@ -10,8 +10,9 @@ from scipy import special, stats
 
 import calibjax as cj
 from calibjax.evaluation._curves import worst_cell, worst_level
-from calibjax.evaluation._directions import clear_directions, directions_in_words
-from calibjax.evaluation._judged_directions import (
+from calibjax.evaluation._directions import (
+    clear_directions,
+    directions_in_words,
     directions_of_labels,
     directions_of_numbers,
     directions_of_vectors,

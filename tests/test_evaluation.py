@@ -26,9 +26,9 @@ from calibjax._data.data import Data, as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation import _evaluation
 from calibjax.evaluation._curves import worst_level
+from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._effect import BestTemperature, interval_of_temperature, skce_of
 from calibjax.evaluation._evaluation import skce_in_words, verdict
-from calibjax.evaluation._judged_directions import Direction
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
 from calibjax.evaluation._rows import (
     ZERO_PROBABILITY,

@@ -17,7 +17,7 @@ from calibjax._numbers.arithmetic import dot, x_where
 from calibjax._numbers.tempering import as_before, tempered_probabilities
 from calibjax._numbers.unit_interval import falls_short, integer_or_invalid
 from calibjax._numbers.validity import TOLERANCE, probability_vectors
-from calibjax.expectations.finite_sums import finite_sums
+from calibjax.expectations.dispatch import finite_sums
 from calibjax.kernels import TotalVariation
 
 #: In ragged predictions up to this the probability of a class that a row has is 0.

@@ -27,7 +27,7 @@ from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import FINITE, probability_vectors
 from calibjax.distributions import weighted_samples
-from calibjax.expectations.finite_sums import sums_over_atoms
+from calibjax.expectations.dispatch import sums_over_atoms
 
 
 @sums_over_atoms

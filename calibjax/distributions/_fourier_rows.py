@@ -42,8 +42,12 @@ from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.derivatives import absolute
 from calibjax.distributions._univariate import Univariate
 from calibjax.expectations import inner_product, mean_embedding
-from calibjax.expectations.dispatch import prepare_rows, residual_product_tile
-from calibjax.expectations.finite_sums import measure_of_residual, register_sums
+from calibjax.expectations.dispatch import (
+    measure_of_residual,
+    prepare_rows,
+    register_sums,
+    residual_product_tile,
+)
 from calibjax.kernels import WhiteKernel
 from calibjax.kernels.base import pairwise
 from calibjax.kernels.targets import (

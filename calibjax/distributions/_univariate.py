@@ -16,7 +16,7 @@ from calibjax._numbers.arithmetic import complex_exponential, quotient, root_mea
 from calibjax._numbers.unit_interval import cdf_from_quantile, quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE
 from calibjax.expectations.default_features import location_and_spread
-from calibjax.expectations.finite_sums import sums_over_atoms
+from calibjax.expectations.dispatch import sums_over_atoms
 from calibjax.kernels import EmbeddingDistance, Wasserstein
 
 #: The number of points that stand for a prediction.

@@ -14,9 +14,8 @@ from calibjax._base.struct import on_host
 from calibjax._base.text import plain, text_table
 from calibjax._data.distribution import Labels
 from calibjax._data.typed_column import named_columns
-from calibjax.evaluation._directions import clear_directions_of
+from calibjax.evaluation._directions import Direction, clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
-from calibjax.evaluation._judged_directions import Direction
 from calibjax.evaluation._section import N_RESAMPLES, Case
 from calibjax.evaluation._wording import number, pvalue_text
 from calibjax.frames import groups_of

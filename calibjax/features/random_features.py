@@ -26,7 +26,7 @@ from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.fusion import wave
 from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms
-from calibjax.expectations.finite_sums import all_labels
+from calibjax.expectations.dispatch import all_labels
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, Sample, pairwise, sum_of_products, times
 from calibjax.kernels.predictions import DistanceLike, embedding

@@ -26,8 +26,13 @@ from calibjax._base.struct import PyTree, batch_of_one, rows_of, struct, type_na
 from calibjax._data.distribution import Distribution, Labels, as_labels
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, eigh_of_kernel, x_where
 from calibjax.expectations import inner_product, mean_embedding
-from calibjax.expectations.dispatch import prepare_rows, residual_product, residual_product_tile
-from calibjax.expectations.finite_sums import all_labels, label_residual
+from calibjax.expectations.dispatch import (
+    all_labels,
+    label_residual,
+    prepare_rows,
+    residual_product,
+    residual_product_tile,
+)
 from calibjax.kernels import WhiteKernel
 from calibjax.kernels.base import (
     Kernel,
