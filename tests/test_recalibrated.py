@@ -383,7 +383,7 @@ def test_log_scores_of_held_out_rows_are_differences():
     fit = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")
     known = (("nothing", -1e-6), ("shift_scale", -0.25))
     fit = dataclasses.replace(fit, fit=fit.fit._replace(losses=known))
-    words = "held-out log score minus that of the original forecast: "
+    words = "held-out log score, change: "
     assert f"{words}shift_scale -0.2500, nothing 0.0000\n" in str(fit)
 
 

@@ -66,14 +66,14 @@ def test_a_sentence(tested):
     assert after < before
     np.testing.assert_allclose([check.before, check.after], [before, after], rtol=1e-5)
     numbers = f"from {before:.3g} to {after:.3g}"
-    said = f"Recalibration (sms) lowers held-out log loss {numbers}; calibration is {{}} rejected "
-    said += "(p = 0.4)."
+    said = f"Recalibration (structured matrix scaling, sms) lowers held-out log loss {numbers}; "
+    said += "calibration is {} rejected (p = 0.4)."
     assert check.in_words(0.05) == said.format("then not")
     assert check.in_words(0.45) == said.format("still")
     left = dataclasses.replace(check, left="clearest segment: north")
     assert left.in_words(0.05).endswith("(p = 0.4); remaining error: clearest segment: north.")
     same = dataclasses.replace(check, score="CRPS", before=33.31, after=33.29)
-    assert same.in_words(0.05).startswith("Recalibration (sms) leaves held-out CRPS at 33.3;")
+    assert "scaling, sms) leaves held-out CRPS at 33.3; calibration" in same.in_words(0.05)
 
 
 LOC = RNG.normal(size=N)

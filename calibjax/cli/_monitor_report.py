@@ -62,9 +62,9 @@ def _of_all_rows(state: MonitorState) -> str:
     if stream.alarm is not None:
         beginning = f"ALARM at {stream.alarm} (row {stream.alarm_row})"
         onset = f" Estimated onset {stream.changed_in} (row {stream.changed_at})."
-    now, most = map(_e_value, (stream.log_e_value, stream.log_max))
+    evidence = f"largest e-value {_e_value(stream.log_max)}"
     threshold = f"threshold {1 / state.level:g} (level {state.level:g})"
-    return f"{beginning}: e-value {now}, largest {most}, {threshold}, n = {stream.n_rows}.{onset}"
+    return f"{beginning}: {evidence}, {threshold}, n = {stream.n_rows}.{onset}"
 
 
 def _table(state: MonitorState) -> list[str]:

@@ -36,7 +36,7 @@ from calibjax.evaluation import _effect
 from calibjax.evaluation._overall_error import LEVELS, widening, with_fitted_logits
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
-from calibjax.evaluation._wording import NO_OVERALL_ERROR, event_name, number, with_interval
+from calibjax.evaluation._wording import NO_OVERALL_ERROR, event_name
 from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.families import EVENTS, MEAN_PIT, moments
 from calibjax.measures.measure import MeasureResult
@@ -503,10 +503,10 @@ class _Directions(Section[tuple[Direction, ...]]):
         sizes, confidence = {}, _effect.confidence_of(case)
         if confidence is not None:
             sizes["over-confident" if confidence[0] else "under-confident"] = confidence[1]
-        events = _effect.MEASURES.of(case) if case.data.predictions.n_labels == 2 else {}
+        events = _effect.events_of(case)
         if (ratio := events.get(RATIO)) is not None:
             name = "under-estimated" if ratio.value > 1 else "over-estimated"
-            sizes[name] = with_interval(f"O/E {number(ratio.value)}", ratio.interval, case.level)
+            sizes[name] = _effect.ratio_in_words(ratio, case.level)
             low, high = events[SLOPE].interval or (1.0, 1.0)
             is_said = any(x.is_confidence for x in _said(self.of(case)))
             if confidence is not None and not (low <= 1 <= high or is_said):

@@ -24,7 +24,7 @@ from calibjax.intervals.skce_interval import (
     landmark_interval,
     skce_and_interval,
 )
-from calibjax.measures.events import SLOPE
+from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.families import few_draws, measures
 from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
 from calibjax.measures.quantiles import coverages_not_printed
@@ -111,8 +111,10 @@ class _BestTemperature(Section[BestTemperature | None]):
         return BestTemperature(best, interval_of_temperature(case.padded, best, 1 - case.level))
 
     def clause(self, case: Case) -> str | None:
-        found = confidence_of(case)
-        return found and found[1]
+        ratio, confidence = events_of(case).get(RATIO), confidence_of(case)
+        said = [] if ratio is None else [ratio_in_words(ratio, case.level)]
+        said += [] if confidence is None else [confidence[1]]
+        return "; ".join(said) or None
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         best = self.of(case)
@@ -191,13 +193,22 @@ def interval_of_temperature(data: Data, best: float, confidence_level: float) ->
     return best * math.exp(-high / curvature), best * math.exp(-low / curvature)
 
 
+def events_of(case: Case) -> dict[str, MeasureResult]:
+    """The measures of events; empty for other predictions."""
+    return MEASURES.of(case) if case.data.predictions.n_labels == 2 else {}
+
+
+def ratio_in_words(ratio: MeasureResult, level: float) -> str:
+    """Observed over expected events with its interval."""
+    return wording.with_interval(f"O/E {wording.number(ratio.value)}", ratio.interval, level)
+
+
 def confidence_of(case: Case) -> tuple[bool, str] | None:
     """Whether a model is over-confident, and the number that says by how much, as text.
 
     It is the calibration slope of events, and else the fitted temperature.
     """
-    events = MEASURES.of(case) if case.data.predictions.n_labels == 2 else {}
-    slope, best = events.get(SLOPE), BEST_TEMPERATURE.of(case)
+    slope, best = events_of(case).get(SLOPE), BEST_TEMPERATURE.of(case)
     if slope is not None and slope.interval is not None:
         text = f"{SLOPE} {wording.number(slope.value)}"
         return slope.value < 1, wording.with_interval(text, slope.interval, case.level)

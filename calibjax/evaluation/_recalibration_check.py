@@ -36,6 +36,13 @@ _OF_TWO, _OF_MANY, _OF_VERY_MANY, _MANY = "spline", "sms", "svs", 200
 # for similar ones takes seconds.
 _OF_NUMBERS, _OF_MANY_NUMBERS, _MANY_ROWS = "auto", "pit_spline", 2000
 _FOLDS = 5
+# The names of methods in sentences, where that of the argument does not say what it is.
+_NAMES = {
+    "auto": "automatic choice, auto",
+    "sms": "structured matrix scaling, sms",
+    "svs": "structured vector scaling, svs",
+    "pit_spline": "spline of PIT values, pit_spline",
+}
 _SCORES = {"log": "log loss", "crps": "CRPS", "pinball": "pinball loss"}
 #: What is wrong with predictions, in words, by the p-value of their test; empty if nothing is.
 Judge = Callable[[Data, float], str]
@@ -71,18 +78,16 @@ class RecalibrationCheck:
 
     def in_words(self, level: float) -> str:
         """What it does, and what it leaves, in one sentence."""
+        name = f"Recalibration ({_NAMES.get(self.method, self.method)})"
         if not self.helps:
-            return f"Recalibration ({self.method}) does not lower held-out {self.score}"
+            return f"{name} does not lower held-out {self.score}"
         ends = "then not" if self.pvalue > level else "still"
         left = f"; remaining error: {self.left}" if self.left else ""
         before, after = number(self.before), number(self.after)
         change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
             change = f"leaves held-out {self.score} at {after}"
-        return (
-            f"Recalibration ({self.method}) {change}; calibration is {ends} rejected "
-            f"(p = {self.pvalue:.3g}){left}."
-        )
+        return f"{name} {change}; calibration is {ends} rejected (p = {self.pvalue:.3g}){left}."
 
 
 def best_method(data: Data) -> str | None:

@@ -84,7 +84,7 @@ def shown_names(classes: list[Any] | None) -> list[str] | None:
 def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) -> list[str]:
     """The lines of a table of numbers by their names."""
     rows, confidence = list(rows), f"{100 * (1 - level):.3g} % CI"
-    last = "p" if any(measure.pvalue is not None for _, measure in rows) else ""
+    last = "unadjusted p" if any(measure.pvalue is not None for _, measure in rows) else ""
     width = max([26, *(len(name) for name, _ in rows)])
     lines = [f"{'':<{width}}{'value':>10}  {confidence:<20}{'range if calibrated':<21}{last}"]
     for name, measure in rows:

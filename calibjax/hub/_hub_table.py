@@ -14,7 +14,7 @@ from calibjax._base.text import listed, plain, text_table
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax.distributions import Quantiles
-from calibjax.evaluation import Evaluation, notes_on_few_units
+from calibjax.evaluation import Evaluation, notes_on_few_units, number
 from calibjax.hub._read_hub import ORIGINS, with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import compare_calibration
@@ -84,8 +84,8 @@ class HubTable:
             lines += _table(["group", "model"], _by_group_and_model(self.groups))
             lines.append("")
         lines.append(
-            f"On {tasks}; differences: {[*self.models][0]} minus each other model, 95 % CI, "
-            "p adjusted for all models:"
+            f"On {tasks}; differences: {[*self.models][0]} minus each other model (positive "
+            "favours the other), 95 % CI, p adjusted for all models:"
         )
         for measure, rows in self.common.items():
             lines += _table([measure], rows)
@@ -100,9 +100,10 @@ def _table(titles: list[str], rows: Mapping[Any, dict[str, float]]) -> list[str]
     """A line for each row, with its names below the titles, and a column for each number."""
     columns = max(map(list, rows.values()), key=len)
     numbers = [[row.get(x, math.nan) for x in columns] for row in rows.values()]
-    texts = [["" if math.isnan(x) else f"{x:.4g}" for x in row] for row in numbers]
+    texts = [list(map(number, row)) for row in numbers]
     names = [[name] if isinstance(name, str) else [*name] for name in rows]
-    lines = [[*titles, *columns], *(x + y for x, y in zip(names, texts, strict=True))]
+    heads = ["adjusted p" if x == "pvalue" else x for x in columns]
+    lines = [[*titles, *heads], *(x + y for x, y in zip(names, texts, strict=True))]
     return text_table(lines, "<" * len(titles) + ">" * len(columns))
 
 

@@ -1,4 +1,4 @@
-"""Recalibration of predictions by a temperature, or by maps that are fitted to rows and columns."""
+"""Recalibration of predictions by a temperature and other fitted maps."""
 
 from calibjax.recalibration._fit_recalibrator import fit_recalibrator
 from calibjax.recalibration._logistic_calibration import LogisticCalibration, logistic_calibration

@@ -1,7 +1,4 @@
-"""Which map of the unit interval suits forecasts of numbers: the one that predicts parts best.
-
-The parts have not fitted the maps that predict them.
-"""
+"""Choice of the map of the unit interval with the best score on held-out parts."""
 
 from itertools import product
 from typing import NamedTuple
@@ -15,9 +12,9 @@ from calibjax.recalibration import _pit_map as pit_map
 from calibjax.recalibration import _pit_map_fits as fits
 from calibjax.recalibration._probability_maps import Fitted
 
-# The least number of rows for a conditional map: next to none of fewer are similar.
+# Minimum number of rows for a conditional map: among fewer, hardly any are similar.
 _LEAST_CONDITIONAL = 100
-# How many rows the map of all forecasts may stand for, and widths of what is alike.
+# Candidate weights of the map for all forecasts, in rows, and candidate kernel widths.
 _COUNTS = (20.0, 60.0, 200.0, 600.0, 2000.0)
 _WIDTHS = (1.0, 0.5, 0.25)
 # The number of features before covariates: the median and the spread.
@@ -25,9 +22,9 @@ _N_OF_FORECAST = 2
 
 
 class _Mixture(NamedTuple):
-    """A mixture of maps for all forecasts: its name, G at the levels, and that without each part.
+    """A mixture of maps for all forecasts: its name, G at the levels, and G without each part.
 
-    The losses are those of candidates.
+    `losses` are those of the candidates, and `scores` those of held-out rows, ``[n]``.
     """
 
     name: str
@@ -38,10 +35,9 @@ class _Mixture(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The name of a map, the map, and losses of candidates; scores of held-out rows ``[n]``.
+    """The name of a map, the map, losses of candidates, and scores of held-out rows ``[n]``.
 
-    `before` are those without the map, and `after` those after it; NaN in rows of which they are
-    not known.
+    `before` are scores without the map, and `after` those with it; NaN where unknown.
     """
 
     name: str
@@ -52,12 +48,12 @@ class Found(NamedTuple):
 
 
 def fit_pit_map(method: str, rows: fits.PITMapRows, has_scale: bool) -> Found:
-    """The map that was chosen, and what held-out rows say of the candidates.
+    """Fits and chooses a map, and scores the candidates on held-out rows.
 
     Args:
         method: "auto", "conditional", "nothing" or one of `PIT_MAP_FITS`.
-        rows: what fits them.
-        has_scale: whether "shift_scale" is a map of another kind.
+        rows: the rows of the fit.
+        has_scale: whether "shift_scale" is fitted before, and not a candidate.
     """
     n, chooses = len(rows.weights), method in ("auto", "conditional")
     if not chooses or n < cross_validation.LEAST_ROWS:
@@ -86,7 +82,7 @@ def fit_of(name: str, rows: fits.PITMapRows) -> fits.FittedPITMap:
 
 
 def _for_all(name: str, line: fits.FittedPITMap, rows: fits.PITMapRows) -> Fitted:
-    # Values that are not moved stay as they are.
+    # Without a map quantiles and samples keep their exact values.
     if name == "nothing" and rows.known is not None:
         return Fitted((), True, "")
     g = line.probabilities if name == "nothing" else _rising(line.probabilities, rows)
@@ -100,9 +96,9 @@ def _rising(g: np.ndarray, rows: fits.PITMapRows) -> np.ndarray:
 
 
 def _mixture(rows: fits.PITMapRows, has_scale: bool) -> _Mixture:
-    """The mixture of candidates with the least loss in parts that did not fit them.
+    """The mixture of candidates with the least held-out loss.
 
-    It is "nothing" unless the mixture is better by more than a standard error.
+    "nothing" unless the mixture is better by more than a standard error.
     """
     names = ("nothing", *(x for x in fits.PIT_MAP_FITS if not (has_scale and x == "shift_scale")))
     parts = [rows.part == k for k in range(rows.part.max() + 1)]
@@ -135,9 +131,9 @@ def _mixture(rows: fits.PITMapRows, has_scale: bool) -> _Mixture:
 def _shares(
     rows: fits.PITMapRows, parts: list[np.ndarray], curves: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
-    """The shares of candidates with the least loss, from their G without each part, ``[P, K, J]``.
+    """The shares of candidates with the least loss, from G without each part, ``[P, K, J]``.
 
-    `scores` are those of the rows, ``[n, J]``, which are log scores of densities.
+    `scores` are those of rows, ``[n, J]``; for densities, log scores.
     """
     if rows.z is not None:
         least = scores.min(axis=1, keepdims=True)
@@ -153,10 +149,10 @@ def _shares(
 def _conditional(
     rows: fits.PITMapRows, mixture: _Mixture, is_sure: bool
 ) -> tuple[Fitted | None, float, np.ndarray]:
-    """The map for each forecast that predicts parts best, its loss there, and scores.
+    """The conditional map with the least held-out loss, this loss, and scores of rows.
 
-    None if the map for all forecasts predicts them better; if `is_sure`, also if it is not
-    better by a standard error of the difference between parts.
+    The map is None if the map for all forecasts has a lower loss or, if `is_sure`, unless the
+    conditional one is better by more than a standard error between parts.
     """
     kept, n = rows, len(rows.weights)
     which = np.linspace(0, n - 1, min(conditional.MOST_ROWS, n)).astype(int)
@@ -166,7 +162,7 @@ def _conditional(
     grid = conditional.grid_of(kept.features)
     features = filled_up(kept.features, conditional.MOST_ROWS)
     scores = np.asarray(conditional.scores_among(grid, features), float)[: len(kept.features)]
-    # What a forecast tells alone, and with all covariates.
+    # The number of features of the forecast alone, and with all covariates.
     sizes = sorted({_N_OF_FORECAST, scores.shape[1]})
     found = [_held_out_scores(kept, scores[:, :size], mixture.without) for size in sizes]
     choices = list(product(sizes, _WIDTHS, _COUNTS))
@@ -202,7 +198,7 @@ def _conditional(
 
 
 def _held_out_scores(rows: fits.PITMapRows, scores: np.ndarray, without: np.ndarray) -> np.ndarray:
-    """The scores ``[C, n]`` of rows after maps by rows of other parts, of each width and count."""
+    """Scores ``[C, n]`` of held-out rows after the map of each width and count."""
     found = np.empty((len(_WIDTHS) * len(_COUNTS), len(rows.weights)))
     for k in range(rows.part.max() + 1):
         is_inside = rows.part == k

@@ -1,4 +1,4 @@
-"""Maps of PIT values of each forecast, by rows of the fit with alike forecasts and covariates."""
+"""Maps of PIT values of each forecast, from rows with similar forecasts and covariates."""
 
 import functools
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ from calibjax.recalibration._pit_map import interpolated, known_quantiles
 from calibjax.recalibration._pit_map_fits import increasing
 from calibjax.recalibration._probability_maps import Numbers, Step
 
-#: The largest number of rows that a map keeps, evenly spaced among more.
+#: Maximum number of rows that a map keeps, evenly spaced among more.
 MOST_ROWS = 4096
-# The number of ranks at which medians and spreads are known.
+# Number of ranks at which quantiles of medians and spreads are stored.
 _N_RANKS = 64
-# The number of forecasts that are compared with all rows at a time.
+# Number of forecasts that are compared with all rows at a time.
 _TILE = 256
 
 
@@ -46,14 +46,14 @@ class ConditionalPITMap(Step):
 
     Args:
         probabilities: G at the levels ``[K]``.
-        count: c > 0, how many rows G stands for, a scalar.
+        count: c > 0, the weight of G in rows, a scalar.
         width: h > 0, a scalar.
-        below: how much of U_i is at most each level, ``[m, K]``.
+        below: P(U_i <= level), ``[m, K]``.
         scores: s(x_i), ``[m, F]``.
-        weights: how much each row counts, ``[m]``.
-        grid: medians, logarithms of spreads, and covariates if they help, of evenly spaced ranks,
-            nondecreasing, ``[F, Q]``.
-        levels: of the unit interval.
+        weights: weights of rows, ``[m]``.
+        grid: quantiles of medians, of logarithms of spreads, and of covariates if they help, at
+            evenly spaced ranks, nondecreasing, ``[F, Q]``.
+        levels: levels of the unit interval.
     """
 
     probabilities: Numbers
@@ -85,7 +85,7 @@ class ConditionalPITMap(Step):
 
 
 def with_filled_rows(steps: tuple, n: int) -> tuple:
-    """The steps of a map that was fitted to a part of n rows, whose rows fill the bucket of n."""
+    """The steps of a map fitted to a part of n rows, with its rows padded to the bucket of n."""
 
     def with_rows(step: Step) -> Step:
         if not isinstance(step, ConditionalPITMap):
@@ -122,8 +122,7 @@ def median_and_spread(predictions: Distribution) -> jax.Array:
 def grid_of(features: np.ndarray) -> np.ndarray:
     """Numbers ``[F, Q]`` of evenly spaced ranks among features ``[m, F]``.
 
-    If medians or spreads hardly differ, what differs is rounding: all have nearly the rank 1/2.  So
-    have equal covariates.
+    Medians or spreads that differ by rounding only have nearly the rank 1/2, as equal covariates.
     """
     ranks = (np.arange(_N_RANKS) + 0.5) / _N_RANKS
     grid = np.quantile(features, ranks, axis=0).T
@@ -141,14 +140,14 @@ def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
     """The normal scores of the ranks of features ``[n, F]``, linear between those of the grid."""
     ranks = (jnp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]
     columns = [jnp.interp(x, of_grid, ranks) for x, of_grid in zip(features.T, grid, strict=True)]
-    # No rank is nearer to a forecast that is not known.
+    # An unknown forecast has no rank.
     return jnp.where(jnp.isfinite(features), ndtri(jnp.stack(columns, axis=1)), jnp.nan)
 
 
 def read_covariates(
     given: CovariatesLike | None, n: int, kept: np.ndarray
 ) -> tuple[tuple[str, ...], np.ndarray | None]:
-    """Names of columns, and numbers ``[n, d]`` that are known in all rows that count."""
+    """Names of columns, and numbers ``[n, d]``, which must be finite in all rows that count."""
     columns = _columns(given, n)
     if not columns:
         return (), None
@@ -163,7 +162,7 @@ def read_covariates(
 
 
 def covariates_of(given: CovariatesLike | None, names: tuple[str, ...], n: int) -> Any:
-    """The columns ``[n, d]`` that a map was fitted with, in their order."""
+    """The columns ``[n, d]`` of the fit, in its order."""
     columns = _columns(given, n)
     lacking = [name for name in names if name not in columns]
     if lacking or (is_array(given) and len(columns) != len(names)):

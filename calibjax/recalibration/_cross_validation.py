@@ -1,4 +1,4 @@
-"""Parts of the rows that are left out in turn, and mixtures by what is predicted of them."""
+"""Parts of the rows that are held out in turn, and choices and mixtures by their scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,20 +8,19 @@ import numpy as np
 from calibjax._base.check import check_array, check_integer, check_shapes
 from calibjax._data.data import Data
 
-#: The least number of rows with a choice: parts of fewer have hardly a target in the tails.
+#: Minimum number of rows for a choice: parts of fewer have hardly any target in the tails.
 LEAST_ROWS = 20
 
 
 def parts_of(data: Data, kept: np.ndarray, count: int) -> np.ndarray | None:
-    """The number of the part of each kept row, from 0; None if no row depends on another one.
+    """The part of each kept row, from 0; None for independent rows.
 
-    Clusters go to parts by chance, and times in their order, since what is near in time may be
-    alike.
+    Clusters are assigned at random; times are in order, because neighbouring rows may be similar.
 
     Args:
         data: checked rows.
-        kept: which rows count, ``[n]``.
-        count: how many parts there are, unless there are fewer clusters or times.
+        kept: mask of the rows that count, ``[n]``.
+        count: the number of parts, at most that of clusters or times.
     """
     units = _units_of(data, kept)
     if units is None:
@@ -33,13 +32,13 @@ def parts_of(data: Data, kept: np.ndarray, count: int) -> np.ndarray | None:
 
 
 def units_of(data: Data, kept: np.ndarray) -> np.ndarray:
-    """The number of the cluster, of the time, or of the kept row itself, from 0."""
+    """The cluster, the time, or the number of each kept row, from 0."""
     units = _units_of(data, kept)
     return np.arange(int(kept.sum())) if units is None else units
 
 
 def numbers_of_folds(folds: Any, data: Data) -> np.ndarray:
-    """The number of the fold of each row, from 0, ``[n]``: given, or as `parts_of` makes them."""
+    """The fold of each row, from 0, ``[n]``: as given, or as in `parts_of`."""
     if np.ndim(folds) > 0:
         check_array("folds", folds, "integer")
         check_shapes({"folds": (folds, "n")}, {"n": data.n})
@@ -54,7 +53,7 @@ def numbers_of_folds(folds: Any, data: Data) -> np.ndarray:
 
 
 def _units_of(data: Data, kept: np.ndarray) -> np.ndarray | None:
-    """The number of the cluster or of the time of each kept row, in their order, from 0."""
+    """The cluster or the time of each kept row, in order, from 0."""
     given = data.clusters if data.times is None else data.times
     return None if given is None else np.unique(np.asarray(given)[kept], return_inverse=True)[1]
 
@@ -66,12 +65,12 @@ def _parts(units: np.ndarray, data: Data, count: int) -> np.ndarray:
     return random_parts(n_units, count)[units]
 
 
-# The least share of a candidate in a mixture.
+# Minimum share of a candidate in a mixture.
 _SMALL_SHARE = 0.02
 
 
 def in_words(names: tuple[str, ...], shares: np.ndarray) -> tuple[dict[str, float], str]:
-    """The candidates without those of small shares, the largest first, and in words."""
+    """The candidates without small shares, the largest first, and as text."""
     shares = np.where(shares < _SMALL_SHARE, 0.0, shares)
     shares /= shares.sum()
     order = [k for k in np.argsort(-shares, kind="stable") if shares[k] > 0]
@@ -82,7 +81,7 @@ def in_words(names: tuple[str, ...], shares: np.ndarray) -> tuple[dict[str, floa
 def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The shares s >= 0 of sum 1 that maximise the mean of log(P s), by EM; P is ``[n, k]``."""
     share = weights / weights.sum()
-    # A common factor of a row changes nothing, and the largest probability must not underflow.
+    # A common factor of a row cancels; with this one the largest probability cannot underflow.
     ratios = probabilities / probabilities.max(axis=1, keepdims=True)
     shares = np.full(ratios.shape[1], 1 / ratios.shape[1])
     for _ in range(2000):
@@ -94,7 +93,7 @@ def mixture_weights(probabilities: np.ndarray, weights: np.ndarray) -> np.ndarra
 
 
 def is_clear(gains: np.ndarray, errors: float = 1.0) -> bool:
-    """Whether a sum of gains in parts is larger than `errors` of its standard errors."""
+    """Whether a sum of gains in parts exceeds `errors` of its standard errors."""
     if gains.size < 2:
         return False
     return bool(gains.sum() > errors * np.sqrt(gains.size) * np.std(gains, ddof=1))
@@ -107,16 +106,16 @@ def choose_in_turn(
     part: np.ndarray,
     must: bool = False,
 ) -> int | None:
-    """The number of the last map that is better than the one chosen before it; None for no map.
+    """Chooses a map: the last one that is better than the one chosen before it; None for no map.
 
-    Better is by more than a standard error of the gains in parts.  The chosen map must also be
-    better than none, unless there `must` be a map.
+    Better means by more than a standard error between parts.  The chosen map must also be better
+    than no map, unless `must`.
 
     Args:
-        before: scores of the rows without a map, ``[n]``.
-        found: scores of the rows after each map, which was fitted without their part, from simple
-            maps to complex ones.
-        weights, part: how much each row counts, and its part, ``[n]``.
+        before: scores of rows without a map, ``[n]``.
+        found: held-out scores of rows after each map, ``[n]``, from simple maps to complex ones.
+        weights, part: the weight and the part of each row, ``[n]``.
+        must: whether some map must be chosen.
     """
     sums = [np.bincount(part, weights * x) for x in (before, *found)]
     best = 0
@@ -128,9 +127,9 @@ def choose_in_turn(
 def mean_change(
     before: np.ndarray, after: np.ndarray, weights: np.ndarray, part: np.ndarray
 ) -> tuple[float, float, float] | None:
-    """The mean of after - before of rows, and its interval of 95 % by t of the means of parts.
+    """The mean of after - before, and its 95 % interval by Student's t of the means of parts.
 
-    NaN are rows that are not known; with fewer than 2 parts there is None.
+    NaN marks unknown rows; None with fewer than 2 parts.
     """
     from scipy.special import stdtrit
 
@@ -146,5 +145,5 @@ def mean_change(
 
 
 def random_parts(n: int, count: int) -> np.ndarray:
-    """The number of the part of each row ``[n]``, by chance, always the same."""
+    """Random parts of rows ``[n]``, with a fixed seed."""
     return np.random.default_rng(0).permutation(n) % min(count, n)

@@ -1,14 +1,15 @@
-"""Maps that know groups: which segments a row is in, and what is left of the error there.
+"""Maps of groups: corrections of the error that is left in the segments of a row.
 
-They are a ridge regression, drawn towards the map for all rows.  Three kinds of numbers have a
-strength each: shifts of levels, slopes of levels, and shifts of pairs of levels.  One kind after
-another is added if rows left out are predicted better with it, by more than a standard error, or of
-m classes by so many that chance adds one of them as seldom.  All classes together must predict the
-labels of rows left out better by more than a standard error, too.
+They are a ridge regression, shrunk towards the map for all rows.  Shifts of levels, slopes of
+levels, and shifts of pairs of levels each have a penalty of their own.  They are added in this
+order, each if held-out rows gain by more than a standard error, and with m classes by more
+standard errors (Bonferroni).  The held-out log probability of labels under all classes must also
+increase by more than a standard error.
 
-A row has the event of a class, or of a map of the unit interval at each level u_k the event U <=
-u_k, of which the map for all rows says G(u_k).  With its logit l the logit in segments s of the row
-is l + sum_s (a_s + b_s x), with x = l at levels, and else l in units of its spread.
+The event of a row is that of a class, or, for maps of the unit interval, U <= u_k at each level
+u_k, with probability G(u_k) under the map for all rows.  With its logit l, the logit in segments s
+of the row is l + sum_s (a_s + b_s x), where x = l for levels u_k, and else l in units of its
+spread.
 """
 
 from statistics import NormalDist
@@ -29,9 +30,9 @@ from calibjax.recalibration._penalised_regression import Regression, Slopes, log
 from calibjax.recalibration._pit_map_fits import PITMapRows
 from calibjax.recalibration._probability_maps import Fitted, LabelRows, Numbers, Step
 
-#: The number of standard deviations of logits beyond which a slope ends.
+#: Maximum size of x, in standard deviations of logits; beyond it the change is constant.
 FARTHEST = 4.0
-#: The least slope of a map of the unit interval in a segment, relative to that for all rows.
+#: Minimum slope of a map of the unit interval in a segment, relative to that for all rows.
 LEAST_SLOPE = 0.2
 
 
@@ -39,16 +40,16 @@ LEAST_SLOPE = 0.2
 class GroupCurve(Step):
     """logit q = l + sum_s (a_s + b_s x) over the segments s of a row, with l = logit p.
 
-    x = (l - centre) / spread, cut off at -4 and 4.  Of more than two classes each one has its
-    numbers, and rows are divided by their sums.  Of a map of the unit interval l are the logits of
-    G at its levels, with centre 0 and spread 1; b is in logits then, without ends.
+    x = (l - centre) / spread, cut off at -4 and 4.  With more than two classes, each class has a
+    curve, and rows are divided by their sums.  For a map of the unit interval, l are the logits of
+    G at its levels, centre is 0, spread is 1, and x is not cut off.
 
     Args:
         shifts: a of each curve and segment, ``[c, S]``.
         slopes: b, ``[c, S]``.
-        centres: of each curve, ``[c]``.
-        spreads: of each curve, positive, ``[c]``.
-        coding: what the segments are.
+        centres: the centre of each curve, ``[c]``.
+        spreads: the positive spread of each curve, ``[c]``.
+        coding: the segments.
     """
 
     shifts: Numbers
@@ -58,29 +59,29 @@ class GroupCurve(Step):
     coding: Coding = static()
 
     def __call__(self, probs: ArrayT, segments: ArrayLike, xp: ModuleType = jnp) -> ArrayT:
-        """New probabilities of rows in segments ``[n, J]``; the number S stands for none."""
+        """New probabilities of rows in segments ``[n, J]``; S means no segment."""
         logits = log_odds(xp, xp.maximum(probs, xp.finfo(probs.dtype).tiny))
         x = (logits - xp.asarray(self.centres)[None]) / xp.asarray(self.spreads)[None]
         x = xp.clip(x, -FARTHEST, FARTHEST)
         a, b = (sums_of_segments(xp, table, segments) for table in (self.shifts, self.slopes))
-        # Options that a row does not have stay away.
+        # Classes that a row lacks keep probability 0.
         return xp.where(probs > 0, from_logits(xp, logits + a + b * x), 0.0)
 
     def of_pit_map(self, g: jax.Array, segments: np.ndarray | jax.Array) -> jax.Array:
-        """A map of the unit interval at levels, ``[n, K]``, after what segments move it by."""
+        """A map of the unit interval at levels, ``[n, K]``, after the change in segments."""
         raised = jnp.clip(g, jnp.finfo(g.dtype).tiny, 1 - jnp.finfo(g.dtype).epsneg)
         logits = jnp.log(raised) - jnp.log1p(-raised)
         a, b = (sums_of_segments(jnp, table, segments) for table in (self.shifts, self.slopes))
-        # A map rises, whatever the segments of a row add up to.
+        # The map increases for any sum over segments.
         return jax.nn.sigmoid(a + jnp.maximum(1 + b, LEAST_SLOPE) * logits)
 
 
-# Strengths of the penalty strength t^2 / n: 1 / (2 strength) is the variance of a likely number.
+# Strengths of the penalty strength t^2 / n; the prior variance of t is 1 / (2 strength).
 _STRENGTHS = (256.0, 64.0, 16.0, 4.0, 1.0)
 
 
 class _Rows(NamedTuple):
-    """Members of segments ``[n, S]``, weights, how many rows these are worth, and parts or None."""
+    """Members of segments ``[n, S]``, weights, effective sample size, and parts or None."""
 
     coding: Coding
     members: np.ndarray
@@ -98,7 +99,7 @@ class _Rows(NamedTuple):
         return cls(coding, coding.members(groups, kept), weights, size, part)
 
     def mean_and_error(self, gain: np.ndarray) -> tuple[float, float]:
-        """The mean of a gain and its standard error, between parts if there are any."""
+        """The mean of a gain and its standard error, between parts if they are given."""
         share = self.weights / self.weights.sum()
         mean = float(share @ gain)
         if self.part is None:
@@ -108,7 +109,7 @@ class _Rows(NamedTuple):
 
 
 class _Curve(NamedTuple):
-    """Shifts and slopes of segments ``[S]``, and losses of rows left out after them, ``[n]``."""
+    """Shifts and slopes of segments ``[S]``, and losses of held-out rows after them, ``[n]``."""
 
     shifts: np.ndarray
     slopes: np.ndarray
@@ -120,13 +121,13 @@ class _Curve(NamedTuple):
 def fit_groups(
     groups: NamedColumns, kept: np.ndarray, labels: LabelRows, part: np.ndarray | None
 ) -> Fitted:
-    """The map of segments for rows whose probabilities are those of the map for all rows.
+    """Fits the map of segments to probabilities after the map for all rows.
 
     Args:
         groups: columns of all rows.
-        kept: which rows count, ``[n]``; `labels` holds these.
+        kept: mask of the rows that count, ``[n]``, which are those of `labels`.
         labels: probabilities after the map for all rows, labels and weights.
-        part: the number of the part of each row that is left out together; None for rows alone.
+        part: the part of each row, held out together; None to hold out single rows.
     """
     rows = _Rows.of(groups, kept, labels.weights, part)
     logits = log_odds(np, np.maximum(labels.probs, 1e-15))
@@ -152,13 +153,13 @@ def fit_groups(
 def fit_pit_map_groups(
     groups: NamedColumns, kept: np.ndarray, g: np.ndarray, of_unit: PITMapRows
 ) -> Fitted:
-    """The map of segments for a map of the unit interval.
+    """Fits the map of segments for a map of the unit interval.
 
     Args:
         groups: columns of all rows.
-        kept: which rows count, ``[n]``; all else is of these.
-        g: the map for all rows, at the levels, ``[n, K]``.
-        of_unit: what is known of U.
+        kept: mask of the rows that count, ``[n]``; all other arguments have only these.
+        g: the map for all rows at the levels, ``[n, K]``.
+        of_unit: the rows of the fit.
     """
     rows, below = _Rows.of(groups, kept, of_unit.weights, of_unit.part), of_unit.below
     logits = np.log(g) - np.log1p(-g)
@@ -170,17 +171,17 @@ def fit_pit_map_groups(
 def _curve(
     rows: _Rows, logits: np.ndarray, x: np.ndarray, events: np.ndarray, n_errors: float
 ) -> _Curve:
-    """The curve of events ``[n, K]``; a gain must be larger than `n_errors` standard errors."""
+    """Fits the curve of events ``[n, K]``; gains must exceed `n_errors` standard errors."""
     losses = np.mean(np.logaddexp(0.0, logits) - events * logits, axis=1)
     levels, pairs = np.split(np.arange(rows.coding.n_segments), [rows.coding.n_single])
-    # Which segments have a shift and which have a slope, and strengths of their penalties.
+    # Segments with a shift, segments with a slope, and strengths of their penalties.
     segments = {"shifts": levels[:0], "slopes": levels[:0]}
     strengths = {"shifts": np.zeros(0), "slopes": np.zeros(0)}
     fit: Regression | None = None
     kinds = []
     for kind, added in (("shifts", levels), ("slopes", levels), ("shifts of pairs", pairs)):
         of = kind.removesuffix(" of pairs")
-        # Nobody knows a segment without rows.
+        # No row is in these segments.
         if not rows.members[:, added].any():
             continue
         trial = segments | {of: np.concatenate([segments[of], added])}
@@ -212,7 +213,7 @@ def _curve(
 def _together(
     rows: _Rows, curves: list[_Curve], gain: np.ndarray, centres: np.ndarray, spreads: np.ndarray
 ) -> Fitted:
-    """The curves, if what all gain of rows left out is more than its standard error."""
+    """The curves, if their joint gain on held-out rows exceeds its standard error."""
     mean, error = rows.mean_and_error(gain)
     kinds = tuple(dict.fromkeys(kind for curve in curves for kind in curve.kinds))
     shifts, slopes = (np.stack(x) for x in zip(*(curve[:2] for curve in curves), strict=True))

@@ -1,4 +1,4 @@
-"""Fits of maps to numbers: shifts and scales, and then maps of the unit interval."""
+"""Fits of maps of numbers: shifts and scales, and then maps of the unit interval."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ from calibjax.recalibration._shift_scale import NormalScores
 from calibjax.scores.pit_intervals import PITInterval, mass_below, pit_interval
 
 OF_NUMBERS = ("auto", "nothing", *fits.PIT_MAP_FITS, "conditional", "conformal")
-# The number of parts of the rows that are left out in turn.
+# Number of parts that are held out in turn.
 _N_PARTS = 10
 
 
@@ -63,7 +63,7 @@ def fit_numbers(
         levels = np.asarray(pit_map.known_levels(predictions))
         conformal: Chosen = method, pit_map.fit_conformal(data, levels, kept), {}
         return recalibrator_of(predictions, conformal, None, **fit)
-    # Counts, curves and targets that are not known have maps of the unit interval alone.
+    # Counts, survival curves and censored targets have maps of the unit interval only.
     has_scale = not isinstance(data.targets, Between) and not isinstance(
         predictions, (Counts, SurvivalCurve)
     )
@@ -81,7 +81,7 @@ def fit_numbers(
     of_groups = None
     if scored is None or method not in ("nothing", "shift_scale"):
         rows = _pit_map_rows(whole, method, kept, counts, part, scored)
-        # It makes spreads of members equal, which lowers the CRPS and takes ranks from being even.
+        # It makes spreads of members similar, which lowers the CRPS and makes ranks less uniform.
         if is_conditional and not (is_ensemble and method == "auto" and columns is None):
             features = _known(conditional.median_and_spread(whole.predictions), kept)
             if columns is not None:
@@ -114,9 +114,9 @@ def fit_numbers(
 def _threshold(
     members: Empirical, targets: np.ndarray, lower: float, kept: np.ndarray, counts: np.ndarray
 ) -> float | None:
-    """Up to which number members are at the bound as often as targets; None if they are already.
+    """The number up to which members become the bound, to be there as often as targets.
 
-    None also if the CRPS is worse by more than a standard error.
+    None if they already are, or if the CRPS increases by more than a standard error.
     """
     rows = MemberRows.of(members, kept, targets, counts, np.arange(counts.size))
     values = rows.mean[:, None] + rows.deviations
@@ -133,7 +133,7 @@ def _threshold(
 
 
 def _check_conformal(data: Data, groups: NamedColumns | None) -> None:
-    """A ValueError if rows do not count alike, or are not known, or have groups."""
+    """Raises an error for weights, groups, censored targets and survival curves."""
     if data.weights is not None:
         raise ValueError("method='conformal' does not support weights.")
     if groups is not None:
@@ -145,7 +145,7 @@ def _check_conformal(data: Data, groups: NamedColumns | None) -> None:
 
 
 def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float | None:
-    """The bound, if recalibrated predictions can keep it and no target that counts is below it."""
+    """The bound; a ValueError if predictions cannot keep it or a target that counts is below."""
     if lower is None:
         return None
     if isinstance(lower, bool) or not (
@@ -169,7 +169,7 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
 
 
 def _is_whole(data: Data, kept: np.ndarray) -> bool:
-    """Whether all targets, quantiles and samples of the kept rows are whole numbers, as counts."""
+    """Whether all targets, quantiles and samples of the kept rows are whole numbers."""
     if not isinstance(data.predictions, KnownQuantiles) or isinstance(data.targets, Between):
         return False
     values = np.asarray(jax.tree.leaves(data.predictions)[0])[kept]
@@ -178,7 +178,7 @@ def _is_whole(data: Data, kept: np.ndarray) -> bool:
 
 
 def _check_complete(data: Data, kept: np.ndarray) -> None:
-    """A ValueError if in padded data a table up to max_count would lack counts that are likely."""
+    """Raises a ValueError if counts above max_count are probable in a kept row of padded data."""
     if not isinstance(data.predictions, Counts):
         return
     too_few = kept & ~np.asarray(pit_map.are_complete(data.predictions))[: kept.size]
@@ -198,9 +198,9 @@ def _pit_map_rows(
     part: np.ndarray,
     scored: MemberRows | NormalScores | None,
 ) -> fits.PITMapRows:
-    """What padded data say of the unit interval in rows that count.
+    """The rows of padded data that fit maps of the unit interval.
 
-    `scored` are these rows as `rows_of` has them; None if intervals of U are all that is known.
+    `scored` are these rows as `rows_of` returns them, or None for intervals of U.
     """
     from scipy.special import ndtr
 
@@ -230,10 +230,10 @@ def _pit_map_rows(
 
 
 def _known(rows: ArrayLike, kept: np.ndarray) -> np.ndarray:
-    """What is known of the rows that count, which others follow that padding added."""
+    """The rows that count, without those of padding, as float64."""
     return np.asarray(rows, float)[: kept.size][kept]
 
 
 _mass_below = quick_jit(mass_below, light=True)
-# G of a map, of predictions and covariates.
+# Values of a map at its levels, from predictions and covariates.
 _values = quick_jit(lambda line, *of_rows: line.values(*of_rows), light=True)

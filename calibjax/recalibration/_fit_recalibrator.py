@@ -1,4 +1,4 @@
-"""A map from predictions to predictions that are calibrated, fitted to labels or to numbers."""
+"""Fits of maps that make predictions of labels or numbers calibrated."""
 
 import functools
 from collections.abc import Callable
@@ -45,9 +45,9 @@ def fit_recalibrator(
     lower: float | None = None,
     **rows: Unpack[RowOptions],
 ) -> Recalibrator:
-    """A map that makes predictions calibrated, fitted to rows that did not train the model.
+    """Fits a map that makes predictions calibrated, to rows that did not train the model.
 
-    **Labels.**  With L = log p of a row, n rows and m classes, q is for
+    **Labels.**  With L = log p of a row, n rows and m classes, the new probabilities q are
 
     ==================  ============================================================================
     ``"temperature"``   softmax(L / T)
@@ -56,14 +56,13 @@ def fit_recalibrator(
     ``"sms"``           softmax(L' + W L' + b), penalty (m / n) (\\|b\\|^2 + sum_j W_jj^2) +
                         (m (m - 1) / n) sum_{j != k} W_jk^2
     ``"beta"``          logit q = c + a log p - b log(1 - p), a and b at least 0
-    ``"spline"``        logit q a natural cubic spline of logit p with 8 knots; a penalty on its
-                        second derivative, of a strength by approximate leave-one-out losses
-    ``"isotonic"``      the nondecreasing curve that is nearest to the frequencies
+    ``"spline"``        logit q a natural cubic spline of logit p with 8 knots; the penalty on its
+                        second derivative has the least approximate leave-one-out loss
+    ``"isotonic"``      the nondecreasing curve that is nearest to the observed frequencies
     ``"venn_abers"``    p_1 / (1 - p_0 + p_1), isotonic with the new row of label 1 or 0; for two
                         classes
     ``"nothing"``       p
-    ``"auto"``          all that are fast, weighted by what they predict of rows that did not fit
-                        them
+    ``"auto"``          a mixture of the fast methods, with the least log loss on held-out rows
     ==================  ============================================================================
 
     Every map but "isotonic" and "venn_abers" minimises the mean log loss plus its penalty.  L' is L
@@ -72,141 +71,136 @@ def fit_recalibrator(
 
     "auto" fits each candidate, "nothing" included, to four fifths of the rows and predicts the
     other fifth.  It returns the mixture sum_k w_k q_k with the least log loss on these held-out
-    rows; the weights are found by EM, and those below 0.02 become 0.  With clusters or times,
-    fifths of the clusters or times are held out.  With more than 30 classes the curves are no
-    candidates, and with more than 200 the matrix is none.
+    rows.  EM finds the weights, and those below 0.02 become 0.  With clusters or times, fifths of
+    these are held out.  "auto" leaves out curves for more than 30 classes and "sms" for more than
+    200.
 
     "isotonic" and "venn_abers" treat probabilities as equal if they differ by less than 1e-6 of
-    their size, which is a few roundings of float32, at the fit and where the map is used.
-    Probabilities above 1 - 2^-10 are compared by the sum of the other classes, which has more
-    digits, and are equal within 0.1 % of it; a Bernoulli probability that is given by one number is
-    compared as far as float32 tells it from 1.
+    their size, a few roundings of float32.  Probabilities above 1 - 2^-10 are compared by the sum
+    of the other classes, which has more digits; they are equal if it differs by less than 0.1 %.  A
+    Bernoulli probability given by one number is compared as precisely as float32 stores it near 1.
 
-    For the other methods a probability of 0 would let one impossible target decide the fit.  It
-    becomes max(half of the smallest positive probability, 1e-15) if the fitting rows have zeros,
-    else 1e-15; this rule is part of the map.  At the end q becomes (1 - 1 / (n + 1)) q + 1 / ((n +
-    1) m), except after "nothing" and "venn_abers": what did not happen in n rows may still happen.
-    `Categorical` predictions that are ``ragged``, whose rows differ in their number of classes,
-    keep their zeros at the fit and where the map is used, and only the classes of a row count.
-    There is a map even if there is one row, if a class never occurred, or if all decisions are
-    right; ``fit.converged`` says whether the loss has a minimum.
+    For the other methods, one target of probability 0 would decide the fit.  Zeros are therefore
+    raised: to max(half of the smallest positive probability, 1e-15) if the rows of the fit have
+    zeros, else to 1e-15.  This rule is part of the map.  At the end q becomes (1 - 1 / (n + 1)) q +
+    1 / ((n + 1) m), except after "nothing" and "venn_abers": an outcome that did not occur in n
+    rows may still occur.  `Categorical` predictions that are ``ragged``, whose rows differ in their
+    number of classes, keep their zeros, and only the classes of a row count.  One row, a class that
+    never occurred and decisions that are all right are allowed; ``fit.converged`` says whether the
+    loss has a minimum.
 
-    **Groups** of rows are columns such as region or age.  The map for all rows gives logits l of
-    labels, and the segments s of a row move them to l + sum_s (a_s + b_s x) with x = (l - mean) /
-    deviation.  Segments are the levels of columns, and the 200 largest pairs of levels with at
-    least 20 rows; pairs have no b.  Ridge penalties draw a and b to 0.  Shifts of levels, slopes,
-    and shifts of pairs are added one after another: each with the one of 5 strengths that has the
-    least loss on held-out rows, and only if that loss is lower by more than a standard error.  With
-    clusters or times, parts of them are held out, and the standard error is that between parts.
-    With many classes each class is moved by itself; it must gain more, so that chance moves a
-    class as seldom as with two, and all classes together must gain, too.  The time is O(n S^2) for
-    S segments.
+    **Groups** are columns such as region or age.  Their segments are the levels of each column, and
+    the 200 largest pairs of levels with at least 20 rows.  For labels with the logits l after the
+    map for all rows, the segments s of a row change l to l + sum_s (a_s + b_s x), with x = (l -
+    mean) / SD; pairs have no b.  Ridge penalties shrink a and b to 0.  Shifts of levels, slopes,
+    and shifts of pairs are added in this order, each with the best of 5 strengths, and only if the
+    held-out loss falls by more than a standard error.  With clusters or times, parts of these are
+    held out, and the standard error is that between parts.  With more than two classes, each class
+    must gain more (Bonferroni), and all classes together more than a standard error.  The time is
+    O(n S^2) for S segments.
 
-    Groups of densities, quantiles and samples have a shift and a scale each, before the map for all
-    rows.  With the error r of a forecast and the size h that its spread says of it, they are mean r
-    and the logarithm of mean |r| / mean h, less a common value.  Either the groups that differ
-    significantly (t tests at 0.05 over all groups) have their own and all others the common one, or
-    with ten groups or more all are drawn to it by empirical Bayes; held-out rows must gain by more
-    than a standard error.  Shifts are in units of the targets, and in normal scores for densities.
-    Levels of several columns add up.  Groups of counts, survival curves and `Between` targets move
-    the logits l of G at the levels to l + sum_s (a_s + b_s l), as above.
+    Each group of densities, quantiles or samples has a shift and a scale, applied before the map
+    for all rows.  With the error r of a forecast and the mean size h of errors that its spread
+    implies, they are mean r and, after this shift, log(mean |r| / mean h), minus a common value.
+    Either the groups that differ significantly (t tests, Bonferroni at 0.05) have their own values
+    and all others the common one, or, with at least ten groups, all are shrunk to it by empirical
+    Bayes.  Held-out rows must gain by more than a standard error.  Shifts are in units of the
+    targets, and for densities in normal scores.  Values of several columns are added.  For counts,
+    survival curves and `Between` targets, segments change the logits l of G at the levels to l +
+    sum_s (a_s + b_s l), chosen as for labels.
 
     **Numbers.** A monotone map G of the unit interval turns the cdf F into G(F(y)), and quantiles
-    F^{-1}(u), and samples likewise, into F^{-1}(G^{-1}(u)):
+    or samples F^{-1}(u) into F^{-1}(G^{-1}(u)):
 
     ==================  ============================================================================
-    ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0; values of quantiles and samples move, see
-                        below
+    ``"shift_scale"``   G(Phi(z)) = Phi(a + b z), b > 0; for quantiles and samples, see below
     ``"pit_beta"``      logit G(u) = c + a log u - b log(1 - u), with a and b at least 0.05
-    ``"pit_spline"``    logit G(u) a natural cubic spline of logit u with 8 knots, with a penalty as
-                        for "spline"
-    ``"pit_isotonic"``  how often U = F(Y) <= u
-    ``"conditional"``   of a forecast x, (sum_i w_i 1[U_i <= u] + c G(u)) / (sum_i w_i + c) with the
-                        weights w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)), normal scores s of median
-                        and spread among those of the fit, and the best G for all forecasts
+    ``"pit_spline"``    logit G(u) a natural cubic spline of logit u with at most 8 knots, with a
+                        penalty as for "spline"
+    ``"pit_isotonic"``  the share of rows with U = F(Y) <= u
+    ``"conditional"``   for a forecast x, (sum_i w_i 1[U_i <= u] + c G(u)) / (sum_i w_i + c) with
+                        w_i = exp(-|s(x) - s(x_i)|^2 / (2 h^2)), s the normal scores of median and
+                        spread among those of the fit, and G the best map for all forecasts
     ``"conformal"``     the quantile at level u becomes F^{-1}(U_(k)), of the k-th smallest of the
                         n numbers U = F(Y), k = ceil((n + 1) u) if u >= 1/2, else floor((n + 1) u)
-    ``"auto"``          a shift and scale, then the mixture of the other maps for all forecasts, or
+    ``"auto"``          a shift and scale, then a mixture of the other maps for all forecasts, or
                         "conditional"; each only if held-out rows gain by more than a standard error
     ==================  ============================================================================
 
-    **Shift and scale.**  For densities a + b z has the mean 0 and the variance 1 over the rows of
-    the fit, which is the best log score.  A normal forecast stays normal.  Members m of a row, with
-    their mean M and the mean difference D of two of them, become a + b M + (c + d / D) (m - M),
-    which keeps their order (member-by-member postprocessing, a form of ensemble model output
-    statistics); quantiles likewise around the median, without d.  The CRPS, or the pinball loss, is
-    least.  A scale is fitted, then a shift, then b and d, each only if held-out rows gain by more
-    than a standard error, and d only if narrow ensembles are too narrow by three.  Equal members
-    stay equal.  Counts, survival curves and `Between` targets have this map among those of U.
+    **Shift and scale.**  For densities, a + b z has mean 0 and variance 1 over the rows of the fit,
+    which maximises the log score.  A normal forecast stays normal.  Members m of an ensemble with
+    mean M and mean difference D of two members become a + b M + (c + d / D) (m - M), which keeps
+    their order (member-by-member postprocessing, a form of ensemble model output statistics).
+    Quantiles move likewise around the median, without d.  The numbers minimise the CRPS, or the
+    pinball loss of quantiles.  The scale is fitted first; a shift, and then b and d, are added only
+    if held-out rows gain by more than a standard error.  d also requires that narrow ensembles are
+    too narrow by three standard errors.  Equal members stay equal.  For counts, survival curves and
+    `Between` targets "shift_scale" is fitted like the other maps G.
 
-    Every map but "conformal" minimises the mean over levels u of the log loss of G(u) as the
-    probability of U <= u.  It asks only on which side of each level a target is, which is all that
-    quantiles and samples say.  The levels are those of the quantiles, k / (S + 1) for S <= 40
-    samples, and else 0.01, 0.025, 0.05, 0.1, …, 0.95, 0.975, 0.99; `Recalibrated` says what happens
-    between them.
+    The maps G minimise the mean over levels u of the log loss of G(u) as P(U <= u).  It depends
+    only on which side of each level a target is, which is all that quantiles and samples tell.  The
+    levels are those of the quantiles, k / (S + 1) for S <= 40 samples, and else 0.01, 0.025, 0.05,
+    0.1, …, 0.95, 0.975, 0.99; `Recalibrated` defines G between them.  Densities have one more level
+    on each side, at normal scores of -4 and 4; there Phi^{-1} o G o Phi is a line with the slope
+    that has the best log score of the targets beyond the other levels.
 
-    Densities have a level more on each side, at normal scores of -4 and 4; beyond the levels of the
-    fit Phi^{-1} o G o Phi is a line with the slope of the best log score of the targets there.
+    "auto", "conditional" and "shift_scale" hold out each of ten parts of the rows in turn: parts of
+    the clusters, consecutive times, or random rows.  The score is that of the returned predictions:
+    the CRPS of samples and the pinball loss of quantiles, after the bound and rounding to whole
+    numbers; the log score of densities minus that of the original forecast; for counts and
+    `Between` targets the same with the probability of the interval of U.  ``fit.change`` is the
+    mean change of the score on held-out rows, with its 95 % interval; for labels, that of the log
+    loss of "auto".  The next season may still differ from all parts.
 
-    "auto" and "conditional" hold out each of ten parts of the rows in turn: parts of the clusters,
-    consecutive times, or rows by chance.  Maps are compared by the score of what they return: the
-    CRPS of samples and the pinball loss of quantiles, with the bound and whole numbers, the log
-    score of densities less that of the forecast as it is, and of counts and `Between` targets that
-    of their interval of U.  ``fit.change`` is the mean change of this score in held-out rows, and
-    its interval of 95 %.  The next season may still be unlike all parts of those before.
+    "conditional" corrects local errors of bias and spread.  With `covariates`, s includes their
+    normal scores if that lowers the held-out score.  The weight c of G, from 20 to 2000 rows, and
+    the width h, 1, 0.5 or 0.25, minimise the held-out score; if no choice is better than G, or with
+    fewer than 100 rows, the map is G.  It keeps at most 4096 rows, evenly spaced.  For samples
+    without covariates "auto" leaves it out: it makes the spreads of rows similar, which lowers the
+    CRPS, but ranks are then not uniform.  With fewer than 20 rows "auto" and "conditional" are
+    "nothing".
 
-    Without covariates "conditional" is not a candidate of "auto" for samples: it makes the spreads
-    of rows alike, which lowers the CRPS and takes ranks from being even.
-
-    "conditional" corrects local errors of bias and spread.  With `covariates` s has their normal
-    scores, too, if that lowers the score of held-out parts.  The number of rows c that G stands
-    for, from 20 to 2000, and the width h, 1, 0.5 or 0.25, are those with the least score there; if
-    none is better than G, or with fewer than 100 rows, the map is G.  The map keeps at most 4096
-    rows, evenly spaced among more.  With fewer than 20 rows "auto" and "conditional" are "nothing".
-
-    For counts, where U lies between F(y - 1) and F(y), a map makes `Ordinal` predictions: tables of
+    Counts, for which U lies between F(y - 1) and F(y), become `Ordinal` predictions: tables of
     G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all larger counts.  A
-    `SurvivalCurve` becomes 1 - G(F(t)) at its times; where it is 0 or 1 it stays so.
+    `SurvivalCurve` becomes 1 - G(F(t)) at its times; 0 and 1 stay.  For these and for `Between`
+    targets, P(U <= u) given the interval of U is that under the map itself.  EM finds both in turn;
+    for "pit_isotonic" this is the estimate of Turnbull.  "auto" and "conditional" use P(U <= u)
+    under "pit_spline".
 
-    For counts, survival curves, and for `Between` targets, the share of U <= u given its interval
-    is that under the map itself.  Both are found in turn by the EM algorithm, which for
-    "pit_isotonic" gives the estimate of Turnbull.  "auto" and "conditional" take the shares under
-    "pit_spline".
+    "conformal" has a guarantee for any forecasts.  If the new row and the n rows of the fit are
+    exchangeable, the new quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1), and
+    one at a lower level has P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1).  The probability is over
+    all n + 1 rows.  With ties among U the first inequality of each pair holds; targets that are
+    equal up to rounding are ties, for which quantiles move outwards by a few roundings.  Intervals
+    between two quantiles cover at least their nominal share.  The guarantee needs 1 / (n + 1) <= u
+    <= n / (n + 1), else ``fit.converged`` is False.  No map of U corrects a forecast without a
+    tail: its two outermost quantiles are equal, or its F(y) rounds to 0 or 1.  For densities the
+    result is `Quantiles` at the levels of the fit.
 
-    "conformal" has a guarantee, whatever the forecasts are.  If the new row and the n rows of the
-    fit are exchangeable, the new quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n +
-    1), and one at a lower level has P(Y < q) <= u and P(Y <= q) > u - 1 / (n + 1).  The probability
-    is over all n + 1 rows.  With ties among U the first inequality of each pair holds; targets that
-    are equal up to rounding are ties, for which quantiles move outwards by a few roundings.
-    Intervals between two quantiles hold at least their share.  The guarantee needs 1 / (n + 1) <=
-    u <= n / (n + 1), else ``fit.converged`` is False.  No map of U corrects a forecast that has no
-    tail, because its two outermost quantiles are equal, or whose F(y) rounds to 0 or 1.  For
-    densities the result is `Quantiles` at the levels of the fit.
-
-    The fit runs in NumPy and SciPy, outside of jit; the map that it returns can be traced.  It
-    takes passes over n m numbers, some ten for a temperature and some hundred for others, and O(n
-    m^2) time for "sms".  Of more than 4096 rows, maps of two classes and curves of more are fitted
-    to cells of rows whose logits differ by less than 0.01, which changes log losses by less than
-    1e-5; "isotonic" and "venn_abers" see all scores, in O(n log n).
+    The fit runs in NumPy and SciPy, outside of jit; the map that it returns can be traced.  The fit
+    passes over n m numbers, about ten times for a temperature and a hundred times for others, and
+    "sms" takes O(n m^2) time.  With more than 4096 rows, curves and all maps of two classes are
+    fitted to cells of rows whose logits differ by less than 0.01, which changes log losses by less
+    than 1e-5; "isotonic" and "venn_abers" use all scores, in O(n log n).
 
     Args:
         predictions, targets: as in `Data`, or one `Data`.  Predictions of labels (Categorical,
             Ordinal, Bernoulli or mixtures of these), of real numbers (a `Univariate` family,
             Normal, Laplace, mixtures of these, Quantiles, Empirical, SurvivalCurve), or of counts
             with a max_count; of densities, curves and counts targets may be `Between`.
-        method: one of the table.
-        groups: columns ``[n]`` by their names, a dict or a frame, such as ``data.groups``, which is
-            not taken by itself; not for "conformal".  Numbers and times with more than 12 different
-            values are cut at their quartiles, everything else is a category, and missing values are
-            a level.  Values are matched with those of the fit whatever their types are, such as 0.1
-            in float32 and in float64, or a date and its text; values that cannot be read as those
-            of the fit are errors.
-        covariates: for "auto" and "conditional" of numbers, what is known of a row beside its
-            forecast: real numbers ``[n, d]``, or columns ``[n]`` by their names, a dict or a frame.
-        lower: a bound of the targets of quantiles and samples, such as 0 for admissions.
+        method: a name of the tables.
+        groups: columns ``[n]`` by name, a dict or a frame, such as ``data.groups``, which is not
+            used unless it is given here; not for "conformal".  Numbers and times with more than 12
+            different values are cut at their quartiles, all other values are categories, and
+            missing values are a level.  New values are matched with those of the fit across types,
+            such as 0.1 in float32 and in float64, or a date and its text; values that cannot be
+            read as the type of the fit are errors.
+        covariates: information beside the forecast, for "auto" and "conditional" of numbers: real
+            numbers ``[n, d]``, or columns ``[n]`` by name, a dict or a frame.
+        lower: a lower bound of the targets, for quantiles and samples, such as 0 for admissions.
             Recalibrated values below it become this number, and values at it stay, such as dry
             members.  If fewer members than targets are at the bound, the smallest others follow.
-            Without it a forecast that is widened may go below 0 where no target does.
+            Without a bound, widened forecasts may go below 0 where no target does.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.  In penalties n rows
             of unequal weights count as (sum w)^2 / sum w^2.  Clusters are held out together, and
             times in blocks of consecutive ones.
@@ -219,7 +213,7 @@ def fit_recalibrator(
             a method for other predictions; predictions of vectors.
 
     See also:
-        `cross_fit` to judge a method on all rows, `segment_test` to judge segments,
+        `cross_fit` to assess a method on all rows, `segment_test` to assess segments,
         `load_recalibrator`, `fit_temperature` for one number by any objective.
 
     Example:
@@ -288,15 +282,14 @@ FITS: dict[str, Callable[[LabelRows], Fitted]] = {
     "isotonic": fit_isotonic,
     "venn_abers": fit_venn_abers,
 }
-# Maps with steps between the scores of rows, of which only equal ones are one.
+# Step functions of the score, which are fitted to all rows instead of cells.
 _OF_SCORES = ("isotonic", "venn_abers")
 OF_LABELS = ("auto", *FITS)
-# The number of parts of the rows that are left out in turn.
+# Number of folds.
 _N_FOLDS = 5
 _OF_TWO = ("temperature", "svs", "beta", "spline", "isotonic")
 _OF_MANY = ("temperature", "svs", "sms", "beta", "spline", "isotonic")
-# The largest numbers of classes with a curve for each, and with a number for each pair, which more
-# would need minutes for.
+# Maximum numbers of classes for a curve of each, and for a matrix: more would take minutes.
 _MOST_CURVES, _MOST_PAIRS = 30, 200
 
 
@@ -329,7 +322,7 @@ def fit_labels(data: Data, method: str, groups: NamedColumns | None) -> Recalibr
 
 
 def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
-    """The rows of checked data that count, in NumPy, and which these are, ``[n]``."""
+    """The rows of checked data that count, in NumPy, and a mask of them, ``[n]``."""
     kept, counts = data.counted()
     with jax.ensure_compile_time_eval():
         probs = probabilities_on_host(data.predictions)[kept].astype(float)
@@ -347,7 +340,7 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
 
 
 def candidates(n_classes: int) -> tuple[str, ...]:
-    """The methods that "auto" tries, besides nothing."""
+    """The candidates of "auto" besides "nothing"."""
     if n_classes == 2:
         return _OF_TWO
     slow = {"spline", "beta", "isotonic"} if n_classes > _MOST_CURVES else set()
@@ -358,13 +351,12 @@ def candidates(n_classes: int) -> tuple[str, ...]:
 def fit_chosen(
     method: str, rows: LabelRows, part: np.ndarray | None
 ) -> tuple[Chosen, tuple[float, float, float] | None]:
-    """The method that was chosen, its fit, and the log losses of the candidates; what they change.
+    """The chosen method, its fit, the log losses of the candidates, and `mean_change` by "auto".
 
     Args:
         method: "auto" or one of `FITS`.
-        rows: all of which have weights above 0.
-        part: the number of the part of each row that is left out in turn, ``[n]``; by chance if it
-            is not given.
+        rows: rows with weights above 0.
+        part: the fold of each row, ``[n]``; None for random folds.
     """
     if method != "auto" or len(rows.targets) < 2:
         name = "nothing" if method == "auto" else method
@@ -394,7 +386,7 @@ def fit_chosen(
 
 
 def _held_out_logs(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:
-    """The log probability of each target by a map that was fitted without its fold, ``[n]``."""
+    """The log probability of each target under a map fitted to the other folds, ``[n]``."""
     found = np.zeros(len(fold))
     for k in range(fold.max() + 1):
         inside = fold == k
@@ -404,7 +396,7 @@ def _held_out_logs(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:
 
 
 def _folds(targets: np.ndarray) -> np.ndarray:
-    """Numbers of folds, by chance, and with equally many rows of each class."""
+    """Random folds ``[n]``, stratified by class."""
     n = len(targets)
     order = np.random.default_rng(0).permutation(n)
     by_class = order[np.argsort(targets[order], kind="stable")]

@@ -1,4 +1,4 @@
-"""Which shift and scale forecasts of numbers need, for all rows and for groups of rows."""
+"""Choice of shifts and scales of forecasts of numbers, for all rows and for groups of rows."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ from calibjax.recalibration._shift_scale import (
 
 
 class First(NamedTuple):
-    """Which shift and scale is chosen, None for none, and scores of held-out rows ``[n]``.
+    """The chosen kind of shift and scale or None, and scores of held-out rows ``[n]``.
 
-    `before` are the scores without it, and `scores` those of the choice.
+    `before` are the scores without a map, and `scores` those after the chosen one.
     """
 
     kind: Any
@@ -33,12 +33,12 @@ class First(NamedTuple):
 
 
 def choose_first(rows: Any, kinds: Sequence[Any], must: bool) -> First:
-    """The last of several maps, from simple to complex, that is better than the one before it.
+    """Chooses among maps, from simple to complex: each must be better than the one before it.
 
     Args:
-        rows: what fits and judges.
-        kinds: what is free in each map.
-        must: whether there is a map in any case.
+        rows: `NormalScores` or `MemberRows`, which fit and score maps.
+        kinds: the free numbers of each map.
+        must: whether a map is returned even if none is better.
     """
     before = rows.scores(None)
     if len(rows.weights) < LEAST_ROWS or not kinds:
@@ -58,16 +58,16 @@ def choose_first(rows: Any, kinds: Sequence[Any], must: bool) -> First:
 
 
 class Scales(NamedTuple):
-    """The maps that come first, and scores of held-out rows ``[n]``.
+    """The shifts and scales, and scores of held-out rows ``[n]``.
 
     Args:
         steps: the shift and scale of all rows, if there is one.
-        of_groups: those of groups, or None without groups.
-        rows: of `rows_of`, after these maps.
-        start: scores of the forecasts as they are.
+        of_groups: the map of groups, or None without groups.
+        rows: those of `rows_of` after these maps.
+        start: scores of the original forecasts.
         first: scores after these maps.
         converged: whether the search found a minimum.
-        description: what the maps do.
+        description: the maps as text.
     """
 
     steps: tuple
@@ -81,7 +81,7 @@ class Scales(NamedTuple):
     def after(
         self, given: Any, groups: NamedColumns | None, n: int, form: tuple[float | None, bool]
     ) -> Any:
-        """Padded predictions, of which n are rows, after these maps, with a bound, and whole."""
+        """Padded predictions with n rows, after these maps, the bound and rounding."""
         predictions = given
         if self.of_groups is not None and groups is not None:
             (curve,) = self.of_groups.steps
@@ -96,7 +96,7 @@ class Scales(NamedTuple):
         return in_form(predictions, given, lower, is_whole or None)
 
     def then(self, found: Found) -> Found:
-        """These maps and one of the unit interval after them, whose gains add to theirs."""
+        """These maps followed by one of the unit interval; their gains are added."""
         first, weights = self.first, self.rows.weights
         name, losses = found.name, {}
         if name == "nothing" and first.kind is not None:
@@ -116,7 +116,7 @@ class Scales(NamedTuple):
 def rows_of(
     data: Data, kept: np.ndarray, rows: tuple[np.ndarray, ...], form: tuple[float | None, bool]
 ) -> Any:
-    """The kept rows of padded data as what fits a shift and a scale; `rows` are weights, parts."""
+    """The kept rows of padded data for a shift and a scale; `rows` are weights and parts."""
     n, predictions = kept.size, data.predictions
     if isinstance(predictions, (Empirical, Quantiles)):
         targets = np.asarray(data.targets, float)[:n][kept]
@@ -133,16 +133,16 @@ def fit_scales(
     kept: np.ndarray,
     units: np.ndarray | None,
 ) -> Scales:
-    """Shifts and scales of groups, if held-out rows gain by them, and then those of all rows.
+    """Fits shifts and scales of groups, if held-out rows gain, and then those of all rows.
 
     Args:
-        rows: all that count.
-        method: "shift_scale" for a map in any case, "auto" or "conditional" for one that must gain;
-            with any other there are those of groups alone.
+        rows: the rows that count.
+        method: "shift_scale" always fits a map for all rows, "auto" and "conditional" one that must
+            gain; any other method fits those of groups only.
         is_ensemble: whether forecasts are members, whose spread may be inflated.
         groups: columns of all rows, or None.
-        kept: which rows count, ``[n]``.
-        units: the cluster, the time or the number of each row that counts, if there are groups.
+        kept: mask of the rows that count, ``[n]``.
+        units: the cluster, time or number of each row that counts; None without groups.
     """
     is_density = isinstance(rows, NormalScores)
     kinds: tuple[Any, ...] = ()
@@ -166,7 +166,7 @@ def fit_scales(
         sums = (np.append(x, 0.0)[segments].sum(axis=1) for x in tables)
         rows = rows.in_groups(*sums)
     if first.kind is None:
-        # Maps of densities have the same steps, whatever is chosen.
+        # Maps of densities always have this step, so that they share a compiled program.
         steps = (ShiftScale(np.zeros(()), np.ones(())),) if is_density and kinds else ()
         return Scales(steps, of_groups, rows, start, first, True, words)
     line, converged = rows.fit(first.kind)
@@ -183,7 +183,7 @@ def _of_groups(
     has_common: bool,
     choice: Any,
 ) -> tuple[GroupScales | None, First]:
-    """The shifts and scales of groups that held-out rows gain by, if any, and what follows."""
+    """The shifts and scales of groups if held-out rows gain, and the choice for all rows."""
     plain, tried = choice(rows), []
     if len(segments) >= LEAST_ROWS:
         for way in WAYS:

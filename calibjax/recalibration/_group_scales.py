@@ -1,21 +1,21 @@
 """Shifts and scales of groups of forecasts of numbers, such as the bias of a weather station.
 
-With the error r_i of a forecast and the size h_i that its spread says of it, group g has the shift
-and the log scale
+With the error r_i of a forecast and the mean size h_i of errors that its spread implies, group g
+has the shift and the log scale
 
     m_g = mean_g(r),    s_g = log(mean_g |r - m| / mean_g h),
 
-with the mean m of the errors that are left, each with its standard error e_g, between clusters or
-times where rows depend on each other.  They are compared with a mean c over groups, in which each
-counts as 1 / e_g^2.  Two ways draw d_g = m_g - c to 0, which stands for the map of all rows:
+with the mean m of the errors after the shifts.  Each has a standard error e_g, between clusters or
+times where rows depend on each other, and is compared with a mean c over groups with the weights
+1 / e_g^2.  Two ways shrink d_g = m_g - c to 0, at which a group has the map of all rows:
 
 - **single**: the group with the largest |d_g| / e_g leaves the mean c, if it is significant at the
-  level 0.05 over all groups (t test, Bonferroni), and so on.  All others have d_g = 0: a group that
-  is right keeps the map of all rows;
+  level 0.05 over all groups (t test, Bonferroni), and so on.  All others have d_g = 0: they keep
+  the map of all rows;
 - **pooled**: d_g t^2 / (t^2 + e_g^2), with the variance t^2 between groups of DerSimonian and Laird
-  (1986) beside e_g^2 in the mean, so that equal groups have no shift.
+  (1986); the weights of the mean c are 1 / (t^2 + e_g^2).  Equal groups have no shift.
 
-Held-out rows say which, if any.
+Held-out rows decide between the two and no shifts.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from calibjax.recalibration._shift_scale import ShiftScale
 
 WAYS = ("single", "pooled")
 _LEVEL = 0.05
-# Fewer groups do not tell the variance between them.
+# Minimum number of groups for an estimate of the variance between them.
 _MANY = 10
 
 
@@ -41,10 +41,10 @@ class GroupScale(Step):
     """Forecasts shifted, and scaled around their middle, by sums over the groups of a row.
 
     Args:
-        shifts: of each level of the columns, ``[S]``: in units of the targets for quantiles and
-            samples, and in normal scores for densities.
-        log_scales: logarithms of factors of spreads, ``[S]``.
-        coding: what the levels are.
+        shifts: the shift of each level of the columns, ``[S]``, in units of the targets for
+            quantiles and samples, in normal scores for densities.
+        log_scales: logarithms of the factors of spreads, ``[S]``.
+        coding: the levels.
     """
 
     shifts: Numbers
@@ -52,7 +52,7 @@ class GroupScale(Step):
     coding: Coding = static()
 
     def moved(self, predictions: Any, segments: np.ndarray | jax.Array) -> Any:
-        """Forecasts of rows in segments ``[n, J]``; the number S stands for none."""
+        """Forecasts after shifts and scales of their segments ``[n, J]``; S means no segment."""
         shift, log_scale = (
             sums_of_segments(jnp, x, segments) for x in (self.shifts, self.log_scales)
         )
@@ -63,7 +63,7 @@ class GroupScale(Step):
 
 
 class GroupScales(NamedTuple):
-    """Shifts and log scales of levels ``[S]``, and of rows by the other parts ``[n]``, in words."""
+    """Shifts and log scales of levels ``[S]``, those of rows by other parts ``[n]``, and a text."""
 
     shifts: np.ndarray
     log_scales: np.ndarray
@@ -75,15 +75,15 @@ class GroupScales(NamedTuple):
 def fit_group_scales(
     coding: Coding, segments: np.ndarray, rows: Any, units: np.ndarray, way: str, has_common: bool
 ) -> GroupScales:
-    """Shifts and scales of the levels of each column in turn, after those of the columns before.
+    """Fits shifts and scales of the levels of each column, after those of the columns before it.
 
     Args:
         coding: the columns, without pairs.
         segments: the level of each row in each column, S for none, ``[n, J]``.
-        rows: those that count, which have a `spread`.
-        units: the cluster, the time or the number of each row, ``[n]``.
+        rows: the rows that count, with a method `spread`.
+        units: the cluster, time or number of each row, ``[n]``.
         way: one of `WAYS`.
-        has_common: whether a map of all rows follows, which takes c; else c is 0.
+        has_common: whether a map of all rows follows, which corrects c; else c is 0.
     """
     r, h = rows.spread()
     one, held, words, first = np.ones_like(r), np.zeros((2, r.size)), [], 0
@@ -93,7 +93,7 @@ def fit_group_scales(
         first += column.n_levels
         found = []
         for is_log in (False, True):
-            # What the map of all rows shifts is no spread.
+            # The common shift is left to the map of all rows and does not widen the spread.
             pair = (np.abs(r - np.average(r, weights=rows.weights)), h) if is_log else (r, one)
             ratios = _Ratios.of(*pair, rows, units, code, column.n_levels, is_log)
             levels, of_rows = ratios.deviations(way, has_common)
@@ -112,10 +112,10 @@ def fit_group_scales(
 
 
 class _Ratios(NamedTuple):
-    """Means of one number by those of another in groups ``[G]``, or their logarithms.
+    """Ratios of two means in groups ``[G]``, or their logarithms.
 
-    `without` are those without each part, ``[G, P]``, and `errors` standard errors, infinite where
-    a group of one unit does not tell any.  `code` and `part` are of rows, ``[n]``.
+    `without` are the ratios without each part, ``[G, P]``, and `errors` standard errors, infinite
+    for groups of one unit.  `code` and `part` are those of rows, ``[n]``.
     """
 
     values: np.ndarray
@@ -136,7 +136,7 @@ class _Ratios(NamedTuple):
         n_groups: int,
         is_log: bool,
     ) -> "_Ratios":
-        """Of rows with codes ``[n]``, -1 for no group."""
+        """Ratios of rows with codes ``[n]``, -1 for no group."""
         known, n_parts = code >= 0, int(rows.part.max()) + 1
         g, weights, shape = code[known], rows.weights[known], (n_groups, n_parts)
         top, bottom = weights * top[known], weights * bottom[known]
@@ -164,7 +164,7 @@ class _Ratios(NamedTuple):
         return cls(mean, without, errors, count, code, rows.part)
 
     def deviations(self, way: str, has_common: bool) -> tuple[np.ndarray, np.ndarray]:
-        """d of each group ``[G]``, drawn to 0, and of each row by the other parts ``[n]``."""
+        """The shrunken d of each group ``[G]``, and that of each row by the other parts ``[n]``."""
         if not np.isfinite(self.errors).any():
             return np.zeros(self.errors.size), np.zeros(self.code.size)
         draw = self._single if way == "single" else self._pooled
@@ -173,7 +173,7 @@ class _Ratios(NamedTuple):
         return draw(self.values, has_common), table[self.code, self.part]
 
     def _single(self, values: np.ndarray, has_common: bool) -> np.ndarray:
-        """d of the groups that leave the mean, the farthest first, so that it is no part of c."""
+        """d of the groups that leave the mean c, the farthest first; 0 for all others."""
         from scipy.special import stdtrit
 
         rest, own, common = self.errors**-2.0, np.zeros(values.size, bool), 0.0
@@ -190,7 +190,7 @@ class _Ratios(NamedTuple):
         return np.where(own, values - common, 0.0)
 
     def _pooled(self, values: np.ndarray, has_common: bool) -> np.ndarray:
-        """d of all groups, drawn to 0 by the variance between them."""
+        """d of all groups, shrunk to 0 by the variance between them."""
         precision = self.errors**-2.0
         if np.sum(precision > 0) < _MANY:
             return self._single(values, has_common)

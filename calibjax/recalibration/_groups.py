@@ -11,9 +11,9 @@ from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.typed_column import NamedColumns, TypedColumn, named_columns, typed_columns
 from calibjax.recalibration._probability_maps import Numbers
 
-# The largest number of levels of a column, the most frequent ones.
+# Maximum number of levels of a column; the most frequent are kept.
 _MOST_LEVELS = 256
-# The largest number of pairs of levels that are segments, and the least number of their rows.
+# Maximum number of pairs of levels that are segments, and their minimum number of rows.
 _MOST_PAIRS = 200
 _LEAST_ROWS = 20
 
@@ -23,7 +23,7 @@ class Coding(NamedTuple):
 
     Args:
         columns: the code of each column.
-        pairs: column, code, other column, other code of each pair.
+        pairs: column, code, other column and other code of each pair.
     """
 
     columns: tuple[ColumnCode, ...]
@@ -55,7 +55,7 @@ class Coding(NamedTuple):
 
     @property
     def n_single(self) -> int:
-        """How many segments are levels of one column; they come before pairs."""
+        """The number of segments that are levels of one column; they precede pairs."""
         return sum(column.n_levels for column in self.columns)
 
     @property
@@ -63,7 +63,7 @@ class Coding(NamedTuple):
         return self.n_single + len(self.pairs)
 
     def segments(self, groups: NamedColumns, n: int) -> np.ndarray:
-        """The numbers of the segments of each row ``[n, J]``; `n_segments` stands for none."""
+        """The segments of each row ``[n, J]``; `n_segments` means no segment."""
         given = named_columns("groups", groups)
         lacking = [name for name in self.names if name not in given]
         if lacking:
@@ -81,12 +81,12 @@ class Coding(NamedTuple):
         for number, (i, a, j, b) in enumerate(self.pairs, first):
             shape = self.columns[i].n_levels + 1, self.columns[j].n_levels + 1
             tables.setdefault((i, j), np.full(shape, none))[a, b] = number
-        # The last row and column of a table, number -1, are of levels that the fit has not seen.
+        # The last row and column of a table, index -1, are for levels unknown to the fit.
         parts += [table[codes[i], codes[j]] for (i, j), table in tables.items()]
         return np.stack(parts, axis=1)
 
     def members(self, groups: NamedColumns, kept: np.ndarray) -> np.ndarray:
-        """1 for the segments of each kept row, and else 0, ``[n, n_segments]``."""
+        """1 for the segments of each kept row, else 0, ``[n, n_segments]``."""
         segments = self.segments(groups, kept.size)[kept]
         found = np.zeros((len(segments), self.n_segments + 1))
         np.put_along_axis(found, segments, 1.0, axis=1)
@@ -104,7 +104,7 @@ def _most_frequent(name: str, column: TypedColumn, kept: np.ndarray) -> ColumnCo
 
 
 def sums_of_segments(xp: ModuleType, table: Numbers, segments: ArrayLike) -> Any:
-    """Sums over the segments ``[n, J]`` of rows: ``[n]`` of ``[S]``, ``[n, c]`` of ``[c, S]``."""
+    """Sums of tables ``[S]`` or ``[c, S]`` over segments ``[n, J]``: ``[n]`` or ``[n, c]``."""
     table = xp.asarray(table)
     with_none = xp.pad(table, [(0, 0)] * (table.ndim - 1) + [(0, 1)])
     return xp.sum(with_none[..., xp.asarray(segments)], axis=-1).T

@@ -1,4 +1,4 @@
-"""Maps with a curve of each class: one for two classes, else one against the rest.
+"""Maps with one curve for two classes, and else with a curve of each class against the rest.
 
 **Nondecreasing curves.**  With counts c_1, …, c_u of rows and e_1, …, e_u of events, in the order
 of their scores, isotonic regression is the slope of the lower convex hull of the points (sum c, sum
@@ -70,11 +70,11 @@ class SplineCurve(Step):
 
 
 def of_curves(xp: ModuleType, probs: ArrayT) -> tuple[ArrayT, ArrayT]:
-    """The probabilities that curves look at, and those of all other classes, ``[n, c]``.
+    """The probability of the class of each curve, and that of all others, ``[n, c]``.
 
-    Of two classes the second one has the only curve.  Probabilities of other classes are added up,
-    since 1 - p would lose small ones.  `xp` is NumPy at a fit, which compiles nothing, and
-    jax.numpy where a map is used.
+    Two classes have one curve, that of the second.  Probabilities of other classes are summed,
+    because 1 - p would lose small ones.  `xp` is NumPy for a fit, which compiles nothing, and
+    jax.numpy for the map.
     """
     if probs.shape[1] == 2:
         return probs[:, 1:], probs[:, :1]
@@ -101,7 +101,7 @@ def _each_curve(
 
 
 def from_logits(xp: ModuleType, logits: ArrayT) -> ArrayT:
-    """Probabilities of all classes, from logits of curves; of many they are divided by sums."""
+    """Probabilities of all classes, from logits of curves; those of many are divided by sums."""
     if logits.shape[1] == 1:
         both = xp.concatenate([-logits, logits], axis=1)
         of_jax: Any = jax.nn.sigmoid
@@ -115,7 +115,7 @@ def happened(rows: LabelRows, curve: int) -> np.ndarray:
 
 
 def _cells_of_curves(raised: LabelRows, before: LabelRows | None = None) -> Iterator[Cells]:
-    """Rows, or cells of many, of the event of each curve; of ragged ones those with its class."""
+    """Rows, or cells of many, for the event of each curve; ragged rows only with its class."""
     logits = log_odds(np, raised.probs)
     for c in range(logits.shape[1]):
         of_rows: tuple = logits[:, c], happened(raised, c), raised.weights, raised.counts
@@ -176,7 +176,7 @@ def _spline(cells: Cells) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
 
 
 def _quantiles(x: np.ndarray, counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Those of `np.quantile` if each number occurred as often as it counts."""
+    """The result of `np.quantile` if each number were repeated `counts` times."""
     order = np.argsort(x)
     behind = np.cumsum(counts[order])
     first_and_last = np.stack([behind - counts[order], behind - 1], axis=1).ravel()
@@ -187,13 +187,13 @@ def _range(x: np.ndarray) -> str:
     return f"{x[0]:.2g}" if len(x) == 1 else f"{x.min():.2g} … {x.max():.2g}"
 
 
-#: How far from 1 the other classes tell probabilities apart.
+#: Distance from 1 below which probabilities are compared by the other classes.
 SMALL = 2.0**-10
 END = 1 - SMALL
-#: Smaller probabilities, and rests, are one: scores are positive, and what is near is a factor.
+#: Minimum score and sum of other classes, so that scores are positive.
 LEAST = 1e-30
-# Scores are one that differ by at most 8 units in the last place of float32, or by half of the last
-# one near 1, where an event is known by one number.  Chains of them are cut at a length of eight.
+# Relative difference of equal scores, 8 units in the last place of float32; that near 1 where an
+# event is given by one number, half of the last place; and the maximum length of chains of them.
 _PRECISION = float(np.finfo(np.float32).eps)
 _ROUNDING_OF_SCORE, _NEAR_ONE = 8 * _PRECISION, _PRECISION / 4
 _LONGEST = 8
@@ -258,7 +258,7 @@ def fit_isotonic(rows: LabelRows) -> Fitted:
     for curve in range(scores.shape[1]):
         edges, events, count = _ties(scores[:, curve], happened(rows, curve), rows)
         values = np.repeat(isotonic_frequencies(events, count), 2)
-        # Between equal values nothing is to be known.
+        # Between equal values the curve is constant.
         inner = np.r_[True, (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:]), True]
         edges_of.append(edges[inner])
         values_of.append(values[inner])
@@ -269,7 +269,7 @@ def fit_isotonic(rows: LabelRows) -> Fitted:
 
 
 def _of_one_size(curves: list[np.ndarray]) -> np.ndarray:
-    """Numbers of curves, of which the last one is repeated, ``[c, size]``."""
+    """Numbers of curves, padded with the last one, ``[c, size]``."""
     size = _size(max(map(len, curves)))
     return np.stack([np.pad(x, (0, size - len(x)), "edge") for x in curves])
 
@@ -291,14 +291,14 @@ def fit_venn_abers(rows: LabelRows) -> Fitted:
 
 
 def _least(rows: LabelRows) -> np.ndarray:
-    """What is told from 0 beside a probability of 1: of one number what float32 tells from 1."""
+    """The smallest sum of other classes beside p near 1 that is distinguished from 0."""
     return np.array(_NEAR_ONE if rows.by_one else LEAST)
 
 
 def _ties(
     scores: np.ndarray, happened: np.ndarray, rows: LabelRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Edges below and above each score ``[2 u]``, the weight of its events, and of all its rows.
+    """Edges below and above each score ``[2 u]``, the weight of its events, and of its rows.
 
     Scores of one chain of differences that may be rounding are one score.
     """
@@ -323,7 +323,7 @@ def _ties(
 
 
 def _size(n: int) -> int:
-    """A length of which there are few, so that curves share what is compiled."""
+    """One of few lengths, so that curves share compiled programs."""
     return max(64, 2 ** (n - 1).bit_length())
 
 

@@ -26,20 +26,21 @@ _LARGEST = 1e6
 
 
 class LogisticCalibration(NamedTuple):
-    """What medical papers say of the calibration of a risk; see `logistic_calibration`.
+    """The measures of calibration of a clinical validation; see `logistic_calibration`.
 
     It prints them.
 
     Args:
-        observed_over_expected: events over the sum of probabilities; 1 is right.
-        intercept: of logit p + a, calibration in the large; 0 is right, above 0 risks are too low.
-        slope: b of a + b logit p; 1 is right, below 1 the model is over-confident.
+        observed_over_expected: events over the sum of probabilities; ideal 1.
+        intercept: a of logit p + a, calibration-in-the-large; ideal 0, above 0 risk is
+            under-estimated.
+        slope: b of a + b logit p; ideal 1, below 1 risks are too extreme.
         intercept_beside_slope: a of a + b logit p.
-        pvalue: of the hypothesis a = 0 and b = 1, by the likelihood ratio, or of dependent rows by
+        pvalue: the p-value of a = 0 and b = 1, by the likelihood ratio; for dependent rows by
             Hotelling's test.
-        integrated_index: the mean distance of p from the smooth curve of frequencies, the ICI.
-        n_rows, n_events: how many rows there are, and how many events.
-        words: why something is infinite or NaN, or nothing.
+        integrated_index: the mean distance of p from a smooth curve of frequencies, the ICI.
+        n_rows, n_events: the numbers of rows and events.
+        words: the reason for an infinite or NaN result, or empty.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -79,27 +80,26 @@ def logistic_calibration(
     confidence_level: float = 0.95,
     **rows: Unpack[RowOptions],
 ) -> LogisticCalibration:
-    """Calibration slope and intercept, observed over expected, and the calibration index.
+    """Computes calibration slope and intercept, observed over expected, and the ICI.
 
     .. math::
         P(Y_i = 1) = \\sigma(a + b \\operatorname{logit} p_i), \\qquad
         \\frac{O}{E} = \\frac{\\sum_i y_i}{\\sum_i p_i}, \\qquad
         \\mathrm{ICI} = \\frac{1}{n} \\sum_i |p_i - q(p_i)|
 
-    The slope is the estimate of b of maximum likelihood with a free, and the intercept that of a
-    with b = 1, "calibration in the large".  Their intervals are those of the profile likelihood:
-    all numbers whose likelihood ratio test does not reject; of clusters or times, those of Student,
-    from the influence of these on the estimates.  The interval of O / E is Wilson's of the share of
-    events, divided by the mean probability.  q is the restricted cubic spline in
-    logit p that is fitted to these rows, so that the ICI is above 0 for calibrated models too; NaN
-    if the fit has no finite estimate.
+    The slope is the maximum likelihood estimate of b with a free; the intercept is that of a with
+    b = 1, calibration-in-the-large.  Their intervals are those of the profile likelihood, and with
+    clusters or times Student's, from the influence of these on the estimates.  The interval of
+    O / E is Wilson's of the share of events, divided by the mean probability.  q is a restricted
+    cubic spline in logit p fitted to the same rows, so that the ICI is above 0 also for calibrated
+    models; NaN if the fit has no finite estimate.
 
     With `weights` ``[n, 2]``, such as 20 without and 1 with an event, rows were sampled by their
     label.  The likelihood is then that of sampled rows, with the offset log(w_0 / w_1) and without
     weights (Prentice and Pyke, Biometrika 1979), and the interval of O / E is that of its log.
 
-    Slope 1 and intercept 0 are necessary for calibration, and not sufficient: `calibration_test`
-    sees all errors.
+    Slope 1 and intercept 0 are necessary for calibration, but not sufficient: `calibration_test`
+    detects all errors.
 
     Args:
         predictions, targets: as in `Data`, or one `Data`: n >= 2 Bernoulli predictions, such as
@@ -109,10 +109,10 @@ def logistic_calibration(
             weights count as (sum w)^2 / sum w^2 in intervals and the p-value.
 
     Returns:
-        LogisticCalibration, of numbers of Python in float64.  If all rows or no row had the event,
-        the intercept is infinite with one finite end, and there is no slope; nor if all
-        probabilities are equal.  If one logit parts the rows with the event from those without, the
-        slope is infinite with one finite end.  ``words`` says so.  Some hundred passes over the
+        LogisticCalibration, of Python floats.  If all rows or no row had the event, the intercept
+        is infinite with one finite end, and the slope is NaN; the slope is also NaN if all
+        probabilities are equal.  If one logit separates rows with and without the event, the slope
+        is infinite with one finite end.  ``words`` says so.  Takes about a hundred passes over the
         rows, and the fit of a spline.
 
     Raises:
@@ -182,7 +182,7 @@ def logistic_calibration(
     share = float(sampling.shares() @ happened)
     low, high = wilson_interval(happened, level, sampling)
     if data.outcome_weights is not None and 0 < share < 1:
-        # The expected share depends on the targets, too: the interval is that of log O / E.
+        # The expected share also depends on the targets: the interval is that of log O / E.
         parts = happened / share - probs[:, 1] / expected
         low, high = share * np.exp(np.array(mean_interval(parts, level, sampling=sampling)))
     counted = Subset(np.arange(len(logits)), sampling, level, np.arange(len(logits)))
@@ -203,7 +203,7 @@ def logistic_calibration(
 class _Likelihood(NamedTuple):
     """The likelihood of events whose logits are a + b l, for logits l of the model.
 
-    Those of rows that were sampled by their label have the logits a + b l + `offset`.
+    Rows that were sampled by their label have the logits a + b l + `offset`.
     """
 
     logits: np.ndarray
@@ -241,7 +241,7 @@ class _Likelihood(NamedTuple):
         return self.deviance(self.intercept(b), b)
 
     def fit(self, b: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The a, and b unless it is given, of maximum likelihood, and how each row moves them."""
+        """Maximum likelihood a, and b unless given, and the influence of each row on them."""
         ones, shares = np.ones_like(self.logits), self.counts / self.counts.sum()
         basis = np.stack([ones, self.logits] if b is None else [ones], axis=1)
         design = Design.of(basis, self.offset + (b or 0.0) * self.logits, shares)
@@ -270,7 +270,7 @@ class _Likelihood(NamedTuple):
 def _interval_of_units(
     level: float, sampling: Sampling, estimate: float, moves: np.ndarray
 ) -> Estimate:
-    """Student's interval, from how rows move an estimate; none of an infinite one."""
+    """Student's interval from the influence of rows; NaN for an infinite estimate."""
     ends = mean_interval(moves, level, sampling=sampling, has_skewness=False) or (np.nan, np.nan)
     low, high = estimate + np.array(ends if np.isfinite(estimate) else (np.nan, np.nan))
     return Estimate(estimate, low, high)
@@ -279,7 +279,7 @@ def _interval_of_units(
 def _profile_interval(
     deviance: Callable[[float], float], best: float, least: float, quantile: float
 ) -> Estimate:
-    """The numbers whose deviance is at most the least one plus the quantile."""
+    """The interval of numbers whose deviance is at most the least one plus the quantile."""
     from scipy.optimize import brentq
 
     def excess(x: float) -> float:
@@ -288,7 +288,7 @@ def _profile_interval(
     def end(direction: float) -> float:
         if best == direction * np.inf:
             return best
-        # From an infinite estimate the way begins where the ratio is not yet rejected.
+        # From an infinite estimate, start at a number inside the interval.
         start = best if np.isfinite(best) else -direction * _first_inside(excess, -direction)
         inside, length = start, 1.0
         while excess(start + direction * length) < 0:
@@ -301,7 +301,7 @@ def _profile_interval(
 
 
 def _first_inside(excess: Callable[[float], float], direction: float) -> float:
-    """A power of two whose number in this direction, from 0, is in the interval."""
+    """A power of two that is inside the interval, in this direction from 0."""
     length = 1.0
     while excess(direction * length) > 0 and length < _LARGEST:
         length *= 2

@@ -1,32 +1,31 @@
-"""Maps of ensembles that move and stretch each member by itself, and keep the order of members.
+"""Maps of ensembles that shift and scale each member, and keep the order of members.
 
 A member m of a row with the mean M and the mean difference D of two members becomes
 
     m' = M + a + (b - 1) (M - centre) + (c + d / D) (m - M),
 
-so that D becomes c D + d.  These are mean and spread of ensemble model output statistics (EMOS), of
-members in place of a normal distribution.  The CRPS of the ensemble, with the sums over all S
+so that D becomes c D + d.  Mean and spread are those of ensemble model output statistics (EMOS),
+for members in place of a normal distribution.  The CRPS of the ensemble, with means over all S
 members,
 
     mean_j |m'_j - y| - (c + d / D) mean_jk |m_j - m_k| / 2,
 
-is convex in a, b, c and d: the members are linear in them, and the last term is.
+is convex in a, b, c and d: the members and the last term are linear in them.
 
-**Why not the fair CRPS.**  If the target is as good as one more member, so that any two of the
-S + 1 values are alike, swapping the target and member j gives E sign(m_j - y) m_j = E|m_j - y| / 2
-and E sign(m_j - y) m_k = 0 for other k.  So the derivative of the first term in c, at the map that
-changes nothing, is E mean_j sign(m_j - y) (m_j - M) = (1 - 1 / S) E|m_j - y| / 2, which is just
-that of the last term: the CRPS of all S members leaves a calibrated ensemble as it is, whatever its
-distribution and S are.  The last term of the fair CRPS is larger by S / (S - 1): normal members, 20
-of them, would be spread 1.11 times.
+**Why not the fair CRPS.**  If the target is exchangeable with the members, swapping the target and
+member j gives E sign(m_j - y) m_j = E|m_j - y| / 2 and E sign(m_j - y) m_k = 0 for other k.  The
+derivative of the first term in c, at the identity map, is therefore E mean_j sign(m_j - y)
+(m_j - M) = (1 - 1 / S) E|m_j - y| / 2, equal to that of the last term.  So the CRPS of all S
+members leaves a calibrated ensemble unchanged, for every distribution and S.  The last term of the
+fair CRPS is larger by S / (S - 1): it would spread 20 normal members 1.11 times.
 
-**Inflation only where it is needed.**  A spread that is the same in all rows makes an ensemble more
-regular than draws, which the CRPS likes and ranks do not: with d > 0 a calibrated ensemble of 20
-gains 0.7 %, and its outer ranks become rarer by a seventh.  So d is fitted only if narrow ensembles
-are narrower than they should be: with z the score of the target in the pool of S + 1 values, of
-population variance v, E z^2 = 1 given the pool, and the mean of (z^2 - 1) log v must be below that
-of a calibrated ensemble, 0 after log v is centred, by more than three standard errors.  Nothing
-else holds d back: with two, one of twenty ensembles with the right differences of spread lost them.
+**Inflation only where it is needed.**  With d > 0 spreads differ less between rows.  The CRPS of a
+calibrated ensemble of 20 then improves by 0.7 %, but its outer ranks become rarer by a seventh.  So
+d is fitted only if narrow ensembles are too narrow.  Let z be the standard score of the target in
+the pool of S + 1 values, and v the population variance of the pool.  In a calibrated ensemble
+E z^2 = 1 given the pool, and the mean of (z^2 - 1) log v is 0 after log v is centred.  It must be
+negative by more than three standard errors; with two, one of twenty ensembles with the right
+differences of spread lost them.
 """
 
 import functools
@@ -47,19 +46,19 @@ from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
 from calibjax.recalibration._probability_maps import Numbers, Step
 from calibjax.recalibration._shift_scale import spread_in_words
 
-#: Forecasts of which values are known, in ascending levels.
+#: Forecasts given by values at ascending levels.
 Values = Empirical | Quantiles
 
-# Corners of |x| are rounded off within this share of the spread of a row, and of what is typical.
+# |x| is smoothed near 0: within this share of the spread of a row, and of the mean error.
 _OF_SPREAD, _OF_UNIT = 0.04, 1e-5
-# Which of shift, slope, scale and inflation are fitted.
+# Whether shift, slope, scale and inflation are free.
 _SCALE, _SHIFT_SCALE, _SLOPE, _ALL = (0, 0, 1, 0), (1, 0, 1, 0), (1, 1, 1, 0), (1, 1, 1, 1)
 _ERRORS_OF_INFLATION = 3.0
 
 
 @struct
 class MemberByMember(Step):
-    """The map of the formula above, of scalars: a, b, the centre, c and d."""
+    """The map of the formula above with the scalars a, b, centre, c and d."""
 
     shift: Numbers
     slope: Numbers
@@ -73,7 +72,7 @@ class MemberByMember(Step):
         return _with_values(predictions, moved[:, None] + factor[:, None] * deviations)
 
     def moved(self, mean: ArrayT, inverse: ArrayT) -> tuple[Any, Any]:
-        """The new means, and by what deviations are multiplied, each ``[n]``."""
+        """New means, and the factors of deviations from them, each ``[n]``."""
         moved = mean + (self.shift + (self.slope - 1.0) * (mean - self.centre))
         return moved, self.scale + self.inflation * inverse
 
@@ -82,10 +81,10 @@ class MemberByMember(Step):
 def parts_of_members(predictions: Values) -> tuple[jax.Array, ...]:
     """Means M ``[n]``, m - M and shares of members ``[n, S]``, 1 / D and E|m - m'| / 2 ``[n]``.
 
-    A member that is missing has no share.  Of quantiles M is the median, shares sum to 1/2, 1 / D
-    is 0, and the last is mean_k (u_k - 1/2) (m_k - M) over levels u_k.  D is the mean difference of
-    two members, and E|m - m'| that of draws, which may be the same one.  Where members are equal up
-    to rounding, 1 / D, this and m - M are 0.
+    A missing member has share 0.  D is the mean difference of two different members; E|m - m'| is
+    that of two draws, which may be the same member.  Where members are equal up to rounding, 1 / D,
+    E|m - m'| and m - M are 0.  For quantiles M is the median, shares sum to 1/2, 1 / D is 0, and
+    the last is mean_k (u_k - 1/2) (m_k - M) over levels u_k.
     """
     p = widened(predictions)
     if isinstance(p, Quantiles):
@@ -103,23 +102,23 @@ def parts_of_members(predictions: Values) -> tuple[jax.Array, ...]:
     half = jax.vmap(weighted_samples.half_mean_difference)(shares, deviations)
     rounding = 2 * jnp.finfo(half.dtype).eps * jnp.max(jnp.abs(p.samples), axis=1)
     is_known, rest = half > rounding, 1 - jnp.sum(jnp.square(shares), axis=1)
-    # All three: a spread without a penalty would make the fitted scale as small as it may be.
+    # All three are 0: a deviation without its part of the last term would shrink the scale.
     half, deviations = jnp.where(is_known, half, 0.0), jnp.where(is_known[:, None], deviations, 0.0)
     inverse = jnp.where(is_known, rest / jnp.where(is_known, 2 * half, 1.0), 0.0)
     return (first + of_gaps)[:, 0], deviations, shares, inverse, half
 
 
 def _at_median(levels: np.ndarray) -> np.ndarray:
-    """Weights of quantiles ``[K]`` with which their sum is the median."""
+    """Weights ``[K]`` with which the sum of quantiles is the median."""
     return np.array([np.interp(0.5, levels, one) for one in np.eye(levels.size)])
 
 
 class MemberRows(NamedTuple):
-    """Rows in float64 that fit a map or judge it: `parts_of_members`, and of each row
+    """Rows in float64 that fit or score a map: `parts_of_members`, tilts, targets, weights, parts.
 
-    2 u - 1 times its share for the level u of each value, ``[n, S]``, the target, the positive
-    weight, and the number of the part that is left out with it, ``[n]``.  Values are in ascending
-    order.  `is_bound` says which ones stay at the bound, ``[n, S]``; without a bound it is None.
+    Values are in ascending order.  `tilts` are (2 u - 1) times the share of each value, u being its
+    level, ``[n, S]``; targets, positive weights, and the parts that are held out, ``[n]``.
+    `is_bound` marks values that stay at the bound, ``[n, S]``; it is None without a bound.
     """
 
     mean: np.ndarray
@@ -144,7 +143,7 @@ class MemberRows(NamedTuple):
         weights: np.ndarray,
         part: np.ndarray,
     ) -> "MemberRows":
-        """The kept rows of predictions ``[n]``; all else is of these."""
+        """The kept rows of predictions ``[n]``, with their targets, weights and parts."""
         n = kept.size
         parts = (np.asarray(x, float)[:n][kept] for x in parts_of_members(predictions))
         mean, deviations, shares, inverse, half = parts
@@ -160,7 +159,7 @@ class MemberRows(NamedTuple):
         return cls(mean, deviations, shares, inverse, half, tilts, targets, weights, part)
 
     def in_form(self, lower: float | None, is_whole: bool) -> "MemberRows":
-        """The same rows, of which recalibrated values keep a bound, or are whole numbers."""
+        """The same rows, whose recalibrated values keep a bound or are whole numbers."""
         values = self.mean[:, None] + self.deviations
         is_bound = None if lower is None else values <= lower
         return self._replace(is_bound=is_bound, lower=lower, is_whole=is_whole)
@@ -181,14 +180,14 @@ class MemberRows(NamedTuple):
         )
 
     def moved(self, line: MemberByMember) -> "MemberRows":
-        """The same rows, whose values are judged after this map and others."""
+        """The same rows: later maps are scored by their values after all maps."""
         return self
 
     def name_of_score(self) -> str:
         return "CRPS" if self.shares[0].sum() > 0.75 else "pinball loss"
 
     def spread(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far targets are from the middle, and what the spread says of it, each ``[n]``."""
+        """Errors of the middle, and the mean sizes that the spread implies, each ``[n]``."""
         return self.targets - self.mean, self.half
 
     def scores(self, line: MemberByMember | None) -> np.ndarray:
@@ -198,7 +197,7 @@ class MemberRows(NamedTuple):
         return self.scores_of(moved[:, None] + factor[:, None] * self.deviations)
 
     def scores_of(self, values: np.ndarray) -> np.ndarray:
-        """The score of other values in the same order, ``[n, S]``, with the bound, and whole."""
+        """The score of other values in the same order, ``[n, S]``, after the bound and rounding."""
         if self.is_whole:
             values = np.round(values)
         if self.lower is not None and self.is_bound is not None:
@@ -211,18 +210,18 @@ class MemberRows(NamedTuple):
 
 
 def kinds_of_members(rows: MemberRows, is_ensemble: bool) -> tuple[tuple[int, ...], ...]:
-    """A scale, then a shift, then a slope and an inflation where it is needed."""
+    """Free numbers of maps: a scale, then a shift, then a slope, and inflation if needed."""
     return _SCALE, _SHIFT_SCALE, _ALL if is_ensemble and _needs_inflation(rows) else _SLOPE
 
 
 def _needs_inflation(rows: MemberRows) -> bool:
-    """Whether pools that are narrow have the target far out, and wide ones have not."""
+    """Whether standard scores of targets are larger in narrow pools than in wide ones."""
     if len(rows.weights) < LEAST_ROWS:
         return False
     moved, factor = _fit(rows, _SLOPE)[0].moved(rows.mean, rows.inverse)
     squares, share = np.square(rows.targets - moved), np.sum(np.square(rows.shares), axis=1)
     of_members = np.sum(rows.shares * np.square(factor[:, None] * rows.deviations), axis=1)
-    # The variance of the pool, up to a factor of S alone.
+    # The variance of the pool, up to a factor that depends on S only.
     variance = (1 + share) * of_members + share * squares
     is_known = variance > 0
     variance = np.where(is_known, variance, 1.0)
@@ -232,9 +231,9 @@ def _needs_inflation(rows: MemberRows) -> bool:
 
 
 def _fit(rows: MemberRows, free: tuple[int, ...]) -> tuple[MemberByMember, bool]:
-    """The map of the least mean CRPS, and whether the search found it.
+    """The map with the least mean CRPS, and whether the search converged.
 
-    It is a search in units of what is typical, in which |x| is (x^2 + h^2)^(1/2) for a small h.
+    The numbers are in units of typical errors, and |x| is (x^2 + h^2)^(1/2) with a small h.
     """
     if len(rows.weights) > MOST_ROWS:
         rows = rows.chosen(np.linspace(0, len(rows.weights) - 1, MOST_ROWS).astype(int))
@@ -267,7 +266,7 @@ def _fit(rows: MemberRows, free: tuple[int, ...]) -> tuple[MemberByMember, bool]
 
 
 def in_words(rows: MemberRows, line: MemberByMember) -> str:
-    """By how much the spread changes, all in all, and where the mean goes."""
+    """The mean factor of the spread and the change of the mean, as text."""
     counts = rows.weights * rows.half
     factor = line.moved(rows.mean, rows.inverse)[1]
     times = counts @ factor / counts.sum() if counts.any() else line.scale
@@ -281,7 +280,7 @@ def in_words(rows: MemberRows, line: MemberByMember) -> str:
 
 
 def shifted_values(predictions: Values, shift: jax.Array, scale: jax.Array) -> Values:
-    """Quantiles or samples shifted, and scaled around their middle, by numbers ``[n]``."""
+    """Quantiles or samples shifted and scaled around their middle, by numbers ``[n]``."""
     mean, deviations, *_ = parts_of_members(predictions)
     values = (mean + shift)[:, None] + scale[:, None] * deviations
     return _with_values(predictions, values)

@@ -1,6 +1,6 @@
-"""Logistic regression with a penalty by Newton's method, and natural cubic splines as its features.
+"""Penalised logistic regression by Newton's method, and natural cubic splines as its features.
 
-All is in NumPy and float64, but for a spline where a map is used.
+Fits run in NumPy and float64; only splines of a map also run in JAX.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ import numpy as np
 
 from calibjax._numbers.validity import ArrayT
 
-# Strengths of the penalty of a spline, from nearly a straight line to hardly any.
+# Penalties of a spline, from nearly a straight line to hardly any penalty.
 _STRENGTHS = 10.0 ** np.arange(1, -7, -1)
 _MOST_STEPS = 60
-# The search has converged if a step would lower the function by less.
+# Decrease of the function by a step below which the search has converged.
 _DECREMENT = 1e-12
-# A part of the curvature, so that numbers which the data do not determine stay where they are.
+# Ridge as a share of the curvature, so that undetermined numbers stay unchanged.
 _RIDGE = 1e-10
 
 
 class Regression(NamedTuple):
-    """Fitted numbers, if the search found a minimum, and the loss of each row left out in turn."""
+    """Fitted numbers, whether the search converged, and leave-one-out losses of rows."""
 
     numbers: np.ndarray
     converged: bool
@@ -46,22 +46,22 @@ def logistic_regression(
     slopes: Slopes | None = None,
     counts: np.ndarray | float = 1.0,
 ) -> Regression:
-    """The numbers t ``[A + B]`` with the least mean log loss, plus sum_j penalty_j t_j^2.
+    """Minimises the mean log loss plus sum_j penalty_j t_j^2 over t ``[A + B]``.
 
-    The events k of row i have the logits o_ik + a_i't + x_ik b_i't'.  Losses of rows left out are
-    those of one step of Newton's method without the row, which costs no further fit (Rad and Maleki
-    2020); with `part`, the number of the part of each row ``[n]``, without all rows of its part.
+    The events k of row i have the logits o_ik + a_i't + x_ik b_i't'.  Leave-one-out losses are
+    those after one step of Newton's method without the row, which needs no other fit (Rad and
+    Maleki 2020); with `part`, without all rows of its part.
 
     Args:
-        features, weights: a, ``[n, A]``, and how much each row counts.
-        happened: whether the event of each row happened, ``[n]``; or of each of K events, whose
-            mean loss counts, ``[n, K]``, a share from 0 to 1.
-        penalty: strengths ``[A + B]``; 0 if there are none.
-        start: of the search; 0 if it is not given.
+        features, weights: a, ``[n, A]``, and weights of rows, ``[n]``.
+        happened: the event of each row, ``[n]``, or K events, whose mean loss counts, ``[n, K]``;
+            shares from 0 to 1.
+        penalty: strengths ``[A + B]``; None for 0.
+        start: start of the search, ``[A + B]``; None for 0.
         offset: o, of the shape of `happened`.
-        part: the number of the part of each row, or None.
+        part: the part of each row, ``[n]``, or None.
         slopes: b and x.
-        counts: for how many equal rows each one stands, of which one is left out, ``[n]``.
+        counts: the number of equal rows that each row stands for, ``[n]``; one is left out.
     """
     n, share = len(weights), weights / weights.sum()
     y = np.asarray(happened, float).reshape(n, -1)
@@ -76,7 +76,7 @@ def logistic_regression(
         return (features[rows] @ t[:k])[:, None] + (b[rows] @ t[k:])[:, None] * x[rows]
 
     def losses(logits: np.ndarray) -> np.ndarray:
-        # Without a difference of large numbers where an event or its opposite was certain.
+        # Avoid a difference of large numbers where an event or its opposite is certain.
         certain = np.maximum(logits, 0.0) - y * logits
         return np.mean(certain + np.log1p(np.exp(-np.abs(logits))), axis=1)
 
@@ -86,7 +86,7 @@ def logistic_regression(
         return np.block([[(f * h0).T @ f, corner], [corner.T, (s * h2).T @ s]]) + ridge
 
     def derivatives(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means over the events of a row of both derivatives times x^j, times its share."""
+        """Both derivatives times x^j, averaged over the events of a row, times its share."""
         p = np.where(logits >= 0, 1.0, np.exp(-np.abs(logits))) / (1 + np.exp(-np.abs(logits)))
         both = p - y, p * (1 - p)
         g, h = (np.stack([share * np.mean(z * power, axis=1) for power in powers]) for z in both)
@@ -103,7 +103,7 @@ def logistic_regression(
         if decrement < _DECREMENT:
             converged = True
             break
-        # Halved until the loss falls by a tenth of what the slope promises.
+        # Halve the step until the loss falls by a tenth of the linear prediction.
         while length > 1e-6:
             trial = t + length * step
             moved = o + change(trial)
@@ -125,7 +125,7 @@ def logistic_regression(
             inside = part == left_out
             slope = np.concatenate([features[inside].T @ g[0, inside], b[inside].T @ g[1, inside]])
             moves[inside] = change(np.linalg.solve(curvature(h, ~inside), slope), inside)
-    # If all decisions are right, larger numbers are always better.
+    # If all decisions are right, the numbers diverge.
     right = np.where(y == 1, logits > 0, (y == 0) & (logits < 0))
     return Regression(t, converged and not bool(np.all(right)), losses(logits + moves))
 
@@ -133,7 +133,7 @@ def logistic_regression(
 def _moves_alone(
     features: np.ndarray, b: np.ndarray, inverse: np.ndarray, g: np.ndarray, h: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How a'step and b'step of each row move if it is left out alone, ``[n]``.
+    """Changes of a't and b't of each row if it is left out, ``[n]``.
 
     With the features F = (a, b) of a row, its gradient F'g, its curvature F'CF, and M = F H^{-1} F'
     the step is F (H - F'CF)^{-1} F'g = M (1 - C M)^{-1} g.
@@ -156,10 +156,10 @@ def spline_fits(
     weights: np.ndarray,
     counts: np.ndarray | float = 1.0,
 ) -> Iterator[tuple[float, Regression]]:
-    """Strengths of a penalty on the curvature of splines of `smooth_basis`, and fits with each."""
+    """Penalties on the curvature of splines of `smooth_basis`, and the fit with each."""
     start = None
     for strength in _STRENGTHS.tolist():
-        # The first two functions are straight lines, which have no penalty.
+        # The first two functions are straight lines, without a penalty.
         penalty = np.where(np.arange(features.shape[1]) < 2, 0.0, strength)
         fit = logistic_regression(features, happened, weights, penalty, start, counts=counts)
         start = fit.numbers
@@ -197,7 +197,7 @@ def natural_spline(
 def smooth_basis(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Natural splines with knots ``[k]``: their values and second derivatives there, ``[k, k]``.
 
-    The first two are 1 and x, and of all others the integral of f_i'' f_j'' is 1 if i = j, else 0.
+    The first two are 1 and x; for all others the integral of f_i'' f_j'' is 1 if i = j, else 0.
     """
     k, width = len(knots), np.diff(knots)
     differences = np.diff(np.diff(np.eye(k), axis=0) / width[:, None], axis=0)

@@ -1,17 +1,16 @@
-"""Maps of PIT values, and what they make of predictions of numbers.
+"""Maps of PIT values, and predictions of numbers after them.
 
-Counts become a table of probabilities, a distribution that every function takes, whatever the map
-is.  Counts above the last one of the sums of a family go to its last class: they have a probability
-of less than 4e-18 before, or else the table is NaN.
+Counts become a table of probabilities, which every function accepts.  Counts above max_count go to
+its last class: their original probability is below 4e-18, or else the table is NaN.
 
-**Conformal quantiles** are those of a forecast, moved to order statistics of what was observed.
-The coordinate of a target is its normal score under the forecast, T = Phi^{-1}(F(y)), and without
-an end where F is known at some levels only.  If a new row and the n rows of the fit are
+**Conformal quantiles** move the quantiles of a forecast to order statistics of observed targets.
+The coordinate of a target is its normal score under the forecast, T = Phi^{-1}(F(y)); it is
+unbounded also where F is known at some levels only.  If a new row and the n rows of the fit are
 exchangeable, the new T is at most the k-th smallest of the others with the probability k / (n + 1),
-whatever the forecast is.
+for any forecast.
 
-Equal T are equal up to rounding, and so is F^{-1}(F(y)) to y: quantiles go outwards by some
-roundings, so that a new target that is tied with one of the fit is not beyond it.
+Ties of T, and F^{-1}(F(y)) = y, hold up to rounding.  Quantiles move outwards by some roundings, so
+that a new target that is tied with one of the fit is not beyond it.
 """
 
 import functools
@@ -40,7 +39,7 @@ from calibjax.recalibration._pit_map_fits import (
 from calibjax.recalibration._probability_maps import Fitted, Numbers, Step
 from calibjax.scores import score_rows
 
-# The largest number of samples that have levels of their own.
+# Maximum number of samples for levels at their ranks.
 _FEW_SAMPLES = 40
 
 
@@ -52,12 +51,12 @@ class PITMap(Step):
     levels: Sequence[float] = static()
 
     def values(self, predictions: Distribution, covariates: jax.Array | None = None) -> jax.Array:
-        """G at the levels ``[K]``, whatever the predictions are."""
+        """G at the levels ``[K]``, the same for all predictions."""
         return jnp.asarray(self.probabilities)
 
 
 def apply_pit_map(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> Any:
-    """Predictions after a map with the values g at the levels, ``[K]``, or ``[n, K]`` of rows."""
+    """Predictions after a map with values g at the levels, ``[K]`` or ``[n, K]``."""
     dtype = widest_dtype(*jax.tree.leaves(predictions))
     scores = ndtri(jnp.asarray(levels, dtype))
     g = _with_tails(g.astype(dtype), scores)
@@ -82,12 +81,12 @@ def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
 def moved(
     predictions: KnownQuantiles, inverse: Callable[[jax.Array], jax.Array], rounding: float = 0.0
 ) -> Distribution:
-    """Quantiles Q(G^{-1}(u)) at the levels u where Q is known, or samples in their order.
+    """Quantiles Q(G^{-1}(u)) at the known levels u of Q, or samples in their order.
 
     Args:
-        predictions: of numbers, where Q is linear in normal scores between its levels, and beyond.
-        inverse: the normal scores of G^{-1}(u), from those of u ``[L]``.
-        rounding: the share of their size by which values go outwards.
+        predictions: predictions of numbers; Q is linear in normal scores between levels and beyond.
+        inverse: a function from normal scores of u ``[L]`` to those of G^{-1}(u).
+        rounding: the share of their size by which values move outwards.
     """
     z, values = known_quantiles(predictions)
     values = interpolated(z, values, inverse(z))
@@ -111,10 +110,10 @@ def known_quantiles(predictions: KnownQuantiles) -> tuple[jax.Array, jax.Array]:
 def in_form(
     found: Any, given: Any, lower: Any, is_whole: Any, threshold: Any = None
 ) -> Distribution:
-    """Quantiles and samples that are not below a bound, and whole numbers if all were.
+    """Raises quantiles and samples to a bound, and rounds them if all were whole numbers.
 
-    A probability of the bound itself is an atom, such as dry members, which a shift must not
-    spread.  Values up to a threshold become the bound, too.
+    Values at the bound are an atom, such as dry members, and stay there.  Values up to a threshold
+    also become the bound.
     """
     if lower is None and is_whole is None:
         return found
@@ -139,7 +138,7 @@ def quantiles_of(
 
 
 def known_levels(predictions: Distribution) -> Sequence[float]:
-    """The levels at which the data say how often U is below: those of a forecast, if it has few."""
+    """The levels at which P(U <= u) is observed: those of a forecast, if it has few."""
     pieces = pit_partition(predictions)
     if isinstance(pieces, tuple):
         return pieces
@@ -150,7 +149,7 @@ def known_levels(predictions: Distribution) -> Sequence[float]:
 
 
 def check_numbers(predictions: object) -> None:
-    """An error unless these are predictions of numbers that a map of PIT values recalibrates."""
+    """Raises an error unless a map of PIT values can recalibrate the predictions."""
     if isinstance(predictions, dist.Empirical):
         if predictions.weights is not None or predictions.target_shape != "n":
             raise TypeError(
@@ -172,12 +171,12 @@ def check_numbers(predictions: object) -> None:
 def recalibrated_counts(
     predictions: dist.Counts, scores: jax.Array, moved: jax.Array
 ) -> dist.Ordinal:
-    """P(Y <= k) = G(F(k)) for the counts k = 0 … max_count, of which the last one has the rest.
+    """P(Y <= k) = G(F(k)) for the counts k = 0 … max_count, the last of which has the rest.
 
     Args:
         predictions: counts with a max_count.
         scores: normal scores of levels, ``[K]``.
-        moved: normal scores of G there, ``[K]``, or ``[n, K]`` of rows.
+        moved: normal scores of G at the levels, ``[K]`` or ``[n, K]``.
     """
     assert predictions.max_count is not None  # the caller has looked
     counts = jnp.arange(predictions.max_count + 1, dtype=jnp.int32)
@@ -217,8 +216,8 @@ def are_complete(predictions: dist.Counts) -> jax.Array:
 def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     """Lines through points with increasing x and y ``[K]``, at ``[L]``.
 
-    Each may be one for all rows, or of rows ``[n, …]``; the result is ``[n, L]`` then.  Beyond the
-    points the first and the last piece go on.
+    Each may also differ between rows, ``[n, …]``; the result is then ``[n, L]``.  Beyond the points
+    the first and the last line continue.
     """
     axes = tuple(0 if part.ndim == 2 else None for part in (x, y, at))
     if axes == (None, None, None):
@@ -226,16 +225,16 @@ def interpolated(x: jax.Array, y: jax.Array, at: jax.Array) -> jax.Array:
     return jax.vmap(functools.partial(line_through, jnp), in_axes=axes)(x, y, at)
 
 
-# The largest coordinate: those beyond are of targets where a forecast has no tail.
+# Maximum coordinate; larger ones occur for targets beyond a forecast without a tail.
 _LARGEST = 100.0
-# How far scores and values go, in units in the last place, or of 2^-40, the error of cdfs in
-# float64; and the most in scores.
+# Outward moves of scores and of values, in units in the last place, at least of 2^-40, the error of
+# cdfs in float64; and the maximum move of scores.
 _OF_SCORES, _OF_VALUES, _LEAST_EPS, _MOST = 8, 4, 2.0**-40, 0.1
 
 
 @struct
 class ConformalPITMap(Step):
-    """Where the quantiles at levels are among the normal scores of a forecast, ``[K]``."""
+    """Moves the quantiles at the levels to normal scores `scores` of a forecast, ``[K]``."""
 
     scores: Numbers
     levels: Sequence[float] = static()
@@ -267,12 +266,11 @@ class ConformalPITMap(Step):
 
 
 def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
-    """Order statistics of the kept rows, which converged if n rows reach all levels.
+    """Fits order statistics of the kept rows; converged if n rows reach all levels.
 
-    At a level of at least 1/2 it is the one of rank ceil((n + 1) level), and below of rank
-    floor((n + 1) level), so that intervals between two levels hold at least their share.  At levels
-    that n rows cannot reach it is the outermost one, or the forecast's own quantile if that is
-    further out.
+    The rank is ceil((n + 1) level) for levels of at least 1/2, and else floor((n + 1) level), so
+    that intervals between two levels cover at least their share.  Levels that n rows cannot reach
+    have the outermost one, or the forecast's own quantile if that is further out.
     """
     low, high = (np.sort(x[: kept.size][kept]) for x in coordinates(padded(data)))
     n, own = len(low), np.asarray(ndtri(levels), float)
@@ -294,7 +292,7 @@ def fit_conformal(data: Data, levels: np.ndarray, kept: np.ndarray) -> Fitted:
 
 
 def coordinates(data: Data) -> tuple[np.ndarray, np.ndarray]:
-    """Of each target the coordinate, and at a jump of F those of both ends, each ``[n]``."""
+    """The coordinate of each target, at a jump of F those of both ends, each ``[n]``."""
     predictions, targets = data.predictions, data.targets
     if isinstance(predictions, dist.Normal):
         y, loc, scale = (np.asarray(x, float) for x in (targets, *vars(predictions).values()))
@@ -312,9 +310,9 @@ def _normal_scores(predictions: Distribution, targets: jax.Array) -> tuple[jax.A
 
 
 def _between(values: np.ndarray, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lines through values ``[n, K]`` at scores z ``[K]``, that go on beyond the outer ones.
+    """Scores by lines through values ``[n, K]`` at scores z ``[K]``, also beyond the outer ones.
 
-    Of samples, some of which may be missing, the scores are those of each row, ``[n, K]``.
+    Scores of samples, some of which may be missing, differ between rows, ``[n, K]``.
     """
     row, last, z = np.arange(len(y)), values.shape[1] - 2, np.broadcast_to(z, values.shape)
 

@@ -1,30 +1,31 @@
-"""Fits of monotone maps G of PIT values, and scores of rows that did not fit them.
+"""Fits of monotone maps G of PIT values, and scores of held-out rows.
 
-At each level u_k the data say how often U <= u_k: a share s_k, which is a mean over rows.  A map
-has the loss of a predicted probability G(u_k) of this event,
+At each level u_k the share s_k of rows has U <= u_k.  The loss of a map is the log loss of G(u_k)
+as the probability of this event,
 
     mean_k -(s_k log G(u_k) + (1 - s_k) log(1 - G(u_k))),
 
-so that targets need not be known exactly, and densities, counts, quantiles and samples are one.
-The fits are of few numbers, in NumPy and SciPy.
+which needs no exact targets, and is the same for densities, counts, quantiles and samples.  The
+maps have few numbers, fitted in NumPy and SciPy.
 
-**Scores.**  Held-out rows have the score of what users get.  Quantiles and samples have the mean
-pinball loss and the CRPS of their recalibrated values, with the bound that they keep, rounded if
-they are counts.  A density f has the log score less that of the forecast as it is,
+**Scores.**  Held-out rows have the score of the predictions that users get.  For quantiles and
+samples it is the mean pinball loss and the CRPS of recalibrated values, after the bound, and
+rounded if they are counts.  For a density f it is the log score minus that of the original
+forecast,
 
     -log g(F(y)) = -log s'(z) - (z^2 - s(z)^2) / 2,  s = Phi^{-1} o G o Phi,  z = Phi^{-1}(F(y)).
 
-Counts and censored targets, of which an interval [l, h] of U is known, have
+For counts and censored targets, where U is in an interval [l, h], it is
 
     -log((G(h) - G(l)) / (h - l))
 
-with G linear in each cell between levels: nothing that another map says of the hidden part is in
-this score.
+with G linear in each cell between levels: the score does not use the distribution of U within its
+interval under another map.
 
 **Tails.**  Maps of densities have one more level on each side.  Beyond the outer levels of the fit
-s is a line with the slope c of the best log score of the targets there, at distances d_i:
-c^2 sum d_i^2 + c (s_0 sum d_i + n_0 / c_0) = n + n_0, with s_0 and the slope c_0 at the outer
-level, which counts as n_0 targets.
+s is a line.  Its slope c has the best log score of the n targets there, at distances d_i:
+c^2 sum d_i^2 + c (s_0 sum d_i + n_0 / c_0) = n + n_0, with the value s_0 and slope c_0 of s at the
+outer level; c_0 has the weight of n_0 targets.
 """
 
 from collections.abc import Callable
@@ -36,21 +37,21 @@ import numpy as np
 from calibjax._numbers.validity import ArrayT
 from calibjax.recalibration._penalised_regression import natural_spline, smooth_basis, spline_fits
 
-#: Where maps of densities and of samples are fitted: dense in the tails, where errors show.
+#: Levels of maps of densities and samples: dense in the tails, where errors show.
 LEVELS = (0.01, 0.025, *(k / 20 for k in range(1, 20)), 0.975, 0.99)
-#: Those of densities, whose tails have a slope of their own.
+#: Levels of maps of densities, whose tails have their own slope.
 WITH_TAILS = (3.2e-5, *LEVELS, 1 - 3.2e-5)
-# The least slope of the outer pieces of a map, in normal scores.
+# Minimum slope of the outer pieces of a map, in normal scores.
 _LEAST_STRETCH = 0.2
-# What a slope of a tail is drawn to counts as so many targets.
+# Number of targets that the slope at the outer level counts as, in the fit of a tail.
 _PRIOR = 2.0
-# Maps stay increasing, and inside of (0, 1), in float32 too.
+# Minimum slope and step of maps, so that they increase inside (0, 1) also in float32.
 LEAST_SLOPE, _LEAST = 0.05, 1e-5
 _MOST_KNOTS = 8
 
 
 class FittedPITMap(NamedTuple):
-    """G at the levels ``[K]``, whether the search for it found a minimum, and it as text."""
+    """G at the levels ``[K]``, whether the search found a minimum, and a description."""
 
     probabilities: np.ndarray
     converged: bool
@@ -58,7 +59,7 @@ class FittedPITMap(NamedTuple):
 
 
 def fit_shift_scale(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITMap:
-    """G(Phi(z)) = Phi(a + b z), with b > 0: normal predictions shifted and scaled."""
+    """Fits G(Phi(z)) = Phi(a + b z), with b > 0: normal predictions shifted and scaled."""
     from scipy.special import log_ndtr, ndtr, ndtri
 
     z = ndtri(levels)
@@ -73,7 +74,7 @@ def fit_shift_scale(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedP
 
 
 def fit_pit_beta(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITMap:
-    """logit G(u) = c + a log u - b log(1 - u) with a, b > 0."""
+    """Fits logit G(u) = c + a log u - b log(1 - u) with a, b > 0."""
     from scipy.special import expit, log_expit
 
     features = np.stack([np.ones_like(levels), np.log(levels), -np.log1p(-levels)], axis=1)
@@ -89,17 +90,16 @@ def fit_pit_beta(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITM
 
 
 def fit_pit_isotonic(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITMap:
-    """The shares themselves, which increase, as if one more row had an even U."""
+    """Fits G as the shares, as if one more row had a uniform U."""
     return FittedPITMap((n * shares + levels) / (n + 1), True, f"{len(levels)} levels")
 
 
 def fit_pit_spline(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPITMap:
-    """logit G(u) a natural cubic spline of logit u, as if one more row had an even U.
+    """Fits logit G(u) as a natural cubic spline of logit u, as if one more row had a uniform U.
 
-    The strength of a penalty on the second derivative is that of the least loss of a row that is
-    left out.  With gradients g_i of the rows and the Hessian matrix H of mean loss and penalty,
-    leaving out row i changes the fit by H^{-1} g_i / n, so that the mean loss of rows left out is
-    nearly
+    The penalty on the second derivative has the strength with the least leave-one-out loss.  With
+    gradients g_i of the rows and the Hessian matrix H of mean loss and penalty, leaving out row i
+    changes the fit by H^{-1} g_i / n, and the mean leave-one-out loss is nearly
 
         loss + tr(H^{-1} mean_i g_i g_i') / n.
 
@@ -139,17 +139,17 @@ def fit_pit_spline(levels: np.ndarray, shares: np.ndarray, n: float) -> FittedPI
 def least(
     loss: Callable[[np.ndarray], Any], start: np.ndarray, bounds: list, has_slope: bool = False
 ) -> tuple[np.ndarray, bool]:
-    """Where a loss is least, and whether the search found it; a loss may come with its slope."""
+    """The minimum of a loss, and whether the search converged; a loss may return its gradient."""
     from scipy.optimize import minimize
 
     options = {"ftol": 1e-13}
     found = minimize(loss, start, jac=has_slope, method="L-BFGS-B", bounds=bounds, options=options)
-    # Where a share is 0 or 1 at all levels, ever larger numbers are better.
+    # If shares are 0 or 1 at all levels, the numbers diverge.
     return found.x, bool(found.success and np.all(np.abs(found.x) < 50))
 
 
 def increasing(probabilities: ArrayT) -> ArrayT:
-    """The same numbers ``[…, K]`` inside of (0, 1), so far apart that float32 tells them apart."""
+    """The same numbers ``[…, K]`` inside (0, 1), with steps that float32 can represent."""
     k = probabilities.shape[-1]
     return (1 - (k + 1) * _LEAST) * probabilities + _LEAST * np.arange(1, k + 1)
 
@@ -166,11 +166,11 @@ PIT_MAP_FITS: dict[str, Callable[[np.ndarray, np.ndarray, float], FittedPITMap]]
 _ROUNDING_OF_CDF = 16 * float(np.finfo(np.float32).eps)
 
 
-LOG_SCORE = "log score minus that of the original forecast"
+LOG_SCORE = "log score, change"
 
 
-class Judge(Protocol):
-    """Rows whose recalibrated values have a score."""
+class Scored(Protocol):
+    """Rows that score recalibrated values."""
 
     def chosen(self, rows: np.ndarray) -> Self: ...
     def scores_of(self, values: np.ndarray) -> np.ndarray: ...
@@ -178,15 +178,15 @@ class Judge(Protocol):
 
 
 class KnownValues(NamedTuple):
-    """Quantiles or samples: normal scores of levels ``[L]`` or ``[n, L]``, values, and a judge."""
+    """Quantiles or samples: normal scores of levels ``[L]`` or ``[n, L]``, values, and rows."""
 
     z: np.ndarray
     values: np.ndarray
-    judge: Judge
+    rows: Scored
 
     def chosen(self, rows: np.ndarray) -> Self:
         z = self.z if self.z.ndim == 1 else self.z[rows]
-        return type(self)(z, self.values[rows], self.judge.chosen(rows))
+        return type(self)(z, self.values[rows], self.rows.chosen(rows))
 
     def scores(self, levels: np.ndarray, g: np.ndarray) -> np.ndarray:
         """The scores of the values after a map, ``[n]``."""
@@ -194,23 +194,23 @@ class KnownValues(NamedTuple):
 
         knots = ndtri(levels)
         scores = with_tails(np, ndtri(g), knots)
-        return self.judge.scores_of(_lines(self.z, self.values, _lines(scores, knots, self.z)))
+        return self.rows.scores_of(_lines(self.z, self.values, _lines(scores, knots, self.z)))
 
 
 class PITMapRows(NamedTuple):
-    """Rows that fit a map of the unit interval, or that judge one.
+    """Rows that fit or score a map of the unit interval.
 
     Args:
-        levels: where the map is fitted, ``[K]``.
-        below: how much of U of each row is at most each level, from 0 to 1, ``[n, K]``.
-        weights: positive, ``[n]``; their sum is how many equal ones would be as exact.
-        part: the number of the part of each row that is left out in turn, ``[n]``.
-        features: what a map of each forecast looks at, ``[n, F]``, of which the first two are the
-            median and the logarithm of the spread; None if no map looks at them.
-        seen: how much of each cell between levels U may lie in, ``[n, K + 1]``, where intervals of
-            U are known; else None.
-        z: the normal scores of targets of densities, ``[n]``, else None.
-        known: quantiles or samples whose targets are known, else None.
+        levels: levels of the fit, ``[K]``.
+        below: P(U <= level) of each row, ``[n, K]``.
+        weights: positive weights, ``[n]``; their sum is the effective sample size.
+        part: the part that is held out with each row, ``[n]``.
+        features: features of forecasts for a conditional map, ``[n, F]``, first the median and the
+            logarithm of the spread; else None.
+        seen: the share of each cell between levels that the interval of U covers, ``[n, K + 1]``,
+            for counts and censored targets; else None.
+        z: the normal scores of targets of densities, ``[n]``; else None.
+        known: quantiles or samples with known targets; else None.
     """
 
     levels: np.ndarray
@@ -231,7 +231,7 @@ class PITMapRows(NamedTuple):
         return self._replace(**of_rows, known=known)
 
     def scores(self, g: np.ndarray) -> np.ndarray:
-        """The score of each row by values of G at the levels, ``[K]`` or ``[n, K]``."""
+        """The score of each row after a map with values G at the levels, ``[K]`` or ``[n, K]``."""
         if self.known is not None:
             return self.known.scores(self.levels, g)
         if self.z is not None:
@@ -239,30 +239,30 @@ class PITMapRows(NamedTuple):
         return -np.log(self.probabilities(g) / self.probabilities(self.levels))
 
     def name_of_score(self) -> str:
-        """What `scores` are, in words."""
-        return LOG_SCORE if self.known is None else self.known.judge.name_of_score()
+        """The name of `scores`."""
+        return LOG_SCORE if self.known is None else self.known.rows.name_of_score()
 
     def probabilities(self, g: np.ndarray) -> np.ndarray:
-        """G(h) - G(l) of intervals of U by values of G at the levels, ``[K]`` or ``[n, K]``."""
+        """G(h) - G(l) of intervals of U, from values of G at the levels, ``[K]`` or ``[n, K]``."""
         assert self.seen is not None  # the caller has looked
         return np.sum(self.seen * cells(g), axis=-1)
 
 
 def cells(g: np.ndarray) -> np.ndarray:
-    """What is between levels, and beyond the outer ones: ``[…, K + 1]``."""
+    """Differences of G between levels and beyond the outer ones, ``[…, K + 1]``."""
     return np.diff(g, axis=-1, prepend=0.0, append=1.0)
 
 
 def at_levels(levels: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """U ``[n]``, of which those that differ from a level by rounding are at this level."""
+    """U ``[n]``, moved to a level if it differs from this level by rounding only."""
     nearest = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, u)]
     return np.where(np.abs(u - nearest) <= _ROUNDING_OF_CDF * nearest, nearest, u)
 
 
 def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """How much of each cell between levels is in intervals of U, ``[n, K + 1]``.
+    """The share of each cell between levels that the interval of U covers, ``[n, K + 1]``.
 
-    Where U is known, low == high, it is 1 for the cell that U is in.
+    If U is known, low == high, it is 1 for the cell of U and else 0.
     """
     start, end = np.append(0.0, levels), np.append(levels, 1.0)
     common = np.minimum(high[:, None], end) - np.maximum(low[:, None], start)
@@ -271,8 +271,7 @@ def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndar
     return np.where(is_known, is_in, np.maximum(common, 0.0) / (end - start))
 
 
-# Where the map is linear in normal scores, ends of intervals are read off at so many scores at
-# most; the mass beyond is that of a single target.
+# Maximum normal score at which ends of intervals are evaluated, and limits of the EM algorithm.
 _FARTHEST = 8.0
 _MOST_STEPS, _SMALL_CHANGE = 100, 1e-5
 
@@ -280,19 +279,17 @@ _MOST_STEPS, _SMALL_CHANGE = 100, 1e-5
 def below_of_intervals(
     method: str, levels: np.ndarray, low: np.ndarray, high: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """P(U <= u | low < U <= high) under the map that is fitted to just these shares, ``[n, K]``.
+    """P(U <= u | low < U <= high) under the map that is fitted to these probabilities, ``[n, K]``.
 
-    From U that is uniform in its interval, what is below each level and the map are found in turn:
-    this is the EM algorithm, and for the map that is free at each level the self-consistent
-    estimate of Turnbull.
+    EM finds both in turn, from U uniform in its interval.  For "pit_isotonic" this is the
+    self-consistent estimate of Turnbull.
 
     Args:
-        method: a map of `PIT_MAP_FITS` finds it for itself, and a smooth one for all choices among
-            several maps.
-        levels: of the unit interval, ``[K]``.
-        low: ends of the intervals, ``[n]``; equal to `high` where U is known.
-        high: ``[n]``.
-        weights: how much each row counts, ``[n]``.
+        method: a map of `PIT_MAP_FITS`; for all other methods "pit_spline" is used.
+        levels: levels of the unit interval, ``[K]``.
+        low: lower ends of the intervals, ``[n]``; equal to `high` where U is known.
+        high: upper ends, ``[n]``.
+        weights: weights of rows, ``[n]``.
     """
     from scipy.special import ndtr, ndtri
 
@@ -316,14 +313,14 @@ def below_of_intervals(
 
 
 def line_through(xp: ModuleType, x: ArrayT, y: ArrayT, at: ArrayT) -> ArrayT:
-    """Lines through points, x ``[K]`` and y ``[…, K]``, that go on beyond the outer ones."""
+    """Linear interpolation of points x ``[K]``, y ``[…, K]``, and extrapolation beyond them."""
     piece = xp.clip(xp.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
     share = (at - x[piece]) / (x[piece + 1] - x[piece])
     return y[..., piece] + share * (y[..., piece + 1] - y[..., piece])
 
 
 def _lines(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """`line_through`, where each argument may be of rows ``[n, …]``."""
+    """`line_through` for arguments that may differ between rows, ``[n, …]``."""
     if x.ndim == at.ndim == 1:
         return line_through(np, x, y, at)
     n = max(len(part) for part in (x, y, at) if part.ndim == 2)
@@ -337,7 +334,7 @@ def _lines(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def log_scores(levels: np.ndarray, g: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """-log g(Phi(z)) of a map by its values at levels, ``[K]`` or ``[n, K]``, ``[n]``."""
+    """-log g(Phi(z)) of a map with values ``[K]`` or ``[n, K]`` at the levels, ``[n]``."""
     from scipy.special import ndtri
 
     knots = ndtri(levels)
@@ -351,9 +348,9 @@ def log_scores(levels: np.ndarray, g: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def with_tails(xp: ModuleType, moved: ArrayT, scores: ArrayT) -> ArrayT:
-    """Normal scores of a map ``[…, K]`` whose outer pieces stretch tails at most fivefold.
+    """Normal scores of a map ``[…, K]`` with a minimum slope of the outer pieces.
 
-    Where hardly a target was between the outer levels, the line through them goes on for ever.
+    Few targets between the outer levels would make them nearly flat, and the new tails huge.
     """
     least = _LEAST_STRETCH * xp.diff(scores)
     first = xp.minimum(moved[..., :1], moved[..., 1:2] - least[0])
@@ -362,7 +359,7 @@ def with_tails(xp: ModuleType, moved: ArrayT, scores: ArrayT) -> ArrayT:
 
 
 def with_fitted_tails(g: np.ndarray, rows: PITMapRows) -> np.ndarray:
-    """A map with the outer levels of `WITH_TAILS`, from its values at the inner ones ``[K]``."""
+    """The map at all levels of `WITH_TAILS`, from its values at the inner ones ``[K]``."""
     from scipy.special import ndtr, ndtri
 
     assert rows.z is not None  # the caller has looked

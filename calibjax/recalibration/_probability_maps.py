@@ -27,23 +27,23 @@ from calibjax.distributions import LEAST_OF_CLASS
 
 #: Numbers of a map: of NumPy from a fit, and traced where it is used.
 Numbers = jax.Array | np.ndarray
-# Smaller probabilities than this are rounding, whatever a model says.
+# Minimum probability; smaller ones are rounding.
 _LEAST = 1e-15
-# Classes that a row does not have: what a temperature makes of them should be next to nothing.
+# Probability of classes that a row lacks, which stays negligible after a temperature.
 _LEAST_ABSENT = 1e-37
 
-# So few rows are fitted as they are.
+# Maximum number of rows that are fitted without cells, and the width of cells in logits.
 MOST_ROWS = 4096
 _WIDTH = 0.01
-# Logits of all other probabilities than 0 and 1 are below.
+# Larger than the logit of any probability below 1.
 _FARTHEST = 1000.0
 
 
 class Cells(NamedTuple):
     """Weighted rows of an event, ``[C]``.
 
-    `counts` says for how many rows of equal weights each one stands, `part` is that of all of its
-    rows, and `number` the cell of each row that was given, ``[n]``.
+    `counts` is the number of rows of equal weights that each one stands for, `part` the part of its
+    rows, and `number` the cell of each given row, ``[n]``.
     """
 
     logits: np.ndarray
@@ -61,13 +61,13 @@ def cells_of(
     counts: np.ndarray,
     part: np.ndarray | None = None,
 ) -> Cells:
-    """Cells of many rows, and else each row by itself; rows of different parts share no cell.
+    """Pools many rows into cells, each of one part; few rows are a cell each.
 
     Args:
-        logits: of the event, ``[n]``, infinite where its probability is 0 or 1.
-        events: 1 where it happened, and else 0.
-        weights, counts: positive numbers, as those of `Cells`.
-        part: a number from 0 of each row, or None.
+        logits: logits of the event, ``[n]``, infinite where its probability is 0 or 1.
+        events: 1 where the event occurred, else 0, ``[n]``.
+        weights, counts: positive numbers, as in `Cells`, ``[n]``.
+        part: the part of each row, from 0, ``[n]``, or None.
     """
     n = len(logits)
     part = np.zeros(n, int) if part is None else part
@@ -84,10 +84,10 @@ def cells_of(
 class LabelRows(NamedTuple):
     """Probabilities ``[n, m]`` in float64, labels and positive weights.
 
-    `counts` says for how many rows of equal weights each one stands.  `ragged` says that zeros are
-    no probabilities, but classes that a row does not have, and that what is up to `LEAST_OF_CLASS`
-    is 0.  `by_one` says that an event was given by one number, from 1 - p of which nothing more is
-    known.  `n_data` is the number of rows that all parts of a data set come from, or 0.
+    `counts` is the number of rows of equal weights that each one stands for.  `ragged` means that
+    zeros, up to `LEAST_OF_CLASS`, are classes that a row lacks.  `by_one` means that an event was
+    given by one number p, so that 1 - p is rounded.  `n_data` is the number of rows of the whole
+    data set, or 0.
     """
 
     probs: np.ndarray
@@ -104,7 +104,7 @@ class LabelRows(NamedTuple):
 
     @property
     def zero(self) -> float:
-        """Up to this a number is the probability 0."""
+        """The number up to which probabilities count as 0."""
         return LEAST_OF_CLASS if self.ragged else 0.0
 
     def at(self, chosen: np.ndarray | slice) -> "LabelRows":
@@ -113,12 +113,12 @@ class LabelRows(NamedTuple):
         return LabelRows(*rows, self.ragged, self.by_one, self.n_data)
 
     def size(self) -> float:
-        """How many rows of equal weights have a mean as exact as that of these (Kish 1965)."""
+        """The effective sample size (Kish 1965)."""
         total = np.sum(self.weights)
         return float(total * (total / np.sum(np.square(self.weights) / self.counts)))
 
     def pooled(self, part: np.ndarray | None = None) -> tuple["LabelRows", Cells | None]:
-        """Rows of two classes with cells as rows, and the cells; else these rows, and None."""
+        """For two classes, cells as rows, and the cells; else these rows and None."""
         if self.n_classes != 2 or self.ragged:
             return self, None
         with np.errstate(divide="ignore"):  # of probabilities 0 and 1, which are cells
@@ -137,19 +137,19 @@ class LabelRows(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The steps of a map, whether the search for them found a minimum, and its numbers as text."""
+    """The steps of a map, whether the search found a minimum, and a description."""
 
     steps: tuple
     converged: bool
     description: str
 
 
-#: The method that was chosen, its fit, and the losses of the candidates on held-out rows.
+#: The chosen method, its fit, and the held-out losses of the candidates.
 Chosen = tuple[str, Fitted, dict[str, float]]
 
 
 class Step:
-    """A step of a map, which a file names by its class."""
+    """A step of a map; files store the name of its class."""
 
 
 @struct
@@ -184,7 +184,7 @@ class Scaling(Step):
 
 @struct
 class MixedWithUniform(Step):
-    """(1 - share) p + share / m: no class is impossible."""
+    """(1 - share) p + share / m, so that no class has probability 0."""
 
     share: Numbers
 
@@ -195,7 +195,7 @@ class MixedWithUniform(Step):
 
 @struct
 class Average(Step):
-    """The mean of what several maps make of the probabilities, with weights ``[k]``."""
+    """The mean of the probabilities after several maps, with weights ``[k]``."""
 
     weights: Numbers
     maps: tuple[tuple, ...]
@@ -207,9 +207,9 @@ class Average(Step):
 
 
 def apply(steps: tuple, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
-    """What all steps make of probabilities, one after another.
+    """Probabilities after all steps in turn.
 
-    `xp` is NumPy where a fit is judged, which compiles nothing, and jax.numpy where it is used.
+    `xp` is NumPy to score a fit, which compiles nothing, and jax.numpy to apply a map.
     """
     for step in steps:
         probs = step(probs, xp)
@@ -229,7 +229,7 @@ def softmax(xp: ModuleType, logits: ArrayT) -> ArrayT:
 
 
 def run(steps: tuple, probs: np.ndarray, ragged: bool = False) -> np.ndarray:
-    """What a map makes of probabilities of NumPy, in float64."""
+    """Probabilities after a map, in NumPy and float64."""
     recalibrated = apply(steps, probs, np)
     return of_present(np, recalibrated, probs) if ragged else recalibrated
 
@@ -237,9 +237,9 @@ def run(steps: tuple, probs: np.ndarray, ragged: bool = False) -> np.ndarray:
 def with_floor(rows: LabelRows) -> tuple[Floor, LabelRows]:
     """The rule for zeros, and the rows, or the cells of many, after it.
 
-    Zeros become half of the smallest positive probability, if there are zeros in these rows: a zero
-    means "rarer than whatever the model gives a number to".  Without this rule one target of
-    probability 0 decides over the whole fit.  Classes that a row does not have are next to nothing.
+    If the rows have zeros, these become half of the smallest positive probability: a zero means
+    "rarer than every positive prediction".  Without this rule one target of probability 0 would
+    decide the fit.  Classes that a ragged row lacks become negligible.
     """
     probs = rows.probs
     positive, n_probs = probs[probs > rows.zero], np.sum(probs > 0) if rows.ragged else probs.size
@@ -249,7 +249,7 @@ def with_floor(rows: LabelRows) -> tuple[Floor, LabelRows]:
 
 
 def mixed_with_uniform(rows: LabelRows) -> MixedWithUniform:
-    """As if one more row had any label: what never happened in n rows may happen."""
+    """The step that acts as one more row with a uniform label."""
     return MixedWithUniform(np.array(1 / (rows.size() + 1)))
 
 
@@ -260,7 +260,7 @@ _NUMBERS_TO_START = 2**18
 
 
 def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
-    """The s = 1 / T of the least loss of softmax(s log p), if it is inside, and T in words.
+    """The s = 1 / T with the least loss of softmax(s log p), whether it is inside, and T as text.
 
     The loss is convex in s.  Newton's steps stay inside of an interval that has the minimum.
     """
@@ -268,10 +268,10 @@ def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
     logs = np.log(rows.probs)
     of_target = share @ rows.of_targets(logs)
     low, high, s = 1 / _LARGEST_SLOPE, _LARGEST_SLOPE, 1.0
-    # If no target has a smaller probability than another class, a larger s is always better.
+    # If every target has the largest probability, s diverges.
     if np.all(rows.of_targets(logs) == logs.max(axis=1)) and not np.all(logs == logs[:, :1]):
         return np.array(high), False, f"T = {1 / high:.3g}"
-    # Some rows say where the search of all begins.
+    # A subset of rows gives the start of the search.
     step = logs.size // _NUMBERS_TO_START
     if step > 1:
         s = float(_slope_of_likelihood(rows.at(slice(None, None, step)))[0])
@@ -284,7 +284,7 @@ def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
         if abs(slope) <= 1e-13 * max(abs(of_target), 1e-30):
             break
         new = s - slope / curvature if curvature > 0 else np.inf
-        # On the scale of logarithms the middle of an interval is its geometric mean.
+        # The geometric mean is the middle of the interval in logarithms.
         new = new if low < new < high else float(np.sqrt(low * high))
         if abs(new - s) < 1e-12 * s:
             break
@@ -294,7 +294,7 @@ def _slope_of_likelihood(rows: LabelRows) -> tuple[np.ndarray, bool, str]:
 
 
 def fit_temperature(rows: LabelRows) -> Fitted:
-    """softmax(log(p) / T)."""
+    """Fits softmax(log(p) / T)."""
     floor, raised = with_floor(rows)
     slope, converged, words = _slope_of_likelihood(raised)
     scaling = Scaling(slope, np.array(0.0))
@@ -302,16 +302,16 @@ def fit_temperature(rows: LabelRows) -> Fitted:
 
 
 def fit_vector(rows: LabelRows) -> Fitted:
-    """softmax(v o log p + b), without a penalty (Guo 2017)."""
+    """Fits softmax(v o log p + b), without a penalty (Guo 2017)."""
     floor, raised = with_floor(rows)
     fitted = _scaling_of(raised, math.inf, is_full=False)
     return fitted._replace(steps=(floor, *fitted.steps, mixed_with_uniform(rows)))
 
 
 def fit_after_temperature(rows: LabelRows, is_full: bool) -> Fitted:
-    """softmax(L + W L + b) of L = log p after a temperature, W and b drawn to 0.
+    """Fits softmax(L + W L + b) of L = log p after a temperature, with W and b shrunk to 0.
 
-    W is a matrix if it is full, and else a diagonal one.
+    W is a full matrix or a diagonal one.
     """
     floor, raised = with_floor(rows)
     slope, _, _ = _slope_of_likelihood(raised)
@@ -324,7 +324,7 @@ def fit_after_temperature(rows: LabelRows, is_full: bool) -> Fitted:
 
 
 def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
-    """The least penalised loss over W, or its diagonal, and b, by L-BFGS-B from W = 1 and b = 0.
+    """Minimises the penalised loss over W or its diagonal, and b, by L-BFGS-B from W = 1, b = 0.
 
     Squares of b and of the diagonal of W - 1 have the penalty m / n, and those of its other entries
     m (m - 1) / n; `size` is n, infinite without a penalty.
@@ -345,7 +345,7 @@ def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
     of_weight = variances.T @ logs**2 if is_full else np.sum(variances * logs**2, axis=0)
     curvature = np.append(of_weight.ravel(), np.sum(variances, axis=0)) + 2 * strengths
     units = 1 / np.sqrt(np.maximum(curvature, 1e-6 * curvature.max() + 1e-300))
-    # Parts of few rows fill the bucket of all of them.  What fills it has no share.
+    # Parts of few rows are padded to the bucket of all rows, with share 0.
     size = bucket(max(len(share), rows.n_data if logs.size <= _NUMBERS_TO_START else 0))
     shares = np.append(share, np.zeros(size - len(share))).astype(dtype)
     targets = filled_up(rows.targets, size).astype(np.int32)
@@ -361,10 +361,10 @@ def _scaling_of(rows: LabelRows, size: float, is_full: bool) -> Fitted:
     rounding = 2 * float(jnp.finfo(dtype).eps)
     options = {"maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "ftol": rounding, "gtol": 1e-7}
     found = minimize(loss, np.zeros_like(units), jac=True, method="L-BFGS-B", options=options)
-    # Status 1 is the last step.  A line search that rounding has ended is one that is at a minimum.
+    # Status 1 is the step limit.  A line search that rounding has ended is at a minimum.
     ended = found.status != 1 and bool(np.all(np.isfinite(found.x)))
-    # If all decisions are right, larger numbers are always better, and so is the bias of a class
-    # that never occurred, unless a penalty holds it.
+    # Numbers diverge if all decisions are right, and without a penalty the bias of a class that
+    # never occurred.
     goes_on = loss(1.5 * found.x)[0] < found.fun
     present = size < math.inf or np.unique(rows.targets).size == m
     moved = units * found.x

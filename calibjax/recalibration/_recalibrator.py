@@ -86,7 +86,7 @@ def _code_of(node: dict[str, Any]) -> ColumnCode:
 
 
 class Fit(NamedTuple):
-    """What is known of a fit; it is part of the structure of a `Recalibrator`, with no arrays."""
+    """Results of a fit, part of the structure of a `Recalibrator`, without arrays."""
 
     method: str
     description: str
@@ -107,22 +107,20 @@ class Fit(NamedTuple):
 class Recalibrator:
     """A fitted map from predictions to predictions of the same kind; `fit_recalibrator` makes it.
 
-    ``recalibrator(predictions)``, or ``recalibrator(predictions, groups)`` of a map that was fitted
-    with groups, are the new predictions, of any number of rows.  Of labels: Bernoulli ones of
-    Bernoulli predictions, Ordinal ones of Ordinal predictions, else Categorical.  Of numbers:
-    Quantiles at the same levels of Quantiles, SurvivalCurve at the same times of SurvivalCurve,
-    Empirical of Empirical, else `Recalibrated`; Ordinal ones of counts, and Quantiles after
-    "conformal".  It can be traced and differentiated; of "venn_abers" derivatives are 0.  An
-    invalid row, such as padding, stays invalid (NaN).  O(size of predictions), with a matrix O(n
-    m^2).
+    Call ``recalibrator(predictions)``, or ``recalibrator(predictions, groups)`` if the map was
+    fitted with groups, with any number of rows.  Bernoulli, Ordinal, Quantiles (same levels),
+    SurvivalCurve (same times) and Empirical predictions keep their type.  Other labels become
+    Categorical, counts Ordinal, other numbers `Recalibrated`, and Quantiles after "conformal".  The
+    map can be traced and differentiated; derivatives of "venn_abers" are 0.  An invalid row, such
+    as padding, stays invalid (NaN).  O(size of predictions), with a matrix O(n m^2).
 
-    Groups are columns of the same names as those of the fit, which are read outside of jit.  Levels
-    that the fit has not seen move nothing.  A map that was fitted with covariates is called with
-    them, ``recalibrator(predictions, covariates=covariates)``.
+    Groups are columns with the names of the fit, which are read outside of jit.  Levels unknown to
+    the fit change nothing.  If the map was fitted with covariates, call
+    ``recalibrator(predictions, covariates=covariates)``.
 
     Raises:
         TypeError, ValueError: predictions of another kind, or of another number of classes; groups
-            that lack a column, or are given to a map that knows none.
+            that lack a column, or that are given to a map without groups.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -189,8 +187,8 @@ class Recalibrator:
             lines.append(f"  held-out {fit.score}: {held_out}")
         if fit.change is not None:
             mean, low, high = fit.change
-            gains = f"{mean:+.3g} (95 % CI {low:+.3g} to {high:+.3g})"
-            lines.append(f"  change of the held-out {fit.score.split(' minus')[0]}: {gains}")
+            change = f"{mean:+.3g} (95 % CI {low:+.3g} to {high:+.3g}); negative is better"
+            lines.append(f"  change of held-out {fit.score.removesuffix(', change')}: {change}")
         ended = "converged" if fit.converged else "not converged"
         rows = "1 row" if fit.n_rows == 1 else f"{fit.n_rows} rows"
         classes = "" if fit.n_classes is None else f" of {fit.n_classes} classes"
@@ -207,7 +205,7 @@ class Recalibrator:
 
 
 def numbers_of_classes(predictions: Distribution) -> jax.Array:
-    """The probabilities of all labels; of ragged rows those that tell which classes they have."""
+    """The probabilities of all labels; those of ragged rows as given, with their zeros."""
     labels = as_labels(predictions)
     return labels.parameter("probs") if labels.ragged else labels.label_probabilities()
 
@@ -225,9 +223,9 @@ def probabilities_on_host(predictions: Distribution) -> np.ndarray:
 
 @jax.jit
 def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
-    """Numbers after steps, a map of segments or None, a bound or None, and whether they are whole.
+    """Predictions of numbers after the steps, the map of segments or None, and `in_form`.
 
-    Rows are predictions, and covariates and numbers of segments, or None.
+    `rows` are predictions, covariates or None, and segments or None.
     """
     (steps, curve, form), (given, covariates, segments) = maps, rows
     found = given
@@ -249,10 +247,10 @@ def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
 def recalibrator_of(
     predictions: Distribution, chosen: Chosen, of_groups: Fitted | None, **known: Any
 ) -> Recalibrator:
-    """A map, and that of segments, in the floating dtype of predictions, as jax holds it.
+    """Makes a recalibrator of a map and that of segments, in the floating dtype of predictions.
 
     Args:
-        predictions: those that it was fitted to.
+        predictions: predictions of the fit.
         chosen: the map for all rows.
         of_groups: the map of segments, or None.
         known: the other fields of `Fit`.
@@ -269,7 +267,7 @@ def recalibrator_of(
 
 
 def _check_given(argument: str, given: object, names: Sequence[str]) -> None:
-    """A ValueError unless columns are given exactly if the map was fitted with some."""
+    """Raises a ValueError unless columns are given exactly if the fit had some."""
     if given is not None and not names:
         raise ValueError(
             f"{argument} must be None for a map that was fitted without {argument}, got columns."
@@ -292,7 +290,7 @@ def _recalibrated(
 def _recalibrated_on_host(
     steps: tuple, curve: Any, predictions: Distribution, segments: np.ndarray | None
 ) -> Distribution:
-    """`_recalibrated` in NumPy, which compiles nothing, whatever the steps of a map are."""
+    """`_recalibrated` in NumPy, which compiles nothing."""
     probs = probabilities_on_host(predictions)
     predictions = jax.tree.map(on_host, predictions)
     dtype = widest_dtype(probs)
@@ -310,7 +308,7 @@ def _recalibrated_on_host(
 def _new_labels(xp: ModuleType, maps: tuple, rows: tuple) -> Distribution:
     """Labels after steps and a map of segments or None.
 
-    Rows are predictions, numbers of segments or None, probabilities, and which of them are valid.
+    `rows` are predictions, segments or None, probabilities, and a mask of valid rows.
     """
     (steps, curve), (predictions, segments, probs, valid) = maps, rows
     valid, ragged = valid[:, None], predictions.ragged
@@ -328,20 +326,20 @@ def _new_labels(xp: ModuleType, maps: tuple, rows: tuple) -> Distribution:
 
 
 def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
-    """What a file holds of a recalibrator, which JSON can write; more may stand beside it."""
+    """The content of the file of a recalibrator, as JSON types; a file may have other keys."""
     parts = recalibrator.fit._asdict(), recalibrator.steps, recalibrator.of_groups
     content = {name: _as_json(x) for name, x in zip(_PARTS, parts, strict=True)}
     return _KIND | content | {"digest": digest_of(content)}
 
 
 def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
-    """The recalibrator that `Recalibrator.save` has written to a file.
+    """Loads a recalibrator from a file that `Recalibrator.save` has written.
 
     It makes the same predictions, bit by bit, in another process of the same machine.  The file is
     JSON, with a schema and a version; nothing in it is run.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
+        OSError: the file does not exist, or cannot be read.
         ValueError: the file holds something else, a part of a map, or one of another version.
 
     Example:

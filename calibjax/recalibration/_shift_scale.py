@@ -1,7 +1,7 @@
-"""Shifts and scales of forecasts of numbers, which are fitted before maps of the unit interval.
+"""Shifts and scales of densities, which are fitted before maps of the unit interval.
 
-A density with the cdf F becomes the one with the cdf Phi(a + b z), z = Phi^{-1}(F(y)): of a normal
-forecast its mean and standard deviation move.  The log density changes by
+A density with the cdf F becomes the one with the cdf Phi(a + b z), z = Phi^{-1}(F(y)): for a normal
+forecast this changes the mean and the standard deviation.  The log density changes by
 
     log b + (z^2 - (a + b z)^2) / 2,
 
@@ -23,7 +23,7 @@ from calibjax._data.distribution import Distribution
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, LOG_SCORE
 from calibjax.recalibration._probability_maps import Numbers, Step
 
-# A line through normal scores is known by two points, which float32 tells apart.
+# Two points define a line through normal scores; float32 distinguishes these two.
 _POINTS = (-1.0, 1.0)
 _LEVELS = tuple(float(ndtr(z)) for z in _POINTS)
 _LARGEST_SHIFT, _LARGEST_SLOPE = 4.0, 4.0
@@ -31,7 +31,7 @@ _LARGEST_SHIFT, _LARGEST_SLOPE = 4.0, 4.0
 
 @struct
 class ShiftScale(Step):
-    """Normal scores z of a density become a + b z; see above.
+    """Changes normal scores z of a density to a + b z; see above.
 
     Args:
         shift: a, a scalar or ``[n]``.
@@ -59,18 +59,18 @@ class ShiftScale(Step):
 
 
 def spread_in_words(factor: float) -> str:
-    """By how much a map changes spreads."""
+    """The factor of the spread as text."""
     return f"spread {'widened' if factor >= 1 else 'narrowed'} by a factor of {factor:.3g}"
 
 
 class NormalScores(NamedTuple):
-    """Rows of densities in float64 that fit a shift and a scale or judge one, each ``[n]``.
+    """Rows of densities in float64 that fit or score a shift and a scale, each ``[n]``.
 
     Args:
-        z: the normal score of the target, after maps before this one.
-        change: the log density less that of the forecast as it is, after these maps.
-        weights: positive.
-        part: the number of the part that is left out with the row.
+        z: the normal score of the target, after the maps before this one.
+        change: the log density after these maps minus that of the original forecast.
+        weights: positive weights.
+        part: the part that is held out with the row.
     """
 
     z: np.ndarray
@@ -82,7 +82,7 @@ class NormalScores(NamedTuple):
         return type(self)(*(x[rows] for x in self))
 
     def scores(self, line: ShiftScale | None) -> np.ndarray:
-        """The log score less that of the forecast as it is, ``[n]``."""
+        """The log score minus that of the original forecast, ``[n]``."""
         return -(self if line is None else self.moved(line)).change
 
     def moved(self, line: ShiftScale) -> Self:
@@ -90,23 +90,23 @@ class NormalScores(NamedTuple):
         return self.after(line.shift, line.slope)
 
     def after(self, shift: Any, slope: Any) -> Self:
-        """The same rows, whose normal scores z become shift + slope z."""
+        """The same rows with normal scores shift + slope z."""
         z = shift + slope * self.z
         return self._replace(z=z, change=self.change + np.log(slope) + (self.z**2 - z**2) / 2)
 
     def in_groups(self, shift: np.ndarray, log_scale: np.ndarray) -> Self:
-        """The same rows after shifts of their groups in z, and scales; each ``[n]``."""
+        """The same rows after shifts in z and scales of their groups, each ``[n]``."""
         return self.after(-shift * np.exp(-log_scale), np.exp(-log_scale))
 
     def spread(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far targets are from the middle of forecasts, and what these say, each ``[n]``."""
+        """Errors of forecasts and the mean sizes that their spread implies, each ``[n]``."""
         return self.z, np.ones_like(self.z)
 
     def name_of_score(self) -> str:
         return LOG_SCORE
 
     def fit(self, has_shift: bool) -> tuple[ShiftScale, bool]:
-        """The map with the best mean log score, and whether it is inside of its range."""
+        """The map with the best mean log score, and whether it is inside its range."""
         mean = np.average(self.z, weights=self.weights) if has_shift else 0.0
         deviation = np.sqrt(np.average((self.z - mean) ** 2, weights=self.weights))
         slope = 1 / max(deviation, 1e-3)

@@ -115,8 +115,8 @@ def fit_temperature(
     infinite at every T; such targets are left out.
 
     A grid over log T is followed by a golden section search around the best point.  The objective
-    needs no derivative.  Of several minima the lowest one is found unless it is narrower than a
-    factor of 1.3 in T.  The relative error is some 1e-3 in float32 and 1e-7 in float64, because
+    needs no derivative.  The lowest of several minima is found unless it is narrower than a factor
+    of 1.3 in T.  The relative error is some 1e-3 in float32 and 1e-7 in float64, because
     rounding of the objective hides smaller differences of T.  If smaller (or larger) T are always
     better, because all decisions are right (or no better than chance), the result is an end of the
     range.  If all T are equally good, it is 1.
@@ -170,12 +170,12 @@ def fit_temperature(
     data = as_data(predictions, targets, where=where, weights=weights)
     if objective is None:
         return _fit_temperature(gathered(padded(data)), None)
-    # The rows are not padded: a user's objective need not know that there are masked rows.
+    # Rows are not padded, so that a user's objective gets no masked rows.
     return _fit_temperature(gathered(data), bind(objective))
 
 
 def is_end_of_range(temperature: float) -> bool:
-    """Whether a fitted temperature is an end of the range, beyond which others may be better."""
+    """Whether a fitted temperature is an end of the range, so that the minimum may be outside."""
     return abs(math.log(temperature)) > math.log(_LARGEST / 1.01)
 
 
@@ -197,7 +197,7 @@ def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> 
 
     counted = data.weights > 0
     if objective is None:
-        # What a label of probability 0 would add is infinite at each temperature.
+        # The loss of a label of probability 0 is infinite at each temperature.
         counted &= _log_prob(data, jnp.ones((), dtype)) != -jnp.inf
 
     def loss(power):

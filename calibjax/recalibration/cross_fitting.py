@@ -1,4 +1,4 @@
-"""Predictions recalibrated by maps that did not fit their rows, and what a score gains."""
+"""Predictions recalibrated by maps that were fitted to other rows, and the gain of a score."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Unpack
@@ -38,23 +38,23 @@ def cross_fit(
     lower: float | None = None,
     **rows: Unpack[RowOptions],
 ) -> Any:
-    """Recalibrated predictions of all rows, each by a map that was fitted without its fold.
+    """Recalibrates each row by a map that was fitted without its fold.
 
-    All rows judge the method then, and none has fitted the map that recalibrates it: log scores,
-    tests and `evaluate` are honest, but for this: the maps see a part of the rows only, and one map
-    for later is fitted to all of them by `fit_recalibrator`.
+    Log scores, tests and `evaluate` then use all rows, and no row has fitted its own map.  They
+    are those of maps that were fitted to a part of the rows; `fit_recalibrator` fits a map to all
+    rows for later use.
 
     Args:
         predictions, targets: as in `fit_recalibrator`.
         method, groups, covariates, lower: as in `fit_recalibrator`.
-        folds: a number of folds of 2 or more, to which rows (or clusters) go by chance, always the
-            same, and times in blocks of consecutive ones; or the number of the fold of each row,
-            integers ``[n]``, without clusters and times.
-        rows: as in `fit_recalibrator`.  Clusters and times stay together in the parts that "auto"
-            leaves out, too; a row of weight 0 fits no map, and is recalibrated.
+        folds: the number of folds, at least 2: random folds of rows or clusters with a fixed seed,
+            blocks of consecutive times; or the fold of each row, integers ``[n]``, without clusters
+            and times.
+        rows: as in `fit_recalibrator`.  The parts that "auto" holds out also keep clusters and
+            times together; a row of weight 0 fits no map, but is recalibrated.
 
     Returns:
-        What the maps make of the predictions, in the order of the rows.
+        The recalibrated predictions, in the order of the rows.
 
     Raises:
         TypeError, ValueError: as `fit_recalibrator`; fewer than 2 folds, or more than there are
@@ -91,10 +91,10 @@ def _cross_fit(
     lower: float | None = None,
     **beside: Any,
 ) -> Any:
-    """`cross_fit` of checked data, and groups and covariates beside them.
+    """`cross_fit` of checked data, with groups and covariates in `beside`.
 
-    A function in place of a method makes new predictions of all rows by a map that is fitted to the
-    rows which it gets.
+    A function as `method` fits a map to the data that it is called with, and returns new
+    predictions of all rows.
     """
     kept = np.ones(data.n, bool) if data.where is None else np.asarray(data.where)
     fold, found = numbers_of_folds(folds, data), []
@@ -113,12 +113,12 @@ def _cross_fit(
 
 
 class HeldOut(NamedTuple):
-    """What maps do to rows that did not fit them.
+    """Predictions and scores of held-out rows.
 
     Args:
-        predictions: after `cross_fit`.
-        before: the score of each row before, ``[n]``.
-        after: and after it.
+        predictions: predictions after `cross_fit`.
+        before: the score of each row before it, ``[n]``.
+        after: the score of each row after it, ``[n]``.
     """
 
     predictions: Any
@@ -134,16 +134,16 @@ def held_out(
     score: str | None = None,
     **options: Any,
 ) -> HeldOut:
-    """`_cross_fit` of checked data, judged by a score: "log", "brier" or "crps".
+    """`_cross_fit` of checked data, and a score of rows: "log", "brier", "crps" or "pinball".
 
-    By default it is that of `default_score`.
+    None for that of `default_score`.
     """
     found = _cross_fit(data, method, folds, **options)
     return HeldOut(found, *(row_scores(p, data.targets, score) for p in (data.predictions, found)))
 
 
 def default_score(predictions: Distribution, targets: Any) -> str:
-    """The CRPS of samples, the pinball loss of quantiles, and else the log score.
+    """The name of the CRPS for samples, the pinball loss for quantiles, and else the log score.
 
     Survival curves on one grid have the integrated Brier score: their log score is often infinite.
     """
@@ -187,11 +187,10 @@ class ScoreDecomposition(NamedTuple):
     Args:
         score: the mean score S(p), which is calibration + refinement, and so
             calibration + uncertainty - resolution.
-        calibration: S(p) - S(q), by how much a recalibrated model is better on rows that did not
-            recalibrate it.
-        refinement: S(q), what recalibration leaves.
-        uncertainty: S(c) of a forecast c that is the same for all rows, how often targets happen.
-        resolution: S(c) - S(q), what is gained by telling rows apart.
+        calibration: S(p) - S(q), the gain of recalibration on held-out rows.
+        refinement: S(q), the score after recalibration.
+        uncertainty: S(c) of a forecast c that is the same for all rows, the frequencies of targets.
+        resolution: S(c) - S(q), the gain of forecasts that differ between rows.
         name: "log", "brier" or "crps".
         words: the method, the folds, the number of rows and the level of confidence.
 
@@ -233,7 +232,7 @@ def decompose_score(
     weights: ArrayLike | None = None,
     confidence_level: float = 0.95,
 ) -> ScoreDecomposition:
-    """How much of a proper score is miscalibration, and how much is left after it is recalibrated.
+    """Splits a proper score into miscalibration and the score that is left after recalibration.
 
     .. math::
         \\bar S(p) = \\underbrace{\\bar S(p) - \\bar S(q)}_{\\text{calibration}}
@@ -242,39 +241,36 @@ def decompose_score(
         - \\underbrace{(\\bar S(c) - \\bar S(q))}_{\\text{resolution}}
 
     p are the predictions, q those of `cross_fit`, which recalibrates each row by a map that was
-    fitted to other folds, and c says for each row how often targets happened in the other folds.
-    Calibration is the log score, Brier score or CRPS that a user of the model would have gained:
-    it is negative where a map harms.
+    fitted to other folds, and c the frequencies of targets in the other folds.  Calibration is the
+    gain in log score, Brier score or CRPS by recalibration: it is negative if a map harms.
 
     **It is a lower bound, on average.**  A map that is fitted to some rows is worse than the best
     map, so that the calibration part of a calibrated model is a little below 0: by 0.008 nats for
     300 rows of two classes, by 0.002 for 1000 and by 0.0006 for 3000.  The part that `corp_curve`
-    shows is an upper bound: it has one map, the isotonic one, which is fitted to the rows that it
-    judges, and so always gains.
+    shows is an upper bound: its isotonic map is fitted to the same rows, and so always gains.
 
-    Each interval is `evaluate`'s interval of a mean, of the differences of scores row by row, with
-    a correction for their skewness.  It takes the maps as they are, and does not know the bias: an
-    interval of calibration above 0 says that recalibration is worth having, and one around 0 or
-    below that these rows do not show it.
+    Each interval is that of a mean in `evaluate`, of differences of scores in each row, with a
+    correction for their skewness.  It is for the given maps, and ignores the bias.  If the interval
+    of calibration is above 0, recalibration is useful; if it includes 0 or is below, these rows do
+    not show a gain.
 
     Args:
         predictions, targets: as in `Data`, or one `Data`, of predictions that `fit_recalibrator`
-            takes: of labels or real numbers.
+            takes: predictions of labels or real numbers.
         score: "log", the log score in nats, of labels; "brier", (p - y)^2 of two classes and the
             sum of squares over all classes of more; "crps", in units of the targets, of numbers.
             By default "log" of labels and "crps" of numbers.
         method: as in `fit_recalibrator`.  By default "spline" for two classes, "svs" for more, and
             "pit_beta" for numbers: of few parameters, for the sake of the bias.
-        folds: a number of folds of 2 or more, or the number of the fold of each row, ``[n]``, such
-            as weeks in blocks.
-        clusters: as in `Data`; they stay together in a number of folds, and count as one in
-            intervals.
-        weights: as in `Data`: in the fits, in the means, and in what c says.
+        folds: the number of folds, at least 2, or the fold of each row, ``[n]``, such as blocks of
+            weeks.
+        clusters: as in `Data`; each stays in one fold, and counts as one unit in intervals.
+        weights: as in `Data`, for the fits, the means and c.
         confidence_level: the probability of each interval, in (0, 1).
 
     Returns:
-        ScoreDecomposition.  Score and calibration are infinite, without intervals, if the model
-        called a target impossible.  The time is that of `cross_fit`.
+        ScoreDecomposition.  Score and calibration are infinite, without intervals, if a target had
+        probability 0.  The time is that of `cross_fit`.
 
     Raises:
         TypeError, ValueError: as `cross_fit`; a score for other predictions.
@@ -338,14 +334,14 @@ def _scores_of_frequencies(
     for k in range(fold.max() + 1):
         inside = fold == k
         others, own, counts = targets[~inside], targets[inside], weights[~inside]
-        # Their sum is how many rows of equal weights would be as exact.
+        # Their sum is the effective sample size.
         counts = counts * (counts.sum() / np.sum(counts**2))
         if score == "crps":
             sample = others.astype(np.float64)
             scores[inside] = _crps_of_sample(sample, counts, own.astype(np.float64))
             continue
         m = check_classes(data.predictions)
-        # As in a map: what did not happen in the other rows may happen.
+        # As in a map, no class has probability 0.
         share = np.bincount(others.astype(int), counts, minlength=m)
         share = (share + 1 / m) / (counts.sum() + 1)
         own = own.astype(int)

@@ -57,6 +57,8 @@ _MOST_SHIFT, _MOST_FACTOR, _NO_FACTOR, _GRID = 6.0, 20.0, 1e-6, 301
 _X = np.linspace(-8.0, 8.0, 401)
 _Y = np.linspace(-14.0, 14.0, 701)
 
+#: Statistics that are not shares, which are shown in percent.
+NOT_SHARES = "calibration slope", "location", "spread"
 #: What is known of a PIT: its rank among a number of members, or the levels around it.
 Partition = int | tuple[float, ...]
 
@@ -194,15 +196,15 @@ def in_words(
     classes: Sequence[Any] | None = None,
     is_chance: bool = False,
 ) -> str:
-    """The error as part of a sentence; a slope by chance is only a number."""
+    """The error as part of a sentence; a slope by chance is only a number and its direction."""
     if statistic == "calibration slope":
+        factor, _ = format_distinct(observed, 1.0, 2)
         if is_chance:
-            return f"calibration slope {observed:.2g}"
+            return f"calibration slope {factor} (too {'extreme' if observed < 1 else 'moderate'})"
         # Farther from 1 a step of Newton goes too far, or not far enough.
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
             return "strongly over-confident" if observed < 1 else "strongly under-confident"
         words = "over-confident" if observed < 1 else "under-confident"
-        factor, _ = format_distinct(observed, 1.0, 2)
         return f"{words}: calibration slope about {factor}"
     if statistic == "location":
         words = "low" if observed > 0 else "high"

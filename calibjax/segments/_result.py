@@ -9,9 +9,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
-from calibjax._base.text import first_of, listed, text_table
+from calibjax._base.text import first_of, listed, percent, text_table
 from calibjax.nulls.ranks import rank_of_level
-from calibjax.segments._effects import Effects, Partition, effects_of, in_words
+from calibjax.segments._effects import NOT_SHARES, Effects, Partition, effects_of, in_words
 from calibjax.segments._segment_sums import SegmentSums
 from calibjax.segments._segments import LEAST_ROWS
 
@@ -76,6 +76,14 @@ class Segment:
     score: float
     pvalue: float
     words: str
+
+    @property
+    def expected_in_words(self) -> str:
+        """The range `expected`, in % for shares."""
+        if self.statistic in NOT_SHARES:
+            return f"{self.expected.low:.3g} … {self.expected.high:.3g}"
+        low, high = map(percent, self.expected)
+        return f"{low.removesuffix(' %')} … {high}"
 
     def __str__(self) -> str:
         return f"{self.name}, {self.words}, n = {self.n}, p = {self.pvalue:.3g}"
@@ -264,8 +272,8 @@ class SegmentTestResult:
         shown = self.segments[:_SHOWN]
         rows = [("segment", "rows", "error", "range if calibrated", "score", "p")]
         for x in shown:
-            expected = f"{x.expected.low:.3g} … {x.expected.high:.3g}"
-            rows.append((x.name, str(x.n), x.words, expected, f"{x.score:.1f}", f"{x.pvalue:.3g}"))
+            score, pvalue = f"{x.score:.1f}", f"{x.pvalue:.3g}"
+            rows.append((x.name, str(x.n), x.words, x.expected_in_words, score, pvalue))
         lines = text_table(rows, "<><<><")
         n_left = sum(map(int, np.asarray(self.sums.is_tested).ravel())) - len(shown)
         notes = [f"and {n_left} more"] if n_left else []
