@@ -36,7 +36,7 @@ from calibjax.evaluation import _effect
 from calibjax.evaluation._overall_error import LEVELS, widening, with_fitted_logits
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
-from calibjax.evaluation._wording import NO_OVERALL_ERROR, event_name
+from calibjax.evaluation._wording import NO_OVERALL_ERROR, event_name, number, with_interval
 from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.families import EVENTS, MEAN_PIT, moments
 from calibjax.measures.measure import MeasureResult

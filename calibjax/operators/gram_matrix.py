@@ -1,6 +1,6 @@
 """The matrix H of h: its interface, in memory, by tiles and never stored, of features, in blocks.
 
-Of random features it is H = Psi Psi^T, where Psi has few columns.
+With random features it is H = Psi Psi^T, where Psi has few columns.
 """
 
 import functools
