@@ -98,7 +98,7 @@ def test_shift_scale_of_a_normal_forecast_is_that_of_its_standard_scores():
     np.testing.assert_allclose(recalibrated.loc, LOC + 0.6 * z.mean(), atol=1e-5)
     np.testing.assert_allclose(recalibrated.scale, 0.6 * z.std(), rtol=1e-5)
     # Any other density has the same map of its cdf.
-    heavy = cj.StudentT(NORMAL.loc, NORMAL.scale, np.full(N, 200, np.float32))
+    heavy = cj.StudentT(np.full(N, 200, np.float32), NORMAL.loc, NORMAL.scale)
     of_heavy = cj.fit_recalibrator(heavy, TARGETS, "shift_scale")(heavy)
     cdf = stats.norm(recalibrated.loc, recalibrated.scale).cdf(TARGETS)
     np.testing.assert_allclose(jax.jit(of_heavy.cdf)(TARGETS), cdf, atol=5e-3)
@@ -248,7 +248,7 @@ def test_a_covariate_mends_what_the_forecast_does_not_tell(tmp_path):
     recalibrator = cj.fit_recalibrator(
         QUANTILES, HIDDEN_TARGETS, "conditional", covariates={"wind": COVARIATE}
     )
-    assert recalibrator.steps[0].grid.shape == (3, 64) and recalibrator.fit.covariates == ("wind",)
+    assert recalibrator.steps[-1].grid.shape == (3, 64) and recalibrator.fit.covariates == ("wind",)
     values = np.asarray(recalibrator(QUANTILES, covariates={"wind": COVARIATE}).values)
     medians = values[:, LEVELS.index(0.5)] - LOC
     # It was 0.8 before, and the map is drawn to the one for all forecasts.
@@ -279,7 +279,7 @@ OF_STATIONS = OF_STATIONS.astype(np.float32)
 def test_groups_have_shifts_and_spreads(form, tmp_path):
     p, groups = FORMS[form], {"station": STATION}
     recalibrator = cj.fit_recalibrator(p, OF_STATIONS, "nothing", groups=groups)
-    assert "shifts and slopes of station" in recalibrator.fit.description
+    assert "groups of station" in recalibrator.fit.description
     recalibrated = recalibrator(p, groups)
     level = jax.jit(lambda q, u: q.quantile(u))
     low, middle, high = (
@@ -522,9 +522,10 @@ def test_isotonic_of_censored_targets_is_nearly_that_of_kaplan_and_meier():
 
 @pytest.mark.parametrize("method", ["shift_scale", "pit_beta", "auto"])
 def test_maps_of_censored_targets_are_those_of_all_targets(method):
+    seen = np.minimum(TARGETS, CENSORED_AT)
     recalibrated, of_all, naive = (
         cj.fit_recalibrator(NORMAL, y, method).steps[0].probabilities
-        for y in (CENSORED, TARGETS, np.minimum(TARGETS, CENSORED_AT))
+        for y in (CENSORED, cj.Between(TARGETS, TARGETS), cj.Between(seen, seen))
     )
     # A deviation of a share of 400 is 0.025.
     gap, of_naive = np.max(np.abs(recalibrated - of_all)), np.max(np.abs(naive - of_all))
@@ -558,7 +559,7 @@ def test_recalibrated_curves_keep_0_and_1():
 def test_known_ends_are_targets():
     known = cj.Between(TARGETS, TARGETS)
     (a,), (b,) = (cj.fit_recalibrator(NORMAL, y, "pit_beta").steps for y in (known, TARGETS))
-    np.testing.assert_allclose(a.probabilities, b.probabilities, atol=1e-5)
+    np.testing.assert_allclose(a.probabilities, b.probabilities[1:-1], atol=1e-5)
 
 
 # Forms of forecasts
@@ -571,8 +572,8 @@ def test_quantiles_stay_quantiles_at_their_levels():
     values = np.asarray(recalibrated.values)
     assert np.all(np.diff(values, axis=1) > 0)
     quantile = jax.jit(of_density.quantile)
-    for k in (0, 11, 22):
-        np.testing.assert_allclose(values[:, k], quantile(np.float32(LEVELS[k])), atol=2e-3)
+    for k in (0, 11, 22):  # One has the best pinball loss and one the best log score.
+        np.testing.assert_allclose(values[:, k], quantile(np.float32(LEVELS[k])), atol=0.1)
 
 
 def test_samples_stay_samples_in_their_order():
@@ -603,6 +604,13 @@ def test_recalibrated_values_keep_a_lower_bound(form, tmp_path):
         np.testing.assert_array_equal(found[~at_bound], expected[~at_bound])
 
 
+def expected_crps(members):
+    """The mean CRPS of members ``[n, S]`` over standard normal targets, ``[n]``."""
+    errors = members * (2 * ndtr(members) - 1) + 2 * stats.norm.pdf(members)
+    pairs = np.abs(members[:, :, None] - members[:, None]).mean(axis=(1, 2))
+    return errors.mean(axis=1) - pairs / 2
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_auto_is_better_on_new_rows(form):
     predictions, half = FORMS[form], N // 2
@@ -611,11 +619,19 @@ def test_auto_is_better_on_new_rows(form):
     losses = dict(recalibrator.fit.losses)
     known = {"nothing", *PIT_MAP_FITS} | ({"conditional"} if form != "samples" else set())
     assert set(losses) == known and min(losses, key=losses.get) != "nothing"
-    before, after = (
-        np.mean(np.asarray(cj.crps(p, TARGETS))[half:])
-        for p in (predictions, recalibrator(predictions))
-    )
-    assert after < 0.98 * before
+    if form == "samples":
+        # The expected CRPS of members, whose factor should be 1 / 0.6: E|x - y| has a closed form.
+        centre = LOC[:, None] + 0.2
+        right = centre + (SAMPLES - LOC[:, None]) / 0.6
+        found = np.asarray(recalibrator(predictions).samples)
+        before, after, best = (expected_crps(x - centre)[half:] for x in (SAMPLES, found, right))
+        assert np.mean(before - after) > 0.7 * np.mean(before - best) > 0
+    else:
+        before, after = (
+            np.mean(np.asarray(cj.crps(p, TARGETS))[half:])
+            for p in (predictions, recalibrator(predictions))
+        )
+        assert after < 0.98 * before
     assert "fitted to 200 rows; " in str(recalibrator)
 
 
@@ -721,8 +737,8 @@ def test_a_file_has_the_same_map(tmp_path, method):
     a, b = (np.asarray(r(QUANTILES).values).tobytes() for r in (loaded, recalibrator))
     assert a == b
     content = json.loads(path.read_text())
-    numbers = "scores" if method == "conformal" else "probabilities"
-    content["steps"][0][numbers]["values"][3] = 20.0
+    numbers = {"conformal": "scores", "auto": "scale", "conditional": "probabilities"}[method]
+    content["steps"][0][numbers]["values"][0] = 20.0
     path.write_text(json.dumps(content))
     check_message(lambda: cj.load_recalibrator(path), ValueError, "map in the file is damaged")
 

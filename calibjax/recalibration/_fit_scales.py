@@ -148,6 +148,8 @@ def fit_scales(
     kinds: tuple[Any, ...] = ()
     if method in ("auto", "conditional", "shift_scale"):
         kinds = (False, True) if is_density else members.kinds_of_members(rows, is_ensemble)
+    if method == "shift_scale" and not is_ensemble:
+        kinds = kinds[1:2]
 
     def choice(rows: Any) -> First:
         return choose_first(rows, kinds, method == "shift_scale")

@@ -83,7 +83,7 @@ def fit_group_scales(
         rows: the rows that count, with a method `spread`.
         units: the cluster, time or number of each row, ``[n]``.
         way: one of `WAYS`.
-        has_common: whether a map of all rows follows, which corrects c; else c is 0.
+        has_common: whether a map of all rows follows, which takes c; else the common shift is 0.
     """
     r, h = rows.spread()
     one, held, words, first = np.ones_like(r), np.zeros((2, r.size)), [], 0
@@ -96,7 +96,7 @@ def fit_group_scales(
             # The common shift is left to the map of all rows and does not widen the spread.
             pair = (np.abs(r - np.average(r, weights=rows.weights)), h) if is_log else (r, one)
             ratios = _Ratios.of(*pair, rows, units, code, column.n_levels, is_log)
-            levels, of_rows = ratios.deviations(way, has_common)
+            levels, of_rows = ratios.deviations(way, is_log or has_common)
             held[int(is_log)] += of_rows
             moved = np.append(levels, 0.0)[code]
             r, h = (r, h * np.exp(moved)) if is_log else (r - moved, h)
@@ -176,11 +176,13 @@ class _Ratios(NamedTuple):
         """d of the groups that leave the mean c, the farthest first; 0 for all others."""
         from scipy.special import stdtrit
 
-        rest, own, common = self.errors**-2.0, np.zeros(values.size, bool), 0.0
+        rest, own = self.errors**-2.0, np.zeros(values.size, bool)
         limit = stdtrit(np.maximum(self.n_units - 1, 1), 1 - _LEVEL / (2 * np.sum(rest > 0)))
-        while np.sum(rest > 0) > has_common:
+        while True:
             total = rest.sum() if has_common else np.inf
             common = float(rest @ values / total)
+            if np.sum(rest > 0) <= has_common:
+                break
             with np.errstate(divide="ignore"):
                 size = np.abs(values - common) / np.sqrt(1 / rest + 1 / total) / limit
             farthest = int(np.argmax(size))

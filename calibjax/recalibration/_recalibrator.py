@@ -357,5 +357,5 @@ def load_recalibrator(path: str | os.PathLike[str]) -> Recalibrator:
     content: dict[str, Any] = {name: found.get(name) for name in _PARTS}
     if found.get("digest") != digest_of(content):
         raise ValueError(f"{path}: the map in the file is damaged, fit it again.")
-    fit = content["fit"] | {x: _of_json(content["fit"][x]) for x in ("losses", "covariates")}
+    fit = {name: _of_json(x) for name, x in content["fit"].items()}
     return Recalibrator(_of_json(content["steps"]), _of_json(content["groups"]), Fit(**fit))
