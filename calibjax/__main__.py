@@ -11,13 +11,14 @@ from pathlib import Path
 def main() -> None:
     """Runs the command line.  A crash ends with the status 2, as 1 is a verdict."""
     try:
+        # Maps are fitted with matrices so small that several threads only wait for each other.
+        # NumPy and SciPy read this when they are imported.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         from calibjax.cli import app
 
         # Modules stay until the end: to search them for garbage takes a fifth of a short command.
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)
-        # SciPy fits maps with matrices so small that several threads only wait for each other.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         _keep_compiled_programs()
         app(prog_name="calibjax")
     except ModuleNotFoundError as error:

@@ -125,6 +125,8 @@ def typed_column(
         TypeError, ValueError: the column is traced, has another shape, holds lists or complex
             numbers, or misses a value although all must be `known`.
     """
+    if isinstance(given, TypedColumn):  # It was read before, and takes longer than to use it.
+        return given
     if is_traced(given):
         raise TypeError(f"{name} must be an array of NumPy outside of jit, got a traced one.")
     given = np.asarray(given) if isinstance(given, jax.Array) else given

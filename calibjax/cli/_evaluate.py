@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import polars as pl
 import typer
 
 from calibjax._base.text import plain
@@ -95,6 +94,8 @@ def show(
     for block in () if as_json else found.blocks():
         echo(block)
     if groups is not None and table is not None:
+        import polars as pl
+
         pl.DataFrame(groups.to_dict(), strict=False).write_csv(table)
     if as_json:
         echo(as_text(found.to_dict() | ({} if groups is None else _saved(groups))))

@@ -16,6 +16,7 @@ from calibjax._base.files import digest_of, json_of
 from calibjax._base.text import listed
 from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.distribution import Distribution
+from calibjax._data.typed_column import typed_columns
 from calibjax.cli._columns import Columns
 from calibjax.frames import PredictionColumns, Table, groups_of, stems_of
 from calibjax.frames.files import Text, lines_with
@@ -99,7 +100,8 @@ def columns_beside(
     whether texts are numbers, and a map reads those of other rows.
     """
     numbers = {name: table.numbers(name) for name in covariates}
-    return {"groups": groups_of(table, groups, read=is_fit) or None, "covariates": numbers or None}
+    found = typed_columns("groups", groups_of(table, groups, read=is_fit), len(table))
+    return {"groups": found or None, "covariates": numbers or None}
 
 
 def method_of(columns: PredictionColumns, method: str | None, has_covariates: bool) -> str:

@@ -104,7 +104,7 @@ def _mixture(rows: fits.PITMapRows, has_scale: bool) -> _Mixture:
     parts = [rows.part == k for k in range(rows.part.max() + 1)]
     curves, of_names = [], np.empty((len(rows.weights), len(names)))
     for inside in parts:
-        others, own = rows.chosen(~inside), rows.chosen(inside)
+        others, own = rows._replace(known=None).chosen(~inside), rows.chosen(inside)
         maps = [_rising(fit_of(name, others).probabilities, rows) for name in names]
         of_names[inside] = np.stack([own.scores(g) for g in maps], axis=1)
         curves.append(np.stack(maps, axis=1))
@@ -202,12 +202,13 @@ def _held_out_scores(rows: fits.PITMapRows, scores: np.ndarray, without: np.ndar
     found = np.empty((len(_WIDTHS) * len(_COUNTS), len(rows.weights)))
     for k in range(rows.part.max() + 1):
         is_inside = rows.part == k
-        inside, others = rows.chosen(is_inside), rows.chosen(~is_inside)
-        gaps = np.sum((scores[is_inside, None] - scores[None, ~is_inside]) ** 2, axis=2)
-        choice = 0
-        for width in _WIDTHS:
-            alike = others.weights * np.exp(-gaps / (2 * width**2))
-            sums, total = alike @ others.below, alike.sum(axis=1, keepdims=True)
+        inside, weights = rows.chosen(is_inside), rows.weights[~is_inside]
+        gaps = sum(np.square(x[is_inside, None] - x[~is_inside]) for x in scores.T)
+        alike, below, choice = np.exp(-gaps / 2), weights[:, None] * rows.below[~is_inside], 0
+        for number in range(len(_WIDTHS)):
+            if number:  # exp takes longer than two squares; each width is half of the last one.
+                alike = np.square(np.square(alike))
+            sums, total = alike @ below, (alike @ weights)[:, None]
             for count in _COUNTS:
                 g = fits.increasing((sums + count * without[k]) / (total + count))
                 found[choice, is_inside] = inside.scores(g)

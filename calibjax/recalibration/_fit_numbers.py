@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -75,7 +74,9 @@ def fit_numbers(
     if scored is not None and needs_parts:
         units = None if groups is None else cross_validation.units_of(data, kept)
         scales = fit_scales(scored, method, is_ensemble, groups, kept, units)
-        whole = whole.replace(predictions=scales.after(whole.predictions, groups, kept.size, form))
+        first: Chosen = method, Fitted(scales.steps, True, ""), {}
+        after = recalibrator_of(predictions, first, scales.of_groups, **fit)
+        whole = padded(data.replace(predictions=after(predictions, groups, covariates)))
         scored = scales.rows
     found = Found("nothing", Fitted((), True, ""), {}, np.zeros(n), np.zeros(n))
     of_groups = None
@@ -219,7 +220,7 @@ def _pit_map_rows(
         seen = fits.seen_cells(levels, low, high)
     else:
         dtype = pit.low.dtype
-        ends = PITInterval(jnp.asarray(low, dtype), jnp.asarray(high, dtype))
+        ends = PITInterval(*jax.device_put([low.astype(dtype), high.astype(dtype)]))
         below = _known(_mass_below(ends, levels.astype(dtype)), kept)
     rows = fits.PITMapRows(levels, below, counts, part, seen=seen)
     if scored is None:

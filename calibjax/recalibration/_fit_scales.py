@@ -13,7 +13,7 @@ from calibjax.recalibration._choose_pit_map import Found
 from calibjax.recalibration._cross_validation import LEAST_ROWS, choose_in_turn
 from calibjax.recalibration._group_scales import WAYS, GroupScale, GroupScales, fit_group_scales
 from calibjax.recalibration._groups import Coding
-from calibjax.recalibration._pit_map import coordinates, in_form
+from calibjax.recalibration._pit_map import coordinates
 from calibjax.recalibration._probability_maps import Fitted
 from calibjax.recalibration._shift_scale import (
     NormalScores,
@@ -44,12 +44,12 @@ def choose_first(rows: Any, kinds: Sequence[Any], must: bool) -> First:
     if len(rows.weights) < LEAST_ROWS or not kinds:
         kind = kinds[min(1, len(kinds) - 1)] if kinds and must else None
         return First(kind, before, before)
-    found = [np.empty_like(before) for _ in kinds]
-    for scores, kind in zip(found, kinds, strict=True):
-        for k in range(rows.part.max() + 1):
-            inside = rows.part == k
-            scores[inside] = rows.chosen(inside).scores(rows.chosen(~inside).fit(kind)[0])
-    chosen = choose_in_turn(before, found, rows.weights, rows.part, must)
+    found = np.empty((len(kinds), before.size))
+    for k in range(rows.part.max() + 1):
+        inside = rows.part == k
+        own, others = rows.chosen(inside), rows.chosen(~inside)
+        found[:, inside] = [own.scores(others.fit(kind)[0]) for kind in kinds]
+    chosen = choose_in_turn(before, list(found), rows.weights, rows.part, must)
     return (
         First(None, before, before)
         if chosen is None
@@ -77,23 +77,6 @@ class Scales(NamedTuple):
     first: First
     converged: bool
     description: str
-
-    def after(
-        self, given: Any, groups: NamedColumns | None, n: int, form: tuple[float | None, bool]
-    ) -> Any:
-        """Padded predictions with n rows, after these maps, the bound and rounding."""
-        predictions = given
-        if self.of_groups is not None and groups is not None:
-            (curve,) = self.of_groups.steps
-            segments = curve.coding.segments(groups, n)
-            none = ((0, len(predictions) - n), (0, 0))
-            predictions = curve.moved(
-                predictions, np.pad(segments, none, constant_values=curve.coding.n_segments)
-            )
-        for step in self.steps:
-            predictions = step(predictions)
-        lower, is_whole = form
-        return in_form(predictions, given, lower, is_whole or None)
 
     def then(self, found: Found) -> Found:
         """These maps followed by one of the unit interval; their gains are added."""
@@ -159,7 +142,8 @@ def fit_scales(
     if groups is not None and units is not None:
         coding = Coding.of(groups, kept)._replace(pairs=())
         segments = coding.segments(groups, kept.size)[kept]
-        found, first = _of_groups(rows, coding, segments, units, method != "nothing", choice)
+        has_common = method != "nothing"
+        found, first = _of_groups(rows, coding, segments, units, has_common, choice, first)
         words = f"no group of {', '.join(coding.names)} differs" if found is None else found.words
         none = np.zeros(coding.n_segments)
         tables = (none, none) if found is None else (found.shifts, found.log_scales)
@@ -184,9 +168,13 @@ def _of_groups(
     units: np.ndarray,
     has_common: bool,
     choice: Any,
+    plain: First,
 ) -> tuple[GroupScales | None, First]:
-    """The shifts and scales of groups if held-out rows gain, and the choice for all rows."""
-    plain, tried = choice(rows), []
+    """The shifts and scales of groups if held-out rows gain, and the choice for all rows.
+
+    `plain` is the choice without groups.
+    """
+    tried = []
     if len(segments) >= LEAST_ROWS:
         for way in WAYS:
             found = fit_group_scales(coding, segments, rows, units, way, has_common)

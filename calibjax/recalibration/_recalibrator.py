@@ -1,6 +1,7 @@
 """A fitted map from predictions to predictions, and its file."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from types import ModuleType
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.compile import first_rows
+from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.files import digest_of, json_of, read_json, write_file
 from calibjax._base.struct import (
     is_array,
@@ -20,6 +21,7 @@ from calibjax._base.struct import (
     struct,
     widened,
     widest_dtype,
+    with_fields,
 )
 from calibjax._data.checks import valid_rows
 from calibjax._data.column_encoding import ColumnCode
@@ -165,6 +167,8 @@ class Recalibrator:
         # None is part of the structure, so that other maps do not ask for known quantiles.
         fit = self.fit
         form = fit.lower, True if fit.is_whole else None, fit.threshold
+        if curve is not None:  # Programs are of shapes, and not of what segments are.
+            curve = with_fields(curve, coding=Coding((), ()))
         return first_rows(_recalibrated_numbers((self.steps, curve, form), given), n)
 
     @property
@@ -221,7 +225,7 @@ def probabilities_on_host(predictions: Distribution) -> np.ndarray:
     return on_host(found)[: len(predictions)]
 
 
-@jax.jit
+@functools.partial(quick_jit, optimised=True)
 def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
     """Predictions of numbers after the steps, the map of segments or None, and `in_form`.
 

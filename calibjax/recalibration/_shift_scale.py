@@ -9,6 +9,7 @@ whose mean is largest where a + b z has the mean 0 and the variance 1 over the r
 Quantiles and samples have maps of their values, in `_member_by_member`.
 """
 
+from statistics import NormalDist
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -25,7 +26,7 @@ from calibjax.recalibration._probability_maps import Numbers, Step
 
 # Two points define a line through normal scores; float32 distinguishes these two.
 _POINTS = (-1.0, 1.0)
-_LEVELS = tuple(float(ndtr(z)) for z in _POINTS)
+_LEVELS = tuple(map(NormalDist().cdf, _POINTS))
 _LARGEST_SHIFT, _LARGEST_SLOPE = 4.0, 4.0
 
 
