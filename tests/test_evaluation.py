@@ -351,6 +351,10 @@ def said(
 
 
 SHIFT = direction("risk under-estimated", 0.9)
+MEASURES_OF_EVENTS = {
+    "calibration slope": MeasureResult(0.7, (0.6, 0.8)),
+    "observed / expected": MeasureResult(0.77, (0.71, 0.84)),
+}
 # What a verdict says, and what it does not say.
 VERDICTS = {
     "impossible targets, and the others are wrong too": (
@@ -362,6 +366,11 @@ VERDICTS = {
         {"pvalue": 0.3, "zero": ([4], None)},
         "1 observed target had|\nNo other miscalibration detected (p = 0.3, n = 12, 0 events).",
         "",
+    ),
+    "calibrated events": (
+        {"pvalue": 0.3, "measures": MEASURES_OF_EVENTS},
+        ").\nO/E 0.77 (95 % CI 0.71 to 0.84); calibration slope 0.7 (95 % CI 0.6 to 0.8).",
+        "temperature",
     ),
     "a bound": (
         {"best": 100.0, "found": [TOO_SURE]},
@@ -398,10 +407,7 @@ VERDICTS = {
         {
             "best": 1.8,
             "found": [direction("over-confident", 0.4), direction("'b' over-estimated", 0.3)],
-            "measures": {
-                "calibration slope": MeasureResult(0.7, (0.6, 0.8)),
-                "observed / expected": MeasureResult(0.77, (0.71, 0.84)),
-            },
+            "measures": MEASURES_OF_EVENTS,
         },
         "\nOver-confident: of the test; calibration slope 0.7 (95 % CI 0.6 to 0.8); 'b' "
         "over-estimated; O/E 0.77 (95 % CI 0.71 to 0.84).",
@@ -773,8 +779,8 @@ def test_names_of_classes_of_any_letters():
 
 def test_numbers_that_are_infinite_or_none():
     assert number(np.inf) == "∞" and number(-0.0) == "0" and number(np.nan) == ""
-    large = ("1128", "-999999", "1e+06", "999", "0.0123")
-    assert tuple(map(number, (1128.4, -999_999.0, 1e6, 999.4, 0.01234))) == large
+    large = ("1128", "-999999", "1e+06", "999", "1000", "0.0123")
+    assert tuple(map(number, (1128.4, -999_999.0, 1e6, 999.4, 999.6, 0.01234))) == large
     assert interval_text((1.0, np.inf)) == "1 … ∞"
 
 

@@ -399,6 +399,7 @@ def test_all_models_in_one_table(two_models):
         [errors["narrow"][x] for x in ("low", "high")], right.confidence_interval(), rtol=1e-5
     )
     assert f"On the {N - 1} tasks" in str(table) and "assumed independent" in str(table)
+    assert "high  adjusted p\n" in str(table) and "(positive favours the other)" in str(table)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from calibjax.residuals.readable import Coverage, LocationAndSpread, NumberStati
 from calibjax.segments import _segments, read_columns
 from calibjax.segments._effects import effects_of, in_units_of_forecast
 from calibjax.segments._effects import in_words as effect_in_words
+from calibjax.segments._result import Range
 from calibjax.segments._segment_sums import SegmentSums, sums_at
 
 N, R = 120, 99
@@ -211,6 +212,10 @@ def test_what_is_printed_and_saved():
     assert abs(worst.score) == pytest.approx(float(result.statistic), rel=1e-5)
     lines = repr(result).splitlines()
     assert lines[0] == result.sentence() and worst.name in lines[4]
+    share = dataclasses.replace(worst, statistic="rate", expected=Range(0.0923, 0.77))
+    assert share.expected_in_words == "9.2 … 77.0 %"
+    spread = dataclasses.replace(share, statistic="spread")
+    assert spread.expected_in_words == "0.0923 … 0.77"
     saved = json.loads(json.dumps(result.to_dict()))
     assert saved["segments"][0]["words"] == worst.words and saved["n_segments"] > 10
     assert len(saved["segments"]) == np.sum(result.sums.is_tested)

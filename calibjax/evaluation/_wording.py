@@ -22,7 +22,7 @@ def number(value: float, digits: int = 3) -> str:
     """A number, finite or not, with this number of digits; empty for NaN."""
     if math.isnan(value):
         return ""
-    if 10**digits <= abs(value) < _LARGE:
+    if 10**digits - 0.5 <= abs(value) < _LARGE:
         return f"{value:.0f}"
     # Print -0.0 as 0.
     return f"{value + 0.0:.{digits}g}".replace("inf", "∞")

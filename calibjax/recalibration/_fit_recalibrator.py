@@ -59,8 +59,8 @@ def fit_recalibrator(
     ``"spline"``        logit q a natural cubic spline of logit p with 8 knots; the penalty on its
                         second derivative has the least approximate leave-one-out loss
     ``"isotonic"``      the nondecreasing curve that is nearest to the observed frequencies
-    ``"venn_abers"``    p_1 / (1 - p_0 + p_1), isotonic with the new row of label 1 or 0; for two
-                        classes
+    ``"venn_abers"``    p_1 / (1 - p_0 + p_1), where p_1 and p_0 are isotonic probabilities with the
+                        new row added as label 1 and as 0; for two classes
     ``"nothing"``       p
     ``"auto"``          a mixture of the fast methods, with the least log loss on held-out rows
     ==================  ============================================================================
@@ -92,16 +92,16 @@ def fit_recalibrator(
     **Groups** are columns such as region or age.  Their segments are the levels of each column, and
     the 200 largest pairs of levels with at least 20 rows.  For labels with the logits l after the
     map for all rows, the segments s of a row change l to l + sum_s (a_s + b_s x), with x = (l -
-    mean) / SD; pairs have no b.  Ridge penalties shrink a and b to 0.  Shifts of levels, slopes,
-    and shifts of pairs are added in this order, each with the best of 5 strengths, and only if the
-    held-out loss falls by more than a standard error.  With clusters or times, parts of these are
-    held out, and the standard error is that between parts.  With more than two classes, each class
-    must gain more (Bonferroni), and all classes together more than a standard error.  The time is
-    O(n S^2) for S segments.
+    mean) / SD between -4 and 4; pairs have no b.  Ridge penalties shrink a and b to 0.  Shifts of
+    levels, slopes, and shifts of pairs are added in this order, each with the best of 5 strengths,
+    and only if the held-out loss falls by more than a standard error.  With clusters or times,
+    parts of these are held out, and the standard error is that between parts.  With more than two
+    classes, each class must gain more (Bonferroni), and all classes together more than a standard
+    error.  The time is O(n S^2) for S segments.
 
     Each group of densities, quantiles or samples has a shift and a scale, applied before the map
     for all rows.  With the error r of a forecast and the mean size h of errors that its spread
-    implies, they are mean r and, after this shift, log(mean |r| / mean h), minus a common value.
+    implies, they are mean r and, after this shift, log(mean |r| / mean h), each minus a common one.
     Either the groups that differ significantly (t tests, Bonferroni at 0.05) have their own values
     and all others the common one, or, with at least ten groups, all are shrunk to it by empirical
     Bayes.  Held-out rows must gain by more than a standard error.  Shifts are in units of the
