@@ -127,15 +127,16 @@ def fit_recalibrator(
                         "conditional"; each only if held-out rows gain by more than a standard error
     ==================  ============================================================================
 
-    **Shift and scale.**  For densities, a + b z has mean 0 and variance 1 over the rows of the fit,
+    **Shift and scale.** For densities, a + b z has mean 0 and variance 1 over the rows of the fit,
     which maximises the log score.  A normal forecast stays normal.  Members m of an ensemble with
     mean M and mean difference D of two members become a + b M + (c + d / D) (m - M), which keeps
     their order (member-by-member postprocessing, a form of ensemble model output statistics).
     Quantiles move likewise around the median, without d.  The numbers minimise the CRPS, or the
-    pinball loss of quantiles.  The scale is fitted first; a shift, and then b and d, are added only
-    if held-out rows gain by more than a standard error.  d also requires that narrow ensembles are
-    too narrow by three standard errors.  Equal members stay equal.  For counts, survival curves and
-    `Between` targets "shift_scale" is fitted like the other maps G.
+    pinball loss of quantiles.  "auto" and "conditional" fit a scale, then add a shift, then b and
+    d, each only if held-out rows gain by more than a standard error.  "shift_scale" always has both
+    shift and scale for densities and quantiles, and always a scale for members.  d also requires
+    that narrow ensembles are too narrow by three standard errors.  Equal members stay equal.  For
+    counts, survival curves and `Between` targets "shift_scale" is fitted like the other maps G.
 
     The maps G minimise the mean over levels u of the log loss of G(u) as P(U <= u).  It depends
     only on which side of each level a target is, which is all that quantiles and samples tell.  The
