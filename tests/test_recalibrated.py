@@ -311,6 +311,21 @@ def test_a_group_that_is_right_keeps_the_map_of_all(form):
     assert factors[2] == pytest.approx(2.0, abs=0.4)
 
 
+def test_any_density_has_groups_a_scale_and_a_map(tmp_path):
+    """Of a Laplace forecast three maps stand upon each other; folds have one form."""
+    base, station = cj.Laplace(LOC, np.full(N, 0.3, np.float32)), {"station": STATION.astype(str)}
+    recalibrator = cj.fit_recalibrator(base, OF_STATIONS, groups=station)
+    recalibrator.save(tmp_path / "map.json")
+    found = cj.load_recalibrator(tmp_path / "map.json")(base, station)
+    folds = cj.cross_fit(base, OF_STATIONS, "auto", 3, groups=station)
+    before, after, held_out = (
+        float(np.mean(cj.log_score(p, OF_STATIONS))) for p in (base, found, folds)
+    )
+    assert after < held_out < before - 0.3
+    change = recalibrator.fit.change
+    assert change[1] < held_out - before < change[2]
+
+
 def test_equal_stations_have_no_map_and_biases_are_drawn_to_that_of_all():
     rng = np.random.default_rng(14)
     station, n = np.repeat(np.arange(40), 30).astype(str), 1200

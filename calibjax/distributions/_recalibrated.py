@@ -80,7 +80,9 @@ class Recalibrated(Univariate):
 
     @property
     def shapes(self) -> dict[str, str]:
-        return of_part("base", self.base.shapes) | {"probabilities": "n levels"}
+        # A base may be recalibrated, with other levels.
+        base = {x: axes.replace("levels", "levels_of_base") for x, axes in self.base.shapes.items()}
+        return of_part("base", base) | {"probabilities": "n levels"}
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         p = self.probabilities
