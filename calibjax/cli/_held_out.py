@@ -43,7 +43,9 @@ def held_out(
     held = judged_on_held_out(data, method, count, lower=lower, **beside)
 
     def judged(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
-        test = calibration_test(jax.random.key(seed), data.replace(predictions=predictions))
+        # Recalibrated rows are not checked, and both tests are one program.
+        rows = data.replace(predictions=predictions, is_checked=False)
+        test = calibration_test(jax.random.key(seed), rows)
         return {"score": float(scores.mean()), "pvalue": as_multiple(test.pvalue, _N_RESAMPLES)}
 
     with np.errstate(invalid="ignore"):  # an infinite score before and after
