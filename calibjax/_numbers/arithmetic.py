@@ -24,6 +24,17 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.dot(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
+def in_blocks(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a b of ``[n, k]`` and ``[k, m]``, in blocks of one thread if b is small.
+
+    Threads use their cores while they wait for the next product.
+    """
+    size = 2**17 // max(b.size, 1)
+    if size < 4:
+        return a @ b
+    return np.concatenate([a[k : k + size] @ b for k in range(0, max(len(a), 1), size)])
+
+
 def eigh_of_kernel(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Eigenvalues and eigenvectors of the matrix of a kernel; NaN if it is not positive definite.
 

@@ -23,6 +23,7 @@ In NumPy: compiling it would take longer than it takes.
 """
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import Between
 from calibjax._data.row_columns import sampled
 from calibjax._data.typed_column import different
+from calibjax._numbers.arithmetic import in_blocks
 from calibjax.frames import Model, as_floats, cluster_numbers, is_missing, read_times
 from calibjax.nulls import on_host
 from calibjax.nulls.ranks import host_pvalue
@@ -332,7 +334,8 @@ def _cosines(values: np.ndarray, ties: np.ndarray) -> np.ndarray:
 
 def _products(features: np.ndarray, basis: np.ndarray) -> np.ndarray:
     """The sums of products of neighbours ``[lags, M, D]`` of features ``[M, n, D]``."""
-    rest = features - basis.swapaxes(1, 2) @ (basis @ features)
+    pairs = zip(features, itertools.cycle(basis), strict=False)
+    rest = features - np.stack([in_blocks(in_blocks(x.T, b.T), b).T for x, b in pairs])
     lags = range(1, _LAGS[-1] + 1)
     at_lag = [np.einsum("mnd,mnd->md", rest[:, :-lag], rest[:, lag:]) for lag in lags]
     return np.cumsum(at_lag, axis=0)[np.subtract(_LAGS, 1)]

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax._base.text import named_rows
+from calibjax._numbers.arithmetic import in_blocks
 from calibjax.measures.measure import Measure, MeasureResult, NumberOfRows, Subset
 
 #: Names of measures.
@@ -156,17 +157,18 @@ class Design(NamedTuple):
         sums, t, moved = sums @ self.mixing, np.zeros((len(sums), k)), np.full(len(sums), np.inf)
         for _ in range(_MOST_STEPS):
             (left,) = np.nonzero(moved > _CONVERGED)
-            q = expit(self.logits + t[left] @ features.T)
-            gradients = sums[left] - (q * self.shares) @ features
-            hessians = ((q * (1 - q) * self.shares) @ products).reshape(-1, k, k)
+            q = expit(self.logits + in_blocks(t[left], features.T))
+            gradients = sums[left] - in_blocks(q * self.shares, features)
+            hessians = in_blocks(q * (1 - q) * self.shares, products).reshape(-1, k, k)
             hessians += _RIDGE * np.trace(hessians, axis1=1, axis2=2)[:, None, None] * np.eye(k)
             steps = np.linalg.solve(hessians, gradients[:, :, None])[:, :, 0]
-            moved[left] = np.abs(steps @ features.T).max(axis=1)
+            moved[left] = np.abs(in_blocks(steps, features.T)).max(axis=1)
             factors = np.minimum(1.0, _LARGEST_STEP / np.maximum(moved[left], _LARGEST_STEP))
             t[left] += factors[:, None] * steps
             if moved.max() <= _CONVERGED:
                 break
-        return Fits(t @ self.mixing.T, expit(self.logits + t @ features.T), moved <= _CONVERGED)
+        q = expit(self.logits + in_blocks(t, features.T))
+        return Fits(t @ self.mixing.T, q, moved <= _CONVERGED)
 
     def influence(self, probabilities: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """How much each row moves the coefficients of the fit with these probabilities, ``[n, K]``.

@@ -14,6 +14,7 @@ import numpy as np
 from calibjax._base.compile import bucket, filled_up
 from calibjax._data.data import Data
 from calibjax._data.row_columns import sampled
+from calibjax._numbers.arithmetic import in_blocks
 from calibjax.distributions import Bernoulli
 from calibjax.estimators import UniformBinning, one_vs_rest, smooth_ece, top_label
 from calibjax.measures.events import (
@@ -238,7 +239,7 @@ def _of_groups(
         first, last = np.searchsorted(group.index, [at.start, at.stop])
         rows, shares = group.index[first:last], group.sampling.shares()[first:last]
         some = values if rows.size == values.shape[1] else values[:, rows - at.start]
-        found.append(some @ (shares[:, None] * columns[rows]))
+        found.append(in_blocks(some, shares[:, None] * columns[rows]))
     return np.stack(found, axis=1)
 
 

@@ -15,10 +15,7 @@ from calibjax.recalibration._group_scales import WAYS, GroupScale, GroupScales, 
 from calibjax.recalibration._groups import Coding
 from calibjax.recalibration._pit_map import coordinates
 from calibjax.recalibration._probability_maps import Fitted
-from calibjax.recalibration._shift_scale import (
-    NormalScores,
-    ShiftScale,
-)
+from calibjax.recalibration._shift_scale import NormalScores, ShiftScale
 
 
 class First(NamedTuple):
@@ -50,11 +47,9 @@ def choose_first(rows: Any, kinds: Sequence[Any], must: bool) -> First:
         own, others = rows.chosen(inside), rows.chosen(~inside)
         found[:, inside] = [own.scores(others.fit(kind)[0]) for kind in kinds]
     chosen = choose_in_turn(before, list(found), rows.weights, rows.part, must)
-    return (
-        First(None, before, before)
-        if chosen is None
-        else First(kinds[chosen], before, found[chosen])
-    )
+    if chosen is None:
+        return First(None, before, before)
+    return First(kinds[chosen], before, found[chosen])
 
 
 class Scales(NamedTuple):
@@ -170,10 +165,7 @@ def _of_groups(
     choice: Any,
     plain: First,
 ) -> tuple[GroupScales | None, First]:
-    """The shifts and scales of groups if held-out rows gain, and the choice for all rows.
-
-    `plain` is the choice without groups.
-    """
+    """The shifts and scales of groups if held-out rows gain by them, after a plain choice."""
     tried = []
     if len(segments) >= LEAST_ROWS:
         for way in WAYS:

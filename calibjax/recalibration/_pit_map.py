@@ -31,11 +31,7 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.unit_interval import normal_score
-from calibjax.recalibration._pit_map_fits import (
-    LEVELS,
-    line_through,
-    with_tails,
-)
+from calibjax.recalibration._pit_map_fits import LEVELS, line_through, with_tails
 from calibjax.recalibration._probability_maps import Fitted, Numbers, Step
 from calibjax.scores import score_rows
 

@@ -36,12 +36,7 @@ from calibjax.recalibration._conditional_pit_map import ConditionalPITMap, covar
 from calibjax.recalibration._fit_groups import GroupCurve
 from calibjax.recalibration._group_scales import GroupScale
 from calibjax.recalibration._groups import Coding
-from calibjax.recalibration._pit_map import (
-    PITMap,
-    apply_pit_map,
-    check_numbers,
-    in_form,
-)
+from calibjax.recalibration._pit_map import PITMap, apply_pit_map, check_numbers, in_form
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
