@@ -139,7 +139,10 @@ def mean_change(
     count = np.bincount(part[known], share)
     if sums.size < 2:
         return None
-    error = np.sqrt(np.sum((sums - count * mean) ** 2) * sums.size / (sums.size - 1))
+    variance = np.sum((sums - count * mean) ** 2) * sums.size / (sums.size - 1)
+    # Maps of different parts share rows: Nadeau and Bengio (2003) add the ratio of rows that are
+    # left out to rows of the fit, 1 / (P - 1), to the 1 / P of a mean of P parts.
+    error = np.sqrt(variance * (1 + sums.size / (sums.size - 1)))
     reach = float(stdtrit(sums.size - 1, 0.975) * error)
     return mean, mean - reach, mean + reach
 
