@@ -705,7 +705,7 @@ def test_families(family):
     if family == "Normal":
         crps = np.asarray(cj.crps(predictions, targets)).mean()
         assert found.measures["CRPS"].value == pytest.approx(crps, rel=1e-5)
-        assert "in normal scores" in found.to_html()
+        assert "by a factor of" in found.to_html()
 
 
 def test_measures_of_quantiles():
