@@ -54,7 +54,8 @@ def without_tests(monkeypatch):
     """The tests behind the reading of files take long to compile."""
     name = "calibjax.evaluation.evaluate_data"
     monkeypatch.setattr(
-        name, lambda *_, **__: types.SimpleNamespace(rejected=False, why_not_tested=None)
+        name,
+        lambda *_, **__: types.SimpleNamespace(rejected=False, why_not_tested=None, blocks=list),
     )
 
 

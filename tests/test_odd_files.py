@@ -90,7 +90,7 @@ def by_command(path, options, monkeypatch):
 
     def evaluate(data, **_):
         found.append(data)
-        return SimpleNamespace(rejected=False, why_not_tested=None)
+        return SimpleNamespace(rejected=False, why_not_tested=None, blocks=list)
 
     monkeypatch.setattr("calibjax.evaluation.evaluate_data", evaluate)
     standard_input = path.read_bytes() if path.stem == "-" else None
