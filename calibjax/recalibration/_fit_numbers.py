@@ -97,11 +97,9 @@ def fit_numbers(
             g = _known(np.broadcast_to(g, (whole.n, rows.levels.size)), kept)
             g = np.maximum(g, np.finfo(np.float32).tiny)
             of_groups = fit_pit_map_groups(groups, kept, g, rows)
-        fit["score"] = rows.name_of_score()
     if scales is not None:
         found, of_groups = scales.then(found), scales.of_groups
-    if scored is not None and "score" not in fit:
-        fit["score"] = scored.name_of_score()
+    fit["score"] = fits.LOG_SCORE if scored is None else scored.name_of_score()
     if found.losses and found.fitted.description:
         fit["change"] = cross_validation.mean_change(found.before, found.after, counts, part)
     recalibrator = recalibrator_of(predictions, found[:3], of_groups, **fit)

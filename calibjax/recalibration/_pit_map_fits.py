@@ -174,7 +174,6 @@ class Scored(Protocol):
 
     def chosen(self, rows: np.ndarray) -> Self: ...
     def scores_of(self, values: np.ndarray) -> np.ndarray: ...
-    def name_of_score(self) -> str: ...
 
 
 class KnownValues(NamedTuple):
@@ -237,10 +236,6 @@ class PITMapRows(NamedTuple):
         if self.z is not None:
             return log_scores(self.levels, g, self.z)
         return -np.log(self.probabilities(g) / self.probabilities(self.levels))
-
-    def name_of_score(self) -> str:
-        """The name of `scores`."""
-        return LOG_SCORE if self.known is None else self.known.rows.name_of_score()
 
     def probabilities(self, g: np.ndarray) -> np.ndarray:
         """G(h) - G(l) of intervals of U, from values of G at the levels, ``[K]`` or ``[n, K]``."""
