@@ -57,8 +57,8 @@ def page(results: Mapping[str, Any]) -> str:
         "scales that vary by a factor of 1.65 up and down; times of censoring are Weibull too. "
         f"{N_RESAMPLES} resamples. All cases have the same random numbers, so that their rates "
         "depend on each other.",
-        "* `calibration_test` with `Between.right_censored`: multipliers of rows; and with "
-        "`censored_at`, where it is exact.\n"
+        "* `calibration_test` with `IntervalCensored.right_censored`: multipliers of rows; and "
+        "with `censored_at`, where it is exact.\n"
         "* D-calibration: `d_calibration`, 10 bins (Haider et al. 2020).\n"
         "* A-calibration: the sum of (O - E)² / E over 10 cells of U = F(y), with 10 degrees of "
         "freedom, for the events O in a cell and the sum E of the cumulative hazards of U that "

@@ -24,7 +24,7 @@ from calibjax import segments as segments
 from calibjax import sklearn as sklearn
 from calibjax._data.data import Data as Data
 from calibjax._data.distribution import Distribution as Distribution
-from calibjax._data.interval_censored import Between as Between
+from calibjax._data.interval_censored import IntervalCensored as IntervalCensored
 from calibjax.curves import *
 from calibjax.distributions import *
 from calibjax.estimators import *

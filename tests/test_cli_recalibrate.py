@@ -120,7 +120,7 @@ def targets_of(frame, options):
     name = options[options.index("--target") + 1]
     codes = {"y": "abc", "rain": ("dry", "wet")}
     if name == "until":
-        return cj.Between.right_censored(frame["until"].cast(pl.Float32), frame["died"])
+        return cj.IntervalCensored.right_censored(frame["until"].cast(pl.Float32), frame["died"])
     if name not in codes:
         return frame[name].to_numpy().astype(np.float32)
     return np.array([list(codes[name]).index(x) for x in frame[name]], np.int32)

@@ -16,7 +16,7 @@ TIME, OBSERVED, SCALE = 0.05 + 2.5 * U, V > 0.4, 0.5 + 1.5 * V
 def test_the_numbers_of_survival_eval(float64):
     """Version 0.9.0: d_calibration(exp(-(TIME / SCALE)**1.5), OBSERVED, num_bins=10)."""
     predictions = cj.Weibull(np.full(40, 1.5), SCALE)
-    found = cj.d_calibration(predictions, cj.Between.right_censored(TIME, OBSERVED))
+    found = cj.d_calibration(predictions, cj.IntervalCensored.right_censored(TIME, OBSERVED))
     np.testing.assert_allclose(found.statistic, 14.089946139464942, rtol=1e-9)
     np.testing.assert_allclose(found.pvalue, 0.11916145047303763, rtol=1e-9)
     counts = [
@@ -43,9 +43,9 @@ def test_known_targets_and_counts():
 def test_masked_and_invalid_rows():
     predictions = cj.Weibull(jnp.full(40, 1.5), jnp.asarray(SCALE))
     where = np.arange(40) % 4 > 0
-    targets = cj.Between.right_censored(np.where(where, TIME, np.nan), OBSERVED)
+    targets = cj.IntervalCensored.right_censored(np.where(where, TIME, np.nan), OBSERVED)
     function = jax.jit(lambda where: cj.d_calibration(predictions, targets, where=where))
-    kept = cj.Between.right_censored(TIME[where], OBSERVED[where])
+    kept = cj.IntervalCensored.right_censored(TIME[where], OBSERVED[where])
     expected = cj.d_calibration(predictions[where], kept)
     for ours, theirs in zip(function(where), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4)

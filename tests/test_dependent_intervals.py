@@ -7,7 +7,7 @@ import pytest
 from instances import depending
 from messages import check_message
 from scipy import stats
-from test_between import KERNEL, by_hand, rows
+from test_interval_censored import KERNEL, by_hand, rows
 
 import calibjax as cj
 from calibjax._data.data import as_data, clean
@@ -140,7 +140,7 @@ def test_masked_rows_and_jit(name, float64):
     columns = {"weights": WEIGHTS, **CASES[name]}
     horizon = {"horizon": columns.pop("horizon")} if "horizon" in columns else {}
     rest = jax.tree.map(lambda x: x[where], (predictions, targets, columns))
-    bad = cj.Between(targets.low + np.where(where, 0.0, np.nan), targets.high)
+    bad = cj.IntervalCensored(targets.low + np.where(where, 0.0, np.nan), targets.high)
 
     def ends(predictions, targets, columns, where):
         options = {**columns, **horizon, "where": where, "n_resamples": 99}

@@ -188,7 +188,7 @@ def test_masks_jit_and_devices(name, key, float64):
     def test(rows, where=None):
         (shape_and_scale, time, observed), *more = rows
         predictions = jax.tree.unflatten(structure, shape_and_scale)
-        targets = cj.Between.right_censored(time, observed) if name == "censored" else time
+        targets = cj.IntervalCensored.right_censored(time, observed) if name == "censored" else time
         options = dict(zip([name], more, strict=False)) | (
             {"horizon": 2} if name == "times" else {}
         )
@@ -216,7 +216,7 @@ def test_draws_are_hidden_as_the_rows_are(key, float64):
     rng = RNG(5)
     rate, censored_at = rng.uniform(0.5, 2, N), rng.uniform(0.2, 2.0, N)
     time = rng.exponential(size=N) / rate
-    targets = cj.Between.right_censored(
+    targets = cj.IntervalCensored.right_censored(
         jnp.minimum(time, censored_at), jnp.asarray(time <= censored_at), jnp.asarray(censored_at)
     )
     data = as_data(cj.Weibull(np.ones(N), 1 / rate), targets, intervals=True)
@@ -235,7 +235,7 @@ def test_counts_are_hidden_as_the_rows_are(key, float64):
     rng = RNG(6)
     rate, censored_at = rng.uniform(1, 4, N), rng.integers(1, 5, N)
     count = rng.poisson(rate)
-    targets = cj.Between.right_censored(
+    targets = cj.IntervalCensored.right_censored(
         jnp.minimum(count, censored_at), jnp.asarray(count <= censored_at), jnp.asarray(censored_at)
     )
     kernel = cj.PITKernel(lambda p, q: 1.0, weights=np.array([1.0]))
@@ -318,7 +318,7 @@ def four_steps_ahead(key, times, memory=0.9):
 
 def lifetimes(key, rows):
     time, end = jax.random.exponential(key, (2, rows.size)) * np.array([[1.0], [1.5]])
-    targets = cj.Between.right_censored(jnp.minimum(time, end), time <= end)
+    targets = cj.IntervalCensored.right_censored(jnp.minimum(time, end), time <= end)
     return cj.Weibull(jnp.ones(rows.size), jnp.ones(rows.size)), targets
 
 
@@ -357,7 +357,7 @@ def test_levels(name, key):
 
 def test_ordered_classes_of_which_a_range_is_known(key):
     predictions = cj.Ordinal(jnp.full((N, 4), 0.25))
-    targets = cj.Between(jnp.full(N, -jnp.inf), jnp.arange(N, dtype=jnp.float32) % 3)
+    targets = cj.IntervalCensored(jnp.full(N, -jnp.inf), jnp.arange(N, dtype=jnp.float32) % 3)
     result = cj.calibration_test(key, predictions, targets, n_resamples=99)
     assert 0 < result.pvalue <= 1
     # The default kernel, and the location and the spread of all rows.

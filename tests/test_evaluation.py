@@ -303,7 +303,7 @@ def test_which_targets_are_impossible():
     case = SimpleNamespace(zero_probability=found, data=SimpleNamespace(predictions=curves))
     words = ZERO_PROBABILITY.clause(case)
     assert "probability 0, before the curve falls or after it has reached 0 (row 0)" in words
-    known = cj.Between.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
+    known = cj.IntervalCensored.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
     data = padded(as_data(curves, known, intervals=True))
     (found,) = measures(jax.random.key(0), data, 0.95, 9)
     score = found["log score"]

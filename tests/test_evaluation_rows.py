@@ -42,7 +42,7 @@ def lifetimes():
 @pytest.fixture(scope="module")
 def of_hidden(lifetimes):
     predictions, seen, observed = lifetimes
-    return cj.evaluate(predictions, cj.Between.right_censored(seen, observed))
+    return cj.evaluate(predictions, cj.IntervalCensored.right_censored(seen, observed))
 
 
 def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
@@ -103,7 +103,7 @@ def test_files_of_hidden_targets(of_hidden):
 def test_times_of_censoring_make_the_test_exact(lifetimes):
     predictions, seen, observed = lifetimes
     ends = np.where(observed, 10.0, seen)
-    found = cj.evaluate(predictions, cj.Between.right_censored(seen, observed, ends))
+    found = cj.evaluate(predictions, cj.IntervalCensored.right_censored(seen, observed, ends))
     assert found.test.is_exact and "redraws targets and censors them" in repr(found)
 
 
@@ -116,7 +116,7 @@ def test_rows_that_are_censored_between_few_times_of_curves_are_said():
 
     def share_of(predictions, *ends):
         said = note_on_censoring(
-            cj.Data(predictions, cj.Between.right_censored(seen, observed, *ends))
+            cj.Data(predictions, cj.IntervalCensored.right_censored(seen, observed, *ends))
         )
         return re.findall(r"\d+ %", said) if "may be too small" in said else []
 
@@ -130,7 +130,7 @@ def test_rows_that_are_censored_between_few_times_of_curves_are_said():
 
 
 def _events(curves, low, high):
-    data = padded(as_data(curves, cj.Between(low, high), intervals=True))
+    data = padded(as_data(curves, cj.IntervalCensored(low, high), intervals=True))
     (found,) = measures(jax.random.key(0), data, 0.95, 9)
     return found.get("events")
 
@@ -208,7 +208,7 @@ def test_words_for_hidden_targets():
 def test_hidden_targets_as_people_have_them():
     ends = [1.0, 2.0], [1.0, np.inf]
     for predictions in cj.Weibull(jnp.ones(2), jnp.ones(2)), stats.expon(scale=np.ones(2)):
-        data = read_arrays(predictions, cj.Between(*ends))
+        data = read_arrays(predictions, cj.IntervalCensored(*ends))
         family, targets = data.samples
         assert isinstance(targets.high, np.ndarray) and data.classes is None and len(family) == 2
     classes = cj.Ordinal(jnp.full((2, 3), 1 / 3))
@@ -219,7 +219,7 @@ def test_hidden_targets_as_people_have_them():
         ((family, None, True), ValueError, "normalize must not be given"),
     ]:
         with pytest.raises(error, match=message):
-            read_arrays(arguments[0], cj.Between(*ends), *arguments[1:])
+            read_arrays(arguments[0], cj.IntervalCensored(*ends), *arguments[1:])
 
 
 def loops(values, weights, near):

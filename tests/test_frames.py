@@ -309,7 +309,7 @@ def test_arrays_of_xarray():
 def test_swapped_arguments():
     numbers = np.linspace(-1, 1, N)
     for predictions, targets in (
-        (cj.Between(numbers, numbers), numbers),
+        (cj.IntervalCensored(numbers, numbers), numbers),
         (numbers, np.stack([numbers] * 3, axis=1)),
         (numbers, cj.Normal(numbers, np.ones(N))),
     ):

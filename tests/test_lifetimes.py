@@ -41,7 +41,7 @@ EVENTS = {
     "events first": COLUMNS[["arrest", "week"]],
     "pair": (TIME, EVENT),
     "array": np.stack([TIME, EVENT], axis=1),
-    "between": cj.Between.right_censored(TIME, EVENT),
+    "between": cj.IntervalCensored.right_censored(TIME, EVENT),
 }
 
 

@@ -55,7 +55,7 @@ def data_of(case, rows, some):
     family, parameters, targets = CASES[case]
     targets = jax.tree.map(lambda x: jnp.asarray(x[some]), targets)
     if case == "lifetimes":
-        targets = cj.Between.right_censored(*targets)
+        targets = cj.IntervalCensored.right_censored(*targets)
     predictions = family(*(jnp.asarray(x[some]) for x in parameters))
     given = {name: x if name == "horizon" else x[some] for name, x in ROWS[rows].items()}
     return padded(as_data(predictions, targets, intervals=True, **given))

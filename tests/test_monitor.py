@@ -427,7 +427,7 @@ def test_evidence_of_a_hidden_target_is_its_mean_over_where_it_may_be(key, float
     many = cj.Weibull(jnp.full(60, 1.5), jnp.linspace(0.5, 2.0, 60))
     seen = jnp.arange(60) % 2 == 0
     time = 0.6 * many.sample(key)
-    monitor = past_of_a_wrong_model(key, many, cj.Between.right_censored(time, seen))
+    monitor = past_of_a_wrong_model(key, many, cj.IntervalCensored.right_censored(time, seen))
     one = cj.Weibull(jnp.array([1.5]), jnp.array([1.2]))
     law = scipy.stats.weibull_min(1.5, scale=1.2)
     between = np.array([[0.7, np.inf], [0.0, 0.4], [-np.inf, 2.0], [0.9, 1.1]])
@@ -435,7 +435,9 @@ def test_evidence_of_a_hidden_target_is_its_mean_over_where_it_may_be(key, float
     cuts = np.unique(np.append(_cell_edges(), law.cdf(between)))
     u, widths = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)
     low, high = np.concatenate([np.stack([law.ppf(u)] * 2, axis=1), between]).T
-    after = jax.vmap(lambda a, b: monitor.update(one, cj.Between(a[None], b[None])).log_e_value)
+    after = jax.vmap(
+        lambda a, b: monitor.update(one, cj.IntervalCensored(a[None], b[None])).log_e_value
+    )
     exact, hidden = np.split(np.exp(np.asarray(after(low, high))), [u.size])
     for (start, end), found in zip(law.cdf(between), hidden, strict=True):
         inside = widths * ((u > start) & (u < end))
@@ -447,8 +449,10 @@ def test_evidence_of_a_hidden_target_is_its_mean_over_where_it_may_be(key, float
 def test_what_hides_a_class_is_refused(key):
     grades = cj.Ordinal(jax.random.dirichlet(key, jnp.ones(3), (20,)))
     monitor = cj.CalibrationMonitor.start(key, grades)
-    hidden = cj.Between(jnp.zeros(20, int), jnp.ones(20, int))
-    check_message(lambda: monitor.update(grades, hidden), TypeError, "targets.*labels.*Between")
+    hidden = cj.IntervalCensored(jnp.zeros(20, int), jnp.ones(20, int))
+    check_message(
+        lambda: monitor.update(grades, hidden), TypeError, "targets.*labels.*IntervalCensored"
+    )
 
 
 def test_alarms_of_streams():

@@ -171,7 +171,7 @@ def test_no_test_in_the_order_of_classes_censoring_or_errors():
     times, ends = rng.normal(size=(2, N)) + [[0.0], [0.5]]
     low, high = np.minimum(times, ends), np.where(times > ends, np.inf, times)
     for at in (np.argsort(times > ends), files(times > ends), np.argsort(low)):
-        hidden = cj.Between(low[at], high[at])
+        hidden = cj.IntervalCensored(low[at], high[at])
         data = padded(as_data(normal(mean), hidden, intervals=True))
         assert neighbour_dependence_test(key, data) is None
     worst = np.argsort(-np.abs(times))
@@ -207,7 +207,7 @@ def test_the_same_key_the_same_answer_and_few_rows_none():
     both = cj.MultivariateNormalDiag(jnp.zeros((60, 2)), jnp.ones((60, 2)))
     vectors = padded(as_data(both, jnp.zeros((60, 2))))
     assert neighbour_dependence_test(jax.random.key(0), vectors) is None
-    hidden = cj.Between(targets, np.where(np.arange(N) % 4, targets, np.inf))
+    hidden = cj.IntervalCensored(targets, np.where(np.arange(N) % 4, targets, np.inf))
     data = padded(as_data(predictions, hidden, intervals=True))
     assert neighbour_dependence_test(jax.random.key(0), data) <= 0.01
 

@@ -29,7 +29,9 @@ def ranges(seed=0):
 
 def test_masses_are_spread_over_what_is_open():
     low, high = ranges()
-    curve = cj.pit_curve(KEY, PREDICTIONS, cj.Between(jnp.array(low), jnp.array(high)), **FEW)
+    curve = cj.pit_curve(
+        KEY, PREDICTIONS, cj.IntervalCensored(jnp.array(low), jnp.array(high)), **FEW
+    )
     u_low, u_high = LAW.cdf(low), LAW.cdf(high)
     edges = np.arange(9) / 8
     mass = np.zeros(8)
@@ -58,7 +60,8 @@ def test_exact_rows_are_those_of_arrays():
     counts = jnp.asarray(np.random.default_rng(1).poisson(rates))
     predictions = cj.Poisson(rates, max_count=64)
     found, expected = (
-        cj.pit_curve(KEY, predictions, y, **FEW) for y in (cj.Between(counts, counts), counts)
+        cj.pit_curve(KEY, predictions, y, **FEW)
+        for y in (cj.IntervalCensored(counts, counts), counts)
     )
     np.testing.assert_allclose(found.count, expected.count, atol=1e-4)
     np.testing.assert_allclose(found.difference, expected.difference, atol=1e-6)
@@ -110,7 +113,7 @@ def rates_outside(n, share, is_known, scale=1.0, n_data_sets=600):
         y = scale * predictions.sample(of_event)
         end = jax.random.exponential(of_end, (n,)) * (1 - share) / share
         known = end if is_known else None
-        targets = cj.Between.right_censored(jnp.minimum(y, end), y <= end, known)
+        targets = cj.IntervalCensored.right_censored(jnp.minimum(y, end), y <= end, known)
         return outside(cj.pit_curve(key, predictions, targets, n_bins=10, n_resamples=199))
 
     keys = jax.random.split(jax.random.key(3), n_data_sets)
@@ -133,14 +136,16 @@ def test_the_bands_see_a_wrong_scale():
 def test_masked_and_invalid_rows():
     low, high = ranges()
     where = np.arange(N) % 5 > 0
-    masked = cj.Between(np.where(where, low, np.nan), high)
+    masked = cj.IntervalCensored(np.where(where, low, np.nan), high)
 
     @jax.jit
     def curve(targets, where):
         return cj.pit_curve(KEY, PREDICTIONS, targets, where=where, **FEW)
 
     found = curve(masked, where)
-    expected = cj.pit_curve(KEY, PREDICTIONS[where], cj.Between(low[where], high[where]), **FEW)
+    expected = cj.pit_curve(
+        KEY, PREDICTIONS[where], cj.IntervalCensored(low[where], high[where]), **FEW
+    )
     np.testing.assert_allclose(found.count, expected.count, atol=2e-4)
     np.testing.assert_allclose(found.difference_high, expected.difference_high, atol=1e-5)
     invalid = curve(masked, np.ones(N, bool))

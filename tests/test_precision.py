@@ -125,8 +125,12 @@ INTEGERS = [
     *((name, COUNTS, call) for name, call in LABEL_CALLS.items()),
     ("log_score", TOTALS, cj.log_score),
     ("reliability_curve", EVENTS, lambda p, y: cj.reliability_curve(KEY, p, y)),
-    ("Between", COUNTS, lambda p, y: cj.log_score(p, cj.Between(y, y))),
-    ("Between of two dtypes", COUNTS, lambda p, y: cj.log_score(p, cj.Between(np.int32(y > 5), y))),
+    ("IntervalCensored", COUNTS, lambda p, y: cj.log_score(p, cj.IntervalCensored(y, y))),
+    (
+        "IntervalCensored of two dtypes",
+        COUNTS,
+        lambda p, y: cj.log_score(p, cj.IntervalCensored(np.int32(y > 5), y)),
+    ),
 ]
 
 

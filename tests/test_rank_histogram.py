@@ -77,7 +77,7 @@ def test_numbers_above_a_threshold_are_an_event(case):
 
 def test_errors_of_thresholds():
     events = as_data(cj.Bernoulli(jnp.full(4, 0.5)), jnp.array([0, 1, 0, 1]))
-    censored = cj.Between.right_censored(jnp.ones(4), jnp.array([True, False, True, True]))
+    censored = cj.IntervalCensored.right_censored(jnp.ones(4), jnp.array([True, False, True, True]))
     numbers = as_data(cj.Normal(jnp.zeros(4), 1.0), jnp.arange(4.0))
     hidden = as_data(cj.Normal(jnp.zeros(4), 1.0), censored, intervals=True)
     for data, got in ((events, "Bernoulli"), (hidden, "censored targets")):

@@ -439,7 +439,9 @@ def test_no_map_is_worth_having_where_censored_forecasts_are_right():
     scale = np.exp(0.5 * rng.normal(size=n))
     life, end = scale * rng.weibull(1.5, n), rng.uniform(0, 1.2, n)
     predictions = cj.Weibull(np.full(n, 1.5, np.float32), scale.astype(np.float32))
-    known = cj.Between.right_censored(np.minimum(life, end).astype(np.float32), life <= end)
+    known = cj.IntervalCensored.right_censored(
+        np.minimum(life, end).astype(np.float32), life <= end
+    )
     fit = cj.fit_recalibrator(predictions, known).fit
     assert fit.method == "nothing" and dict(fit.losses)["shift_scale"] > -0.002
 
@@ -518,7 +520,7 @@ def test_conformal_with_few_rows_says_how_far_it_reaches():
 
 CENSORED_AT = (LOC + 0.1 + 1.2 * np.random.default_rng(11).random(N)).astype(np.float32)
 HIDDEN = TARGETS > CENSORED_AT
-CENSORED = cj.Between(np.minimum(TARGETS, CENSORED_AT), np.where(HIDDEN, np.inf, TARGETS))
+CENSORED = cj.IntervalCensored(np.minimum(TARGETS, CENSORED_AT), np.where(HIDDEN, np.inf, TARGETS))
 
 
 def kaplan_meier():
@@ -542,7 +544,7 @@ def test_maps_of_censored_targets_are_those_of_all_targets(method):
     seen = np.minimum(TARGETS, CENSORED_AT)
     recalibrated, of_all, naive = (
         cj.fit_recalibrator(NORMAL, y, method).steps[0].probabilities
-        for y in (CENSORED, cj.Between(TARGETS, TARGETS), cj.Between(seen, seen))
+        for y in (CENSORED, cj.IntervalCensored(TARGETS, TARGETS), cj.IntervalCensored(seen, seen))
     )
     # A deviation of a share of 400 is 0.025.
     gap, of_naive = np.max(np.abs(recalibrated - of_all)), np.max(np.abs(naive - of_all))
@@ -558,7 +560,7 @@ def test_recalibrated_curves_are_those_of_kaplan_and_meier(method):
     end = rng.integers(1, 7, n)
     curves = cj.SurvivalCurve(times, np.tile(predicted.astype(np.float32), (n, 1)))
     seen = np.minimum(life, end).astype(np.float32)
-    known = cj.Between.right_censored(seen, life <= end)
+    known = cj.IntervalCensored.right_censored(seen, life <= end)
     recalibrated = cj.fit_recalibrator(curves, known, method)(curves)
     at_risk = np.array([np.sum(seen >= t) for t in times])
     events = np.array([np.sum((seen == t) & (life <= end)) for t in times])
@@ -568,13 +570,15 @@ def test_recalibrated_curves_are_those_of_kaplan_and_meier(method):
 
 def test_recalibrated_curves_keep_0_and_1():
     curves = cj.SurvivalCurve(np.ones(1, np.float32), np.array([[0.0], [0.5], [1.0]], np.float32))
-    known = cj.Between.right_censored(np.array([0.5, 1.0, 2.0], np.float32), [True, False, False])
+    known = cj.IntervalCensored.right_censored(
+        np.array([0.5, 1.0, 2.0], np.float32), [True, False, False]
+    )
     recalibrated = cj.fit_recalibrator(curves, known, "pit_isotonic")(curves).probs[:, 0]
     assert recalibrated[0] == 0 < recalibrated[1] < recalibrated[2] == 1
 
 
 def test_known_ends_are_targets():
-    known = cj.Between(TARGETS, TARGETS)
+    known = cj.IntervalCensored(TARGETS, TARGETS)
     (a,), (b,) = (cj.fit_recalibrator(NORMAL, y, "pit_beta").steps for y in (known, TARGETS))
     np.testing.assert_allclose(a.probabilities, b.probabilities[1:-1], atol=1e-5)
 
@@ -837,8 +841,8 @@ ERRORS = {
         "method='conformal' does not support weights": lambda: cj.fit_recalibrator(
             NORMAL, TARGETS, "conformal", weights=np.ones(N)
         ),
-        "targets must be known for method 'conformal', got Between": lambda: cj.fit_recalibrator(
-            NORMAL, CENSORED, "conformal"
+        "targets must be known for method 'conformal', got IntervalCensored": lambda: (
+            cj.fit_recalibrator(NORMAL, CENSORED, "conformal")
         ),
         "clusters and times must not both be given": lambda: cj.fit_recalibrator(
             NORMAL, TARGETS, clusters=np.ones(N, int), times=np.ones(N)

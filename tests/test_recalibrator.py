@@ -491,7 +491,7 @@ wind = {"wind": rng.normal(size=n).astype(np.float32)}
 normal = cj.Normal(x, np.ones(n, np.float32))
 quantiles = cj.Quantiles(x[:, None] + np.array([-1, 0, 1], np.float32), (0.1, 0.5, 0.9))
 samples = cj.Empirical(x[:, None] + rng.normal(size=(n, 9)).astype(np.float32))
-hidden = cj.Between(targets, np.where(targets > 1, np.inf, targets))
+hidden = cj.IntervalCensored(targets, np.where(targets > 1, np.inf, targets))
 event = cj.Bernoulli(1 / (1 + np.exp(-3 * x)))
 kinds = [
     (cj.Categorical(probs), rng.integers(0, 3, n), "auto", None, None),

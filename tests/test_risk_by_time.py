@@ -37,7 +37,7 @@ def by_time(predictions, targets, index=None, **rows):
 
 def test_risks_by_the_times_of_a_curve():
     """By hand: 1 - (1 - 1/6)(1 - 1/4) after events at 1 and 3, with 6 and 4 rows at risk."""
-    targets = cj.Between.right_censored(SEEN, OBSERVED)
+    targets = cj.IntervalCensored.right_censored(SEEN, OBSERVED)
     found = by_time(CURVES, targets)
     names = [f"{x} by {t}" for t in (2, 4) for x in ("risk", "observed / expected")]
     assert list(found) == [*names, "integrated Brier score"]
@@ -64,10 +64,10 @@ def test_risks_by_the_times_of_a_curve():
 
 def test_nothing_is_known_of_later_times():
     """Rows were seen until 6: of later times nothing is known, but if nobody is left there."""
-    targets = cj.Between.right_censored(SEEN, OBSERVED)
+    targets = cj.IntervalCensored.right_censored(SEEN, OBSERVED)
     later = dataclasses.replace(CURVES, times=jnp.tile(jnp.array([6.0, 7.0]), (6, 1)))
     assert list(by_time(later, targets)) == ["risk by 6", "observed / expected by 6"]
-    seen_at_last = cj.Between.right_censored(SEEN, OBSERVED | (SEEN == 6))
+    seen_at_last = cj.IntervalCensored.right_censored(SEEN, OBSERVED | (SEEN == 6))
     found = by_time(later, seen_at_last)
     assert [(found[f"risk by {t}"].value, found[f"risk by {t}"].interval) for t in (6, 7)] == [
         (1, None)
@@ -84,7 +84,7 @@ LIFETIME, END = SCALE * RNG.exponential(size=N), RNG.exponential(2.0, N)
 TIME = np.ceil(4 * np.minimum(LIFETIME, END)) / 4  # with ties
 EVENT = LIFETIME <= END
 MODEL = cj.SurvivalCurve(GRID.astype("float32"), PROBS.astype("float32"))
-TARGETS = cj.Between.right_censored(TIME.astype("float32"), EVENT)
+TARGETS = cj.IntervalCensored.right_censored(TIME.astype("float32"), EVENT)
 
 
 def graf(probs, time, event):
@@ -185,7 +185,7 @@ def test_censoring_that_depends_on_the_predicted_risk_is_said():
         time, event = np.minimum(LIFETIME, end).astype("float32"), LIFETIME <= end
         model = PHReg(time, is_high[:, None], status=~event)
         score, curvature = model.score(np.zeros(1))[0], -model.hessian(np.zeros(1))[0, 0]
-        data = as_data(MODEL, cj.Between.right_censored(time, event), intervals=True)
+        data = as_data(MODEL, cj.IntervalCensored.right_censored(time, event), intervals=True)
         found = Lifetimes.of(data).pvalue_of_censoring()
         assert found == pytest.approx(2 * stats.norm.sf(abs(score) / curvature**0.5), rel=1e-5)
         notes.append(CENSORING.notes(Evaluation(data, None, 0.05, 0))[1:])
@@ -237,9 +237,9 @@ def test_groups_of_predicted_risk(weights):
 
 
 def test_groups_of_equal_risk_and_of_nobody():
-    curve = cj.risk_curve(CURVES, cj.Between.right_censored(SEEN, OBSERVED), time=3.0)
+    curve = cj.risk_curve(CURVES, cj.IntervalCensored.right_censored(SEEN, OBSERVED), time=3.0)
     assert curve.predicted == pytest.approx([0.35]) and curve.observed == pytest.approx([0.375])
-    until_2 = cj.Between.right_censored(jnp.minimum(SEEN, 2.0), OBSERVED & (SEEN <= 2))
+    until_2 = cj.IntervalCensored.right_censored(jnp.minimum(SEEN, 2.0), OBSERVED & (SEEN <= 2))
     curve = cj.risk_curve(CURVES, until_2, time=3.0)
     assert cj.risk_curve(CURVES, until_2).time == 1.0  # the median of the times of events
     assert np.isnan([curve.observed, curve.low, curve.high]).all() and curve.count == [6]
@@ -251,7 +251,7 @@ def test_groups_of_equal_risk_and_of_nobody():
         ),
         (lambda: cj.risk_curve(CURVES, SEEN, time=0.0), ValueError, "got 0.0"),
         (
-            lambda: cj.risk_curve(CURVES, cj.Between(SEEN, SEEN + 1), time=1.0),
+            lambda: cj.risk_curve(CURVES, cj.IntervalCensored(SEEN, SEEN + 1), time=1.0),
             ValueError,
             "censored on the right",
         ),

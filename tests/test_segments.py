@@ -531,7 +531,7 @@ def test_censored_targets():
 
     def test(times):
         seen = np.minimum(times, limits).astype(np.float32)
-        known = cj.Between.right_censored(seen, times <= limits)
+        known = cj.IntervalCensored.right_censored(seen, times <= limits)
         return cj.segment_test(KEY, predictions, known, {"region": region}, n_resamples=R)
 
     assert test(deaths).pvalue > 0.05
@@ -554,7 +554,7 @@ def test_impossible_events_hide_no_others(n_impossible):
     curves = np.exp(-np.maximum(grid - 0.3, 0) / scale[:, None])
     predictions = cj.SurvivalCurve(grid.astype(np.float32), curves.astype(np.float32))
     seen = np.minimum(deaths, limits).astype(np.float32)
-    known = cj.Between.right_censored(seen, deaths <= limits)
+    known = cj.IntervalCensored.right_censored(seen, deaths <= limits)
     found = cj.segment_test(KEY, predictions, known, {"region": region}, n_resamples=R)
     early = next(x for x in found.rejected() if not x.conditions and x.statistic == "location")
     assert -0.8 < early.observed < -0.6
@@ -600,8 +600,8 @@ def test_errors():
         jax.jit(lambda x: cj.segment_test(KEY, predictions, targets, {"x": x}))(np.arange(N))
     with pytest.raises(ValueError, match="order must be at least 1"):
         cj.segment_test(KEY, predictions, targets, GROUPS, order=0)
-    with pytest.raises(TypeError, match="targets of labels must be an array, got Between"):
-        cj.segment_test(KEY, predictions, cj.Between(targets - 1, targets), GROUPS)
+    with pytest.raises(TypeError, match="targets of labels must be an array, got IntervalCensored"):
+        cj.segment_test(KEY, predictions, cj.IntervalCensored(targets - 1, targets), GROUPS)
     with pytest.raises(ValueError, match="must keep at least 8 rows, got 5"):
         cj.segment_test(KEY, predictions, targets, GROUPS, where=np.arange(N) < 5)
     vectors = cj.MultivariateNormalDiag(np.zeros((N, 2)), np.ones((N, 2)))

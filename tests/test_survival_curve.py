@@ -43,11 +43,11 @@ def test_what_is_said_about_a_target(dtype):
     assert first == [*[(0.0, 0.25)] * 3, *[(0.25, 0.5)] * 2, *[(0.5, 0.75)] * 2, *[(0.75, 1.0)] * 2]
     # Censored at the times, between them, where S is linear, and after the last one.
     for time, at in [(0, 0), (1, 0.25), (1.5, 0.375), (3, 0.625), (4, 0.75), (9, 0.75)]:
-        low, high = cj.pit_interval(p, cj.Between(each(time), each(np.inf)))
+        low, high = cj.pit_interval(p, cj.IntervalCensored(each(time), each(np.inf)))
         assert (low[0], high[0]) == (at, 1.0)
     ends = [((0.5, 1), (0.125, 0.25)), ((3, 9), (0.625, 1)), ((5, 9), (0.75, 1))]
     for (start, end), expected in [*ends, ((-np.inf, 9), (0, 1)), ((-np.inf, 3), (0, 0.625))]:
-        low, high = cj.pit_interval(p, cj.Between(each(start), each(end)))
+        low, high = cj.pit_interval(p, cj.IntervalCensored(each(start), each(end)))
         np.testing.assert_allclose((low[0], high[0]), expected, rtol=1e-6)
 
 
@@ -68,8 +68,10 @@ def test_the_mean_feature_is_0_wherever_in_a_cell_a_target_is(name, float64):
         means = mean_feature(name, p, masses.T, exact)
         np.testing.assert_allclose(means, 0.0, atol=1e-10)
         for k, time in enumerate(TIMES):
-            seen = exact[: k + 1] + [cj.Between(each(time), each(np.inf))]
-            seen = [x if isinstance(x, cj.Between) else cj.Between(x, x) for x in seen]
+            seen = exact[: k + 1] + [cj.IntervalCensored(each(time), each(np.inf))]
+            seen = [
+                x if isinstance(x, cj.IntervalCensored) else cj.IntervalCensored(x, x) for x in seen
+            ]
             law = np.concatenate([masses.T[: k + 1], PROBS.T[k : k + 1]])
             np.testing.assert_allclose(mean_feature(name, p, law, seen), 0.0, atol=1e-10)
 
@@ -85,8 +87,8 @@ def test_censoring_inside_of_a_cell_costs_its_square(name, float64):
         for time in times[k // 2] - np.array([0.25, 0.5, 0.75]) / k:
             before = np.append(times[times < time], time)
             law = np.append(0.9 * np.diff(before, prepend=0.0), 1 - 0.9 * time)
-            seen = [cj.Between(each(t, 1), each(t, 1)) for t in before]
-            seen.append(cj.Between(each(time, 1), each(np.inf, 1)))
+            seen = [cj.IntervalCensored(each(t, 1), each(t, 1)) for t in before]
+            seen.append(cj.IntervalCensored(each(time, 1), each(np.inf, 1)))
             errors.append(mean_feature(name, p, law[:, None], seen)[0])
         largest.append(np.abs(errors).max(axis=0)[0])
     # phi' a (w - a) / 2 for the cell w and its part a before the censoring time.
@@ -127,7 +129,7 @@ def test_moments_and_scores_by_quadrature(float64):
     np.testing.assert_allclose(exact, -np.log([0.25, 0.5, 0.1, 1.0]))
     assert np.isposinf(cj.log_score(p, each(3.0))[1])  # nothing is in that cell
     for end in (11.0, 12.0, np.inf):
-        late = cj.log_score(p, cj.Between(each(11.0), each(end)))
+        late = cj.log_score(p, cj.IntervalCensored(each(11.0), each(end)))
         np.testing.assert_allclose(late[:2], -np.log(PROBS[:2, -1]))
         assert np.isposinf(late[2:]).all()
 
@@ -150,7 +152,7 @@ def test_both_tails_in_float32():
     p = curves("float32", probs)
     found = call(p, "survival", np.array([3.0, 4.0], "float32"))
     np.testing.assert_allclose(found, [0.5e-10, 1e-20], rtol=1e-5)
-    score = cj.log_score(p, cj.Between(each(3.0, 2), each(np.inf, 2)))
+    score = cj.log_score(p, cj.IntervalCensored(each(3.0, 2), each(np.inf, 2)))
     np.testing.assert_allclose(score, -np.log([0.5e-10, 0.25]), rtol=1e-5)
     law = stats.norm
     feature = cj.PITKernel(EVERYWHERE, np.ones(1), "normal scores").unit_feature()
@@ -203,7 +205,7 @@ def mean_probability(p):
 def test_gradients(function, float64):
     p, y = cast(FAMILIES["survival_curve"](8, 0))
     kernel = cj.PITKernel(cj.DistanceKernel(cj.EmbeddingDistance(mean_probability)))
-    targets = cj.Between(y, jnp.where(jnp.arange(8) % 3 == 0, jnp.inf, y))
+    targets = cj.IntervalCensored(y, jnp.where(jnp.arange(8) % 3 == 0, jnp.inf, y))
 
     @jax.jit
     def value(times, probs):
@@ -229,7 +231,7 @@ def test_derivatives_of_certain_curves_are_finite():
 
     def total(probs, y):
         q = cj.SurvivalCurve(p.times, probs)
-        censored = cj.Between(y, jnp.full(N, jnp.inf))
+        censored = cj.IntervalCensored(y, jnp.full(N, jnp.inf))
         scores = jnp.where(jnp.isfinite(cj.log_score(q, y)), cj.log_score(q, y), 0.0)
         return cj.skce(kernel, q, censored) + jnp.sum(cj.crps(q, y)) + jnp.sum(scores)
 
@@ -244,7 +246,7 @@ def test_masks_and_bad_values():
     q = cj.SurvivalCurve(
         jnp.where(kept[:, None], p.times, jnp.nan), jnp.where(kept[:, None], p.probs, 7.0)
     )
-    targets = cj.Between(jnp.where(kept, y, jnp.nan), jnp.where(kept, y, -3.0))
+    targets = cj.IntervalCensored(jnp.where(kept, y, jnp.nan), jnp.where(kept, y, -3.0))
     kernel = cj.default_kernel(p[kept])
     expected = cj.skce(kernel, p[kept], y[kept])
     for function in (cj.skce, jax.jit(cj.skce)):
@@ -310,8 +312,8 @@ def test_units_and_ensembles(float64):
         np.testing.assert_allclose(call(mixture, method, y), call(mean, method, y))
     np.testing.assert_allclose(cj.crps(mixture, y), cj.crps(mean, y), rtol=1e-10)
     # After the last time no more is known of the mixture.
-    late = cj.Between(each(5, 9), np.where(np.arange(9) > 4, 9.0, 5.0))
-    for targets in (late, cj.Between(each(3, 9), each(11, 9))):
+    late = cj.IntervalCensored(each(5, 9), np.where(np.arange(9) > 4, 9.0, 5.0))
+    for targets in (late, cj.IntervalCensored(each(3, 9), each(11, 9))):
         found, expected = (cj.pit_interval(x, targets) for x in (mixture, mean))
         np.testing.assert_allclose(found, expected)
 
@@ -365,7 +367,7 @@ def cox(key, n, n_times, factor=1.0):
     return (
         predictions,
         lifetime,
-        cj.Between.right_censored(jnp.minimum(lifetime, end), lifetime <= end),
+        cj.IntervalCensored.right_censored(jnp.minimum(lifetime, end), lifetime <= end),
     )
 
 

@@ -34,7 +34,7 @@ def lifetimes():
     time, end = rng.exponential(size=N), rng.uniform(0.5, 2.0, N)
     seen, event = jnp.asarray(np.minimum(time, end)), jnp.asarray(time <= end)
     predictions = cj.Weibull(jnp.ones(N), jnp.asarray(rng.uniform(0.5, 2.0, N)))
-    return predictions, cj.Between.right_censored(seen, event)
+    return predictions, cj.IntervalCensored.right_censored(seen, event)
 
 
 def test_bins_are_weighted_sums():

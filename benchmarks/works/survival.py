@@ -76,8 +76,8 @@ def pvalues_of(
 ) -> dict[str, jax.Array]:
     """The p-value of each test of one data set."""
     time, observed = jnp.minimum(lifetimes, ends), lifetimes <= ends
-    targets = cj.Between.right_censored(time, observed)
-    known = cj.Between.right_censored(time, observed, ends)
+    targets = cj.IntervalCensored.right_censored(time, observed)
+    known = cj.IntervalCensored.right_censored(time, observed, ends)
     found = {
         name: cj.calibration_test(key, predictions, y, n_resamples=n_resamples).pvalue
         for name, y in (("multipliers", targets), ("exact", known))

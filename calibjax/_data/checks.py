@@ -23,7 +23,7 @@ from calibjax._base.sharding import Axis, all_sum, devices_of, on_devices, on_on
 from calibjax._base.struct import PyTree, is_array, is_floating, is_rounded, is_traced, on_host
 from calibjax._data.capabilities import KnownLevels, OwnPIT, is_exchangeable
 from calibjax._data.distribution import Binary, Distribution, Labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.row_columns import kept_rows
 from calibjax._numbers.validity import is_nonnegative
 
@@ -114,7 +114,7 @@ def check_shapes_of_targets(
     predictions: Distribution, targets: Targets, sizes: dict[str, int]
 ) -> Targets:
     """The targets, of the right types and shapes; ends of intervals in one dtype."""
-    if not isinstance(targets, Between):
+    if not isinstance(targets, IntervalCensored):
         check_dtype_of_targets("targets", targets, predictions)
         hint = f"; labels of one-hot rows are jnp.argmax(targets, axis=1){_ONE_OF_SEVERAL}"
         hint *= isinstance(predictions, Labels)
@@ -123,8 +123,8 @@ def check_shapes_of_targets(
     has_cdf = predictions.is_ordered or isinstance(predictions, Labels)
     if not has_cdf or is_exchangeable(predictions) or isinstance(predictions, KnownLevels):
         raise TypeError(
-            "targets must be an array, got Between: it is for predictions of one number whose cdf "
-            f"is known everywhere, got {family_name(predictions)}."
+            "targets must be an array, got IntervalCensored: it is for predictions of one number "
+            f"whose cdf is known everywhere, got {family_name(predictions)}."
         )
     ends = targets.named_ends()
     for name, end in ends.items():
@@ -166,7 +166,7 @@ def check_values_of_rows(
                 value = predictions.parameter(parameter)
                 check_values(f"{parameter}{of_batch}", value, words, np.asarray(valid) | masked)
         if targets is not None and not are_traced[1]:
-            if isinstance(targets, Between):
+            if isinstance(targets, IntervalCensored):
                 conditions = rows[1].conditions(rows[0])
             else:
                 conditions = [(targets_name, targets, *rows[0].supports(rows[1]))]
@@ -188,7 +188,7 @@ def check_values_of_rows(
 def valid_rows(predictions: Distribution, targets: Any = None, weights: Any = None) -> jax.Array:
     """Which rows have valid predictions, and targets and weights if these are given, ``[n]``."""
     conditions: list[tuple[Any, ...]] = [*predictions.constraints().values()]
-    if isinstance(targets, Between):
+    if isinstance(targets, IntervalCensored):
         conditions += targets.conditions(predictions)
     elif targets is not None:
         conditions.append(predictions.supports(targets))

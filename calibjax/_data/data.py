@@ -48,7 +48,7 @@ from calibjax._data.checks import (
     valid_rows,
 )
 from calibjax._data.distribution import Distribution, as_labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.row_columns import (
     Covariates,
     CovariatesLike,
@@ -72,8 +72,9 @@ _FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
 _WITH_VALUES = {*"predictions targets where weights times covariates outcome_weights".split()}
 # Minimum average number of rows that share a weight, where weights follow labels.
 _LEAST_REPEATS = 8
-#: An array with a row for each sample, or None; targets may be `Between`.  The type does not say
-#: which: `clean` makes weights of None, and a public function refuses intervals before its core.
+#: An array with a row for each sample, or None; targets may be `IntervalCensored`.  The type does
+#: not say which: `clean` makes weights of None, and a public function refuses intervals before its
+#: core.
 PerRow = Any
 
 
@@ -146,7 +147,8 @@ class Rows:
             return True
         given = self.weights, self.targets, self.where
         is_known = not is_traced(given) and devices_of(given) is None
-        has_labels = self.predictions.n_labels is not None and not isinstance(self.targets, Between)
+        is_exact = not isinstance(self.targets, IntervalCensored)
+        has_labels = self.predictions.n_labels is not None and is_exact
         if self.weights is None or not (is_known and has_labels):
             return False
         kept = self.counted_rows()
@@ -233,8 +235,8 @@ class Data(Rows):
 
     Args:
         predictions: a batch of n predictions of one family.
-        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  `Between` where they
-            are censored, rounded or binned.
+        targets: array ``[n]`` or ``[n, d]``; class labels are ``0 … m-1``.  `IntervalCensored`
+            where they are censored, rounded or binned.
         where: boolean mask ``[n]``.  Masked rows may hold anything, NaN included; they change
             neither results nor gradients.
         weights: how much each row counts, nonnegative numbers ``[n]`` that are known before the
@@ -297,7 +299,7 @@ class Data(Rows):
         outcome_weights = None
         if weights is not None:
             check_array("weights", weights, "real")
-            n_labels = None if isinstance(targets, Between) else predictions.n_labels
+            n_labels = None if isinstance(targets, IntervalCensored) else predictions.n_labels
             shape = "n" if n_labels is None or jnp.ndim(weights) != 2 else "n m"
             check_shapes({"weights": (weights, shape)}, sizes | {"m": n_labels or 0})
             outcome_weights = weights if shape == "n m" else None
@@ -367,7 +369,7 @@ def as_data(
     Args:
         predictions, targets, covariates, rows: as in `Data`, or one `Data` and None.
         at_least: how many rows must be kept, and how many clusters or times there must be.
-        intervals: whether targets may be `Between`.
+        intervals: whether targets may be `IntervalCensored`.
         without: the fields of `Data` that the caller does not use and would be wrong to ignore.
     """
     for name in rows.keys() - RowOptions.__annotations__.keys():
@@ -382,8 +384,8 @@ def as_data(
         data = Data(predictions, targets, covariates=covariates, **rows)
     if data.n < at_least:
         raise too_few_rows("predictions", data.n, at_least)
-    if isinstance(data.targets, Between) and not intervals:
-        raise TypeError("targets must be an array, got Between, which is not supported here.")
+    if isinstance(data.targets, IntervalCensored) and not intervals:
+        raise TypeError("targets must be an array; IntervalCensored is not supported here.")
     for name in without:
         if getattr(data, name) is not None:
             said = "weights [n, m]" if name == "outcome_weights" else name

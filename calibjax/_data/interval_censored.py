@@ -36,7 +36,7 @@ Condition = tuple[str, jax.Array, str, jax.Array]
 
 
 @struct
-class Between:
+class IntervalCensored:
     """Targets y of which only low < y <= high is known.
 
     A row with low == high is an exact target.  An end is open where low = -inf or high = inf.
@@ -82,7 +82,8 @@ class Between:
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Weibull(jnp.ones(3), jnp.ones(3))
-        >>> targets = cj.Between(jnp.array([0.5, 1.0, -jnp.inf]), jnp.array([0.5, jnp.inf, 1.0]))
+        >>> low, high = jnp.array([0.5, 1.0, -jnp.inf]), jnp.array([0.5, jnp.inf, 1.0])
+        >>> targets = cj.IntervalCensored(low, high)
         >>> low, high = cj.pit_interval(predictions, targets)
         >>> low.round(3).tolist(), high.round(3).tolist()
         ([0.393, 0.632, 0.0], [0.393, 1.0, 0.632])
@@ -116,7 +117,7 @@ class Between:
 
         Example:
             >>> import jax.numpy as jnp, calibjax as cj
-            >>> cj.Between.right_censored(jnp.array([2.0, 3.0]), jnp.array([True, False])).high
+            >>> cj.IntervalCensored.right_censored([2.0, 3.0], [True, False]).high
             Array([ 2., inf], dtype=float32)
         """
         time, observed, censored_at = map(_as_array, (time, observed, censored_at))
@@ -161,8 +162,8 @@ class Between:
         """Which targets are known, ``[n]``."""
         return self.low == self.high
 
-    def hiding(self, kept: jax.Array, axis: Axis) -> "Between":
-        """Between which ends a draw of each row is hidden; U of other draws is known.
+    def hiding(self, kept: jax.Array, axis: Axis) -> "IntervalCensored":
+        """The ends between which a draw of each row is hidden; U of other draws is known.
 
         It is known if `censored_at` is.  Else a censored row would hide a draw as it hides the
         target, and an exact row would hide later times, if any kept row is right-censored.  On
@@ -170,7 +171,7 @@ class Between:
         and three quarters of it where all targets are known.
         """
         if self.censored_at is not None:
-            return Between(self.censored_at, jnp.full_like(self.low, jnp.inf))
+            return IntervalCensored(self.censored_at, jnp.full_like(self.low, jnp.inf))
         if not is_floating(self.low):  # Whole numbers have no open ends.
             return self
         is_exact = self.is_exact()
@@ -180,15 +181,15 @@ class Between:
 
         on_right, on_left = any_row(jnp.isinf(self.high)), any_row(jnp.isinf(self.low))
         low = jnp.where(is_exact & on_left & ~on_right, -jnp.inf, self.low)
-        return Between(low, jnp.where(is_exact & on_right, jnp.inf, self.high))
+        return IntervalCensored(low, jnp.where(is_exact & on_right, jnp.inf, self.high))
 
-    def in_one_dtype(self) -> "Between":
+    def in_one_dtype(self) -> "IntervalCensored":
         """Both ends in one floating dtype if one of them has such a dtype; whole numbers as is."""
         ends = self.low, self.high
         if self.low.dtype == self.high.dtype or not any(map(is_floating, ends)):
             return self
         dtype = widest_dtype(*ends)
-        return Between(self.low.astype(dtype), self.high.astype(dtype), self.censored_at)
+        return IntervalCensored(self.low.astype(dtype), self.high.astype(dtype), self.censored_at)
 
 
 def _as_array(values: Any) -> Any:
@@ -215,8 +216,8 @@ def _as_truths(observed: Any) -> Any:
     return np.asarray(observed).astype(bool)
 
 
-#: The targets of n rows: an array, or `Between`.
-Targets = ArrayLike | Between
+#: The targets of n rows: an array, or `IntervalCensored`.
+Targets = ArrayLike | IntervalCensored
 
 
 def _is_target(predictions: Distribution, ends: jax.Array) -> jax.Array:
@@ -229,7 +230,7 @@ def as_targets(predictions: Distribution, ends: jax.Array) -> jax.Array:
     return ends.astype(jnp.int32) if predictions.target_kind == "integer" else ends
 
 
-def known_point(predictions: Distribution, targets: Between) -> jax.Array:
+def known_point(predictions: Distribution, targets: IntervalCensored) -> jax.Array:
     """The target where it is known, and else an end that is finite, or 0 without one, ``[n]``."""
     low, high = targets.low, targets.high
     low = jnp.where(jnp.isinf(low), jnp.zeros_like(low), low)
@@ -238,8 +239,8 @@ def known_point(predictions: Distribution, targets: Between) -> jax.Array:
 
 def unit_interval(predictions: Distribution, targets: PyTree) -> UnitInterval:
     """What predictions say about targets: where U = F(y) lies, each end ``[n]``."""
-    if isinstance(targets, Between):
-        return _of_between(predictions, targets)
+    if isinstance(targets, IntervalCensored):
+        return _of_interval(predictions, targets)
     if predictions.target_kind == "integer":
         counts = widened_integers(targets)
         below, above = jax.vmap(predictions.tails)(jnp.stack([counts - 1, counts]))
@@ -250,7 +251,7 @@ def unit_interval(predictions: Distribution, targets: PyTree) -> UnitInterval:
     return UnitInterval(at, at, above_at, above_at)
 
 
-def _of_between(predictions: Distribution, targets: Between) -> UnitInterval:
+def _of_interval(predictions: Distribution, targets: IntervalCensored) -> UnitInterval:
     point = known_point(predictions, targets)
     exact = unit_interval(predictions, point)
 

@@ -16,7 +16,7 @@ from calibjax._base.struct import is_traced, struct
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data, RowOptions
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.padding import padded
 from calibjax.estimators.labels import binary_as_data
 from calibjax.measures.events import RARE, expit, fit_to_rows, logits_of, spline_basis
@@ -183,7 +183,7 @@ class RiskCurve:
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Weibull(jnp.ones(4), jnp.array([1.0, 1.0, 4.0, 4.0]))
-        >>> targets = cj.Between.right_censored(jnp.arange(1.0, 5.0), jnp.array([1, 0, 0, 1]))
+        >>> targets = cj.IntervalCensored.right_censored(jnp.arange(1.0, 5.0), [1, 0, 0, 1])
         >>> curve = cj.risk_curve(predictions, targets, time=1.5, n_bins=2)
         >>> curve.predicted.round(2).tolist(), curve.observed.tolist(), curve.count.tolist()
         ([0.31, 0.78], [0.0, 0.5], [2, 2])
@@ -221,7 +221,8 @@ def risk_curve(
 
     Args:
         predictions, targets: as in `Data`, or one `Data`: n >= 1 predictions of real numbers with a
-            cdf, such as `SurvivalCurve` or `Weibull`, and numbers or right-censored `Between`.
+            cdf, such as `SurvivalCurve` or `Weibull`, and numbers or right-censored
+            `IntervalCensored`.
         time: t, positive, and at most the last time of every curve; by default the median time of
             events.
         n_bins: the number of groups.
@@ -260,7 +261,7 @@ def risk_curve(
         name = type(data.predictions).__name__
         raise TypeError(f"predictions must be of real numbers, got {name} predictions.")
     (kept, _), y = data.counted(), data.targets
-    ends = (y.low, y.high) if isinstance(y, Between) else (y, y)
+    ends = (y.low, y.high) if isinstance(y, IntervalCensored) else (y, y)
     low, high = (np.asarray(x, np.float64)[kept] for x in ends)
     is_event = low == high
     if not (is_event | np.isposinf(high)).all():

@@ -96,8 +96,8 @@ class PITCurve:
 
     Args:
         edges: the ends of the bins of the histogram, ``[b + 1]``.
-        count: the number of rows in each bin, ``[b]``; of `Between` targets parts of rows count,
-            and with weights their share of the weight, times all rows.
+        count: the number of rows in each bin, ``[b]``; of `IntervalCensored` targets parts of rows
+            count, and with weights their share of the weight, times all rows.
         density: the height of the histogram, near 1 for a calibrated model, ``[b]``.
         pointwise_low, pointwise_high: a band of heights that holds for each bin alone, ``[b]``.
         density_low, density_high: a band of heights that holds for all bins at once, ``[b]``.
@@ -164,7 +164,7 @@ def pit_curve(
     The pointwise band is one for each bin of the histogram alone, the same for all of them, from
     all redrawn counts.  Only a curve strictly outside leaves a band.
 
-    **Targets that are `Between` two numbers** are spread evenly over the interval from F(low) to
+    **`IntervalCensored` targets** are spread evenly over the interval from F(low) to
     F(high), where u is uniform given what is known: the mean histogram of a calibrated model is
     still flat, whatever hides its targets, if that is independent of the target given the
     prediction.  The distance is then |K - n p| in units of its deviation under the model.  If
@@ -175,8 +175,8 @@ def pit_curve(
 
     **Rows with weights** count as much in all sums, and those that depend on each other, in
     clusters or over times, have random signs and sizes that they share, as in `calibration_test`.
-    With both the distance is that of `Between` targets.  With weights alone the u are redrawn, and
-    the test is exact.
+    With both the distance is that of `IntervalCensored` targets.  With weights alone the u are
+    redrawn, and the test is exact.
 
     Args:
         key: a key of `jax.random`.
@@ -190,8 +190,8 @@ def pit_curve(
     Returns:
         PITCurve.  All numbers but the counts are NaN if the PIT of a kept row is NaN: because its
         cdf is not known, or, inside jit, because it is invalid.  Such a row is in no bin.  Time and
-        memory are O(n) for the curves and O(R (B + 100)) for the bands, and of `Between` targets
-        O(n R (B + 100)) time.
+        memory are O(n) for the curves and O(R (B + 100)) for the bands, and of `IntervalCensored`
+        targets O(n R (B + 100)) time.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete, value;

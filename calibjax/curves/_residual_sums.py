@@ -22,7 +22,7 @@ way.  If those of row i are hidden where U is in [p, q], whose part in (l, h] ha
 xi_i, and v is a sum whose mean is the variance of M, whatever the distribution of the censoring
 (`variation`).  If the squares e_i^2 sum up to less, by chance, draws are added that have the
 variance that is missing: each row is hidden in what is open of it, and from an event on
-(`Between.hiding`).
+(`IntervalCensored.hiding`).
 
 As a row is seen up to a on the unit interval, the conditional mean of 1{l < U <= h} is a martingale
 with steps
@@ -45,7 +45,7 @@ import numpy as np
 from calibjax._base.struct import is_traced, on_host, static, struct
 from calibjax._data.data import Data, Rows, clean, with_known_weights
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import Between, unit_interval
+from calibjax._data.interval_censored import IntervalCensored, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
@@ -75,7 +75,7 @@ def resamples_of(data: Data, confidence_level: float, n_resamples: int) -> tuple
     """Checked data, padded and without weights that are all equal, and what their band needs."""
     level, n_resamples = check_resamples(confidence_level, n_resamples)
     data = _without_equal_weights(padded(data))
-    is_counted = data.is_plain and not isinstance(data.targets, Between)
+    is_counted = data.is_plain and not isinstance(data.targets, IntervalCensored)
     return data, Resamples(level, n_resamples, None if is_counted else NullSampler.of(data))
 
 
@@ -218,14 +218,14 @@ def sums_in_parts(
 
     Args:
         key: a key of `jax.random`.
-        data: predictions and their targets, which may be `Between`.
+        data: predictions and their targets, which may be `IntervalCensored`.
         grid: even points of the unit interval, from 0 to 1, ``[g]``.
         parts: parts of the line.
         resamples: the data sets under H0.
     """
     pit_key, band_key = jax.random.split(key)
     draw_key, _ = jax.random.split(band_key)
-    if isinstance(data.targets, Between):
+    if isinstance(data.targets, IntervalCensored):
         interval = drawn_pit_interval(pit_key, data)
     else:
         interval = PITInterval(*2 * (pit(pit_key, data),))

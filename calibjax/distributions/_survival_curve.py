@@ -137,14 +137,14 @@ class SurvivalCurve(OwnPIT):
       times or after the last one.  For others the mean of U errs by up to about the square of the
       probability of the cell: correct curves at one or two times are rejected if many of some
       hundred rows are censored in between.  More times help, and so does `censored_at` of
-      `Between`.
+      `IntervalCensored`.
 
     So a `PITKernel`, as in `default_kernel`, with `skce` and `calibration_test`, assesses the
-    probabilities of the cells, and `Between` targets may be censored anywhere.  `log_score` is -log
-    of the mean density in the cell of an event, infinite where the curve is flat, and -log S(t_K)
-    after the last time.  `crps` is the integral of (F(t) - 1{y <= t})^2 up to the last time, the
-    integrated Brier score of linear curves.  `mean`, `variance`, location and spread are those of
-    min(Y, t_K), the restricted lifetime.
+    probabilities of the cells, and `IntervalCensored` targets may be censored anywhere.
+    `log_score` is -log of the mean density in the cell of an event, infinite where the curve is
+    flat, and -log S(t_K) after the last time.  `crps` is the integral of (F(t) - 1{y <= t})^2 up to
+    the last time, the integrated Brier score of linear curves.  `mean`, `variance`, location and
+    spread are those of min(Y, t_K), the restricted lifetime.
 
     Args:
         times: ``[K]``, or ``[n, K]`` with a grid for each prediction; nonnegative, increasing, in
@@ -154,24 +154,25 @@ class SurvivalCurve(OwnPIT):
 
     Expectations, scores and draws take O(K) time for each row, pairs of rows do not see K.
 
-    Targets are nonnegative numbers ``[n]``, of which `Between` says which are censored.  A draw
-    after the last time is the next number of its dtype.  Kernels of targets, as in `TensorProduct`,
-    are not defined, since they would need to know times after the last one.
+    Targets are nonnegative numbers ``[n]``, of which `IntervalCensored` says which are censored.  A
+    draw after the last time is the next number of its dtype.  Kernels of targets, as in
+    `TensorProduct`, are not defined, since they would need to know times after the last one.
 
     Raises:
         ValueError: times do not have one number for each column of probs, or have another number of
             rows; at the first use outside of jit, values that are not such times or curves.
 
     See also:
-        `Between`; `Weibull` and `LogNormal` for distributions that are known at all times.  An
-        ensemble of curves is the curve of their mean: ``SurvivalCurve(times, probs.mean(axis=1))``.
+        `IntervalCensored`; `Weibull` and `LogNormal` for distributions that are known at all times.
+        An ensemble of curves is the curve of their mean: ``SurvivalCurve(times,
+        probs.mean(axis=1))``.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
         >>> times, probs = jnp.array([1.0, 2.0, 4.0]), jnp.array([[0.75, 0.5, 0.25]] * 4)
         >>> predictions = cj.SurvivalCurve(times, probs)
         >>> time = jnp.array([1.5, 2.0, 3.0, 9.0])
-        >>> targets = cj.Between.right_censored(time, jnp.array([True, True, False, False]))
+        >>> targets = cj.IntervalCensored.right_censored(time, jnp.array([1, 1, 0, 0]))
         >>> low, high = cj.pit_interval(predictions, targets)
         >>> low.tolist(), high.tolist()
         ([0.25, 0.25, 0.625, 0.75], [0.5, 0.5, 1.0, 1.0])

@@ -378,7 +378,7 @@ def d_calibration(
         >>> import jax.numpy as jnp, calibjax as cj
         >>> predictions = cj.Weibull(jnp.ones(4), jnp.ones(4))
         >>> time = jnp.array([0.2, 0.4, 2.0, 0.7])  # F(y) is 0.18, 0.33, 0.86, 0.50
-        >>> targets = cj.Between.right_censored(time, jnp.array([True, True, True, False]))
+        >>> targets = cj.IntervalCensored.right_censored(time, jnp.array([True, True, True, False]))
         >>> found = cj.d_calibration(predictions, targets, n_bins=2)
         >>> found.counts.round(2).tolist(), found.pvalue.round(2).tolist()
         ([2.0, 2.0], 1.0)

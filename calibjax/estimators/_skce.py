@@ -54,8 +54,8 @@ def skce(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns; lengthscales are in the
             units of the distance and of the targets.
-        predictions, targets, where, weights: as in `Data`, or one `Data`; targets may be `Between`
-            with a `PITKernel`.  Blocks are positions, masked or not.
+        predictions, targets, where, weights: as in `Data`, or one `Data`; targets may be
+            `IntervalCensored` with a `PITKernel`.  Blocks are positions, masked or not.
         unbiased: whether to average over pairs i != j instead of all pairs.
         block_size: if given, only pairs within consecutive blocks of this many rows count; the
             incomplete last block is dropped, and nothing is shuffled.
@@ -116,7 +116,7 @@ def h_matrix(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`, or one `Data`; `Between` with a `PITKernel`.
+        predictions, targets: as in `Data`, or one `Data`; `IntervalCensored` with a `PITKernel`.
 
     Returns:
         Array ``[n, n]``.
@@ -175,7 +175,7 @@ def contributions(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`, or one `Data`; `Between` with a `PITKernel`.
+        predictions, targets: as in `Data`, or one `Data`; `IntervalCensored` with a `PITKernel`.
         where, weights: as in `Data`; n counts the kept rows.
 
     Returns:
@@ -285,8 +285,8 @@ def random_feature_skce(
             kernel is any kernel for labels; for other targets it is Gaussian, Laplacian, Matern,
             or sums, products and multiples of these, with or without a closed form for the family;
             for counts it may also be WhiteKernel.
-        predictions, targets, where: as in `Data`, or one `Data` without `weights`; `Between` with a
-            `PITKernel`.
+        predictions, targets, where: as in `Data`, or one `Data` without `weights`;
+            `IntervalCensored` with a `PITKernel`.
         n_features: D >= 2, the number of features.
 
     Returns:
@@ -383,7 +383,7 @@ def ucme(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions, targets, where: as in `Data`, or one `Data` without `weights` and None;
-            `Between` with a `PITKernel`.
+            `IntervalCensored` with a `PITKernel`.
         test_predictions: J >= 1 predictions of the same family.
         test_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
 
@@ -435,7 +435,7 @@ def witness(
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
         predictions, targets, where: as in `Data`, or one `Data` without `weights` and None;
-            `Between` with a `PITKernel`.
+            `IntervalCensored` with a `PITKernel`.
         at_predictions: J >= 1 predictions of the same family; `predictions` themselves are allowed.
         at_targets: the targets of the locations, ``[J]`` or ``[J, d]``, which are known.
 

@@ -16,7 +16,7 @@ from calibjax._base.text import class_name, format_distinct, percent, shares_in_
 from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._overall_error import local_errors, probit_line
@@ -186,7 +186,7 @@ class _Curves(Section[dict[str, Any]]):
 
     def compute(self, case: Case) -> dict[str, Any]:
         key, data, options = case.random_keys.curves, case.padded, _options(case, N_RESAMPLES)
-        if isinstance(data.targets, Between):
+        if isinstance(data.targets, IntervalCensored):
             return _risks(case)
         keys = *jax.random.split(key), jax.random.fold_in(key, 2)
         found: dict[str, Any] = {}

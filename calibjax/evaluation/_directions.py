@@ -30,7 +30,7 @@ from calibjax._base.text import class_name, format_distinct, percent, shares_in_
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax.distributions import Quantiles
 from calibjax.evaluation import _effect
 from calibjax.evaluation._overall_error import LEVELS, widening, with_fitted_logits
@@ -391,7 +391,7 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
     """
     predictions, n = data.predictions, data.n_kept()
     is_vector = not isinstance(predictions, Labels) and predictions.target_shape != "n"
-    if isinstance(data.targets, Between) or (is_vector and predictions.score_only):
+    if isinstance(data.targets, IntervalCensored) or (is_vector and predictions.score_only):
         return ()
     sampling = Sampling.of_data(data)
     counts = sampling.shares() > 0
@@ -484,7 +484,7 @@ class _Directions(Section[tuple[Direction, ...]]):
     """
 
     def compute(self, case: Case) -> tuple[Direction, ...]:
-        if not case.rejected or isinstance(case.data.targets, Between):
+        if not case.rejected or isinstance(case.data.targets, IntervalCensored):
             return ()
         best = _effect.BEST_TEMPERATURE.of(case)
         return clear_directions_of(case, case.padded, best and best.value)
@@ -492,7 +492,7 @@ class _Directions(Section[tuple[Direction, ...]]):
     def clause(self, case: Case) -> str | None:
         if not case.rejected or (ZERO_PROBABILITY.is_all(case) and not self.of(case)):
             return None
-        if not isinstance(case.data.targets, Between):
+        if not isinstance(case.data.targets, IntervalCensored):
             return self._in_words(case)
         measures = _effect.MEASURES.of(case)
         of_time = time_in_words(measures, case.level)

@@ -15,7 +15,7 @@ from calibjax._base.text import working
 from calibjax._data.column_options import ColumnOptions
 from calibjax._data.data import Data, as_data
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.padding import padded
 from calibjax._numbers.validity import are_whole
 from calibjax.distributions import Bernoulli, Quantiles
@@ -77,9 +77,9 @@ def evaluate(
             name, labels ``0 … m-1`` in the order of the columns, unless classes such as "yes" and
             "no" give these numbers another meaning, which is an error; of an event 0 and 1, truth
             values, or names such as "no" and "yes"; else numbers.  An array, list or column.  Where
-            numbers are censored, rounded or binned, `Between`: then measures and plots that need
-            exact targets are omitted.  For survival curves, times and events: a structured array of
-            scikit-survival, or two columns, one with 1 or True for an event.
+            numbers are censored, rounded or binned, `IntervalCensored`: then measures and plots
+            that need exact targets are omitted.  For survival curves, times and events: a
+            structured array of scikit-survival, or two columns, one with 1 or True for an event.
         data: instead of both, `Data`, or a frame or a file, with the arguments of `read_data`.
         seed: the integer seed of all random numbers.
         level: the significance level, from 0.001 to 0.5; intervals have the confidence level 1 -
@@ -180,7 +180,7 @@ def _first_nan(data: Data) -> str:
     """In words, of which row something is NaN."""
     predictions, targets = data.samples
     arguments: dict[str, tuple] = {"location": (), "spread": ()}
-    if not isinstance(targets, Between):
+    if not isinstance(targets, IntervalCensored):
         arguments |= {"log_prob": (targets,), "cdf": (targets,)}
     for name, given in arguments.items():
         try:
@@ -231,8 +231,8 @@ def above_threshold(data: Data, above: float) -> Data:
         ValueError: the threshold is not finite.
     """
     p, kind = data.predictions, type(data.predictions).__name__
-    if isinstance(p, Labels) or not p.is_ordered or isinstance(data.targets, Between):
-        is_known = not isinstance(data.targets, Between)
+    if isinstance(p, Labels) or not p.is_ordered or isinstance(data.targets, IntervalCensored):
+        is_known = not isinstance(data.targets, IntervalCensored)
         got = kind if is_known else "censored targets"
         raise TypeError(f"above needs forecasts of numbers and exact targets, got {got}.")
     if isinstance(above, bool) or not math.isfinite(above):

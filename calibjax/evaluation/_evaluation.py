@@ -15,7 +15,7 @@ import numpy as np
 
 from calibjax._base.text import plain, working
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation import _rows
 from calibjax.evaluation._by_group import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
@@ -268,7 +268,7 @@ def verdict(case: Case) -> str:
     if case.data.predictions.n_labels == 2:
         rows += f", {int(np.sum(np.asarray(case.data.targets) == 1))} events"
     rows += "" if units is None else f", {units}"
-    if isinstance(case.data.targets, Between):
+    if isinstance(case.data.targets, IntervalCensored):
         rows += f", {_rows.CENSORING.of(case)} censored"
     if case.why_not_tested is not None:
         return _lines(f"Calibration {case.why_not_tested}", rows)

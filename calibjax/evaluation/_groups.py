@@ -5,7 +5,7 @@ groups differ, or that a model is fair to them, is another question, and no word
 """
 
 from calibjax._data.data import Data
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.segments import Segment, SegmentTestResult, segments_tested
@@ -54,7 +54,7 @@ class _Segments(Section[SegmentTestResult | None]):
         return segments_in_words(self.of(case), case.level)
 
     def advice(self, case: Case) -> str | None:
-        if isinstance(case.data.targets, Between) or self.clause(case) is None:
+        if isinstance(case.data.targets, IntervalCensored) or self.clause(case) is None:
             return None
         return f"to correct segments, use {recalibration_of_segments(case)}"
 

@@ -14,7 +14,7 @@ from calibjax._base.text import named_rows, percent
 from calibjax._data.capabilities import KnownLevels
 from calibjax._data.data import Data, Rows
 from calibjax._data.distribution import Labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.estimators import contributions
@@ -76,7 +76,7 @@ def notes_on_rows(data: Data) -> list[str]:
             "cells assume independent rows; recalibrations are omitted."
         )
     found += notes_on_few_units(data)
-    if isinstance(data.targets, Between):
+    if isinstance(data.targets, IntervalCensored):
         return found
     # A data set may lack a rare event by chance: the model's expectation counts as well.
     rows = padded(Rows(data.predictions))
@@ -187,7 +187,7 @@ class _Censoring(Section[int]):
         return n_censored(case.data.targets)
 
     def notes(self, case: Case) -> list[str]:
-        is_known = not isinstance(case.data.targets, Between)
+        is_known = not isinstance(case.data.targets, IntervalCensored)
         return [] if is_known else [note_on_censoring(case.data), *_note_on_risks(case.padded)]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
@@ -199,7 +199,7 @@ CENSORING = _Censoring()
 
 def n_censored(targets: Targets) -> int:
     """How many targets are not known exactly."""
-    if not isinstance(targets, Between):
+    if not isinstance(targets, IntervalCensored):
         return 0
     return int(np.sum(np.asarray(targets.low) != np.asarray(targets.high)))
 
@@ -281,7 +281,7 @@ class _ZeroProbability(Section[ZeroProbability]):
 
     def leaves_error(self, case: Case) -> bool:
         """Whether the whole model is wrong, and not only in these rows; targets are known."""
-        is_known = not isinstance(case.data.targets, Between)
+        is_known = not isinstance(case.data.targets, IntervalCensored)
         return is_known and case.rejected and not self.is_all(case)
 
     def clause(self, case: Case) -> str | None:
@@ -329,8 +329,8 @@ class _Contributions(Section[np.ndarray | None]):
     is_printed = False
 
     def compute(self, case: Case) -> np.ndarray | None:
-        is_unknown = case.data.weights is not None or isinstance(case.data.targets, Between)
-        if is_unknown or case.n > _MOST_CONTRIBUTIONS:
+        is_censored = isinstance(case.data.targets, IntervalCensored)
+        if is_censored or case.data.weights is not None or case.n > _MOST_CONTRIBUTIONS:
             return None
         data = padded(case.data.replace(clusters=None, times=None))
         return np.asarray(contributions(default_kernel(data), data))[: case.n]

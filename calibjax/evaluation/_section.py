@@ -11,7 +11,7 @@ import numpy as np
 
 from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.padding import padded
 from calibjax.evaluation._serial_dependence import Column
 from calibjax.frames import Table
@@ -91,8 +91,8 @@ class Case:
         return self.data.names_of_rows()
 
     @functools.cached_property
-    def targets(self) -> np.ndarray | Between:
-        """The observed targets, ``[n]`` or ``[n, d]``, labels as ``0 … m-1``, or `Between`."""
+    def targets(self) -> np.ndarray | IntervalCensored:
+        """`IntervalCensored`, or the observed targets ``[n]`` or ``[n, d]``, labels ``0 … m-1``."""
         return jax.tree.map(np.asarray, self.data.targets)
 
     @functools.cached_property

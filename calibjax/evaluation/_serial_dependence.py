@@ -36,7 +36,7 @@ import numpy as np
 from calibjax._base.compile import quick_jit
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.row_columns import sampled
 from calibjax._data.typed_column import different
 from calibjax._numbers.arithmetic import in_blocks
@@ -239,7 +239,7 @@ def _uniform(key: jax.Array, number: int, n: int) -> jax.Array:
 
 
 def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
-    if isinstance(data.targets, Between):
+    if isinstance(data.targets, IntervalCensored):
         low, high = (np.asarray(x) for x in pit_interval(data))
         pits = low + np.asarray(_uniform(key, 2, data.n)) * (high - low)
     else:
@@ -303,9 +303,10 @@ def _stand_together(classes: np.ndarray) -> bool:
 
 @functools.partial(quick_jit, light=True)
 def _ends_and_locations(data: Data) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Between which ends a target is, the same ones if it is known, and where it was predicted."""
+    """The ends of each target, equal if it is exact, and the predicted location."""
     predictions, targets = clean(data).samples
-    ends = (targets.low, targets.high) if isinstance(targets, Between) else (targets, targets)
+    is_censored = isinstance(targets, IntervalCensored)
+    ends = (targets.low, targets.high) if is_censored else (targets, targets)
     return *ends, predictions.location()
 
 

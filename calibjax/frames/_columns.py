@@ -16,7 +16,7 @@ from calibjax._base.text import listed
 from calibjax._data.column_options import FLAGS, OPTIONS, ColumnOptions, Horizon
 from calibjax._data.data import Data, RowOptions
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.typed_column import TypedColumn, numbered
 from calibjax.distributions import Normal
 from calibjax.frames._array_conversion import as_floats
@@ -165,7 +165,7 @@ class Model:
         target: the name of the column of what was observed.
         predictions: n predictions.
         targets: what was observed ``[n]``; labels are ``0 … m-1``, and beside survival curves it is
-            `Between`.
+            `IntervalCensored`.
         classes: the names of the m classes; None if they are numbers, or there are none.
     """
 
@@ -260,7 +260,7 @@ class Columns:
         else:
             targets = table.numbers(target)
         if events is not None:
-            targets = Between(targets, np.where(table.truths(events), targets, np.inf))
+            targets = IntervalCensored(targets, np.where(table.truths(events), targets, np.inf))
         if (n := len(table)) < at_least:
             source = table.source or "predictions"
             raise ValueError(f"{source}: expected at least {at_least} rows, got {n}.")
@@ -293,7 +293,7 @@ class Columns:
             if not isinstance(model.predictions, Normal):
                 option, mean = table.option("censored"), table.option("mean")
                 raise ValueError(f"{option} can be used only together with {mean}.")
-            targets = Between(targets, np.where(table.truths(censored), np.inf, targets))
+            targets = IntervalCensored(targets, np.where(table.truths(censored), np.inf, targets))
         of_rows: dict[str, Any] = {x: self.given.get(x) for x in (*_OF_ROWS[1:], "horizon")}
         of_rows["weights"] = self.weights
         groups = groups_of(table, self.groups) or None

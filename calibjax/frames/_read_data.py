@@ -18,7 +18,7 @@ from calibjax._base.text import listed
 from calibjax._data.column_options import ColumnOptions, documented
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.typed_column import check_same_order, named_columns, text_of
 from calibjax._data.typed_column import is_missing as is_missing_item
 from calibjax.distributions import SurvivalCurve, as_predictions, is_distribution
@@ -48,7 +48,8 @@ def read_arrays(
     return data.replace(groups=groups, classes=names)
 
 
-#: Predictions, targets ``[n]``, ``[n, d]`` or Between, and the names of the classes or None.
+#: Predictions, targets ``[n]``, ``[n, d]`` or IntervalCensored, and the names of the classes or
+#: None.
 _Samples = tuple[Distribution, Any, list[Any] | None]
 
 
@@ -58,12 +59,12 @@ def _read_samples(
     if is_distribution(targets):
         raise TypeError(f"targets must hold values, got {type(targets).__name__}: {IN_ORDER}")
     predictions, targets = read_lifetimes(predictions, targets)
-    if isinstance(predictions, Between):
-        raise TypeError(f"predictions must be a distribution, got Between: {IN_ORDER}")
-    if isinstance(targets, Between):
+    if isinstance(predictions, IntervalCensored):
+        raise TypeError(f"predictions must be a distribution, got IntervalCensored: {IN_ORDER}")
+    if isinstance(targets, IntervalCensored):
         for name, given in {"classes": classes is not None, "normalize": normalize}.items():
             if given:
-                raise ValueError(f"{name} must not be given for targets that are Between.")
+                raise ValueError(f"{name} must not be given for targets that are IntervalCensored.")
         return *read_intervals(predictions, targets), None
     observed = as_numpy("targets", targets)
     if not is_distribution(predictions):
@@ -166,13 +167,13 @@ IN_ORDER = "predictions come first, evaluate(predictions, targets)."
 
 
 def read_lifetimes(predictions: Any, targets: object) -> tuple[Any, Any]:
-    """A `SurvivalCurve` and `Between` of curves and of times with events; all else as it is.
+    """A `SurvivalCurve` and `IntervalCensored` from curves and times with events; else unchanged.
 
     Args:
         predictions: step functions of scikit-survival, or with such targets a frame of curves whose
             index are times, as lifelines and pycox have it; or a distribution.
         targets: a structured array of events and times, as scikit-survival has it, or two columns
-            of them; or `Between`, or times that are all of events.
+            of them; or `IntervalCensored`, or times that are all of events.
 
     Raises:
         TypeError: curves are an array, which does not say the times, or stand for targets.
@@ -185,8 +186,8 @@ def read_lifetimes(predictions: Any, targets: object) -> tuple[Any, Any]:
         predictions = SurvivalCurve.from_curves(predictions)
     columns = _two_columns(targets)
     is_structured = getattr(getattr(targets, "dtype", None), "names", None) is not None
-    if columns is None or isinstance(targets, Between):
-        if isinstance(targets, Between) and _is_frame(predictions):
+    if columns is None or isinstance(targets, IntervalCensored):
+        if isinstance(targets, IntervalCensored) and _is_frame(predictions):
             predictions = _curves_of(predictions, len(targets.low))
         return predictions, targets
     if _is_frame(predictions):
@@ -206,21 +207,21 @@ def read_lifetimes(predictions: Any, targets: object) -> tuple[Any, Any]:
     return predictions, targets
 
 
-def read_intervals(predictions: object, targets: Between) -> tuple[Distribution, Between]:
+def read_intervals(p: object, targets: IntervalCensored) -> tuple[Distribution, IntervalCensored]:
     """Predictions that are a distribution, and both ends as arrays."""
-    if not is_distribution(predictions):
+    if not is_distribution(p):
         raise TypeError(
-            "predictions must be a distribution for targets that are Between, such as "
-            f"calibjax.Weibull(concentration, scale), got {type(predictions).__name__}."
+            "predictions must be a distribution for targets that are IntervalCensored, such as "
+            f"calibjax.Weibull(concentration, scale), got {type(p).__name__}."
         )
-    predictions = on_one_device(as_predictions(predictions))
+    predictions = on_one_device(as_predictions(p))
     if isinstance(predictions, Labels):
         raise TypeError(
-            "targets must be an array, got Between: it is for predictions of numbers, got "
+            "targets must be an array, got IntervalCensored: it is for predictions of numbers, got "
             f"{type(predictions).__name__} predictions of classes."
         )
     ends = (on_host(as_numpy(name, x)) for name, x in targets.named_ends().items())
-    return predictions, Between(*ends)
+    return predictions, IntervalCensored(*ends)
 
 
 def _are_functions(predictions: Any) -> bool:
@@ -259,7 +260,7 @@ def _two_columns(targets: Any) -> dict[str, Any] | None:
     return {f"column {k}": targets[:, k] for k in range(2)}
 
 
-def _with_events(columns: dict[str, Any]) -> Between:
+def _with_events(columns: dict[str, Any]) -> IntervalCensored:
     """Times, which are known where there was an event."""
     arrays = {name: as_numpy("targets", x) for name, x in columns.items()}
     sizes = {len(x) for x in arrays.values()}
@@ -284,7 +285,7 @@ def _with_events(columns: dict[str, Any]) -> Between:
             f"in GBSG2, and (time, {event} == 0) if it is a censored row."
         )
     times = table_of_arrays(**{"targets": arrays[time]}).numbers("targets")
-    return Between(times, np.where(arrays[event].astype(bool), times, np.inf))
+    return IntervalCensored(times, np.where(arrays[event].astype(bool), times, np.inf))
 
 
 # What stands for the options in the docstring of `read_data`.

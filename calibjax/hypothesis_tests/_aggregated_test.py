@@ -12,7 +12,7 @@ from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import as_pytree, indexed, rows_of, widest_dtype
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import Between, Targets, known_point
+from calibjax._data.interval_censored import IntervalCensored, Targets, known_point
 from calibjax._data.padding import padded
 from calibjax._data.row_columns import CovariatesLike
 from calibjax._numbers.arithmetic import x_where
@@ -80,7 +80,8 @@ def calibration_test(
 
     Args:
         key: a key of `jax.random`, such as ``jax.random.key(0)``.
-        predictions, targets: as in `Data`, or one `Data`; of single numbers also `Between`.
+        predictions, targets: as in `Data`, or one `Data`; of single numbers also
+            `IntervalCensored`.
         n_resamples: the number of draws; p is a multiple of 1 / (n_resamples + 1).
         covariates: as in `Data`.  Dates, times of a zone, periods and decimals keep their order.
             Strings are categories, the 64 most frequent ones of each column; inside jit all columns
@@ -173,8 +174,8 @@ def aggregated_skce_test(
     why.  With the default kernels a second family of statistics is tested in the same turns, the
     sums over all rows of what `segment_test` compares: with few units an error shared by all rows
     is easiest to detect, and 6 over their number is subtracted from the scores of kernels.  Rows
-    with an unknown censoring distribution have a sign each; if `Between` has the censoring time of
-    each row, draws are censored in the same way, and the level is exact.
+    with an unknown censoring distribution have a sign each; if `IntervalCensored` has the censoring
+    time of each row, draws are censored in the same way, and the level is exact.
 
     The bias of the SKCE is that of the draws too.  Its diagonal, the mean of h_ii, shows a wrong
     spread, and single targets that the predictions rule out.
@@ -195,7 +196,7 @@ def aggregated_skce_test(
             stands for `default_kernels` of the predictions, of samples with the target among them.
             For samples pass kernels with fixed parameters: lengthscales chosen from the samples
             alone reveal which value is the target.
-        predictions, targets: as in `Data`, or one `Data`.  With PITKernels also `Between`.
+        predictions, targets: as in `Data`, or one `Data`.  With PITKernels also `IntervalCensored`.
         n_resamples: the number of draws; draw r of a row depends only on the key, r and
             the number of the row among the kept rows.
         n_cells: the number of cells; None takes 512.
@@ -265,14 +266,15 @@ def _test_of_kernels(
     forms = list(map(normal_form, tested))
     of_columns = {name: forms[index] for name, index in features.items()}
     sampler, statistics = NullSampler.of(data), None
-    if isinstance(data.targets, Between):
+    if isinstance(data.targets, IntervalCensored):
         # The default kernels of ordered classes compare labels too, which are not known here.
         tested = [k for k, form in zip(tested, forms, strict=True) if form.is_of_pit]
         forms = [form for form in forms if form.is_of_pit]
         of_columns = {name: form for name, form in of_columns.items() if form.is_of_pit}
     terms = terms_of(forms)
     if kernels is None and not sampler.redraws and has_statistics(data.predictions):
-        statistics = statistics_of(data.predictions, not isinstance(data.targets, Between), True)
+        is_exact = not isinstance(data.targets, IntervalCensored)
+        statistics = statistics_of(data.predictions, is_exact, True)
         both = zip(statistics.names, statistics.turned, strict=True)
         tested += [NamedKernel(f"all rows, {name}") for name, column in both if column >= 0]
     if of_columns:
@@ -366,6 +368,6 @@ def one_residual(kernel: SumOfTerms, a: Any, b: Any) -> jax.Array:
     (residual, *_) = in_dtype(terms_of([kernel]).residuals, dtype)
     finite = residual.finite(jax.random.key(0), *a)
     p, y = indexed(a, None)
-    if isinstance(y, Between):
+    if isinstance(y, IntervalCensored):
         y = known_point(p, y)
     return jnp.sum(jnp.square(finite.values(p, y[:, None], y[:, None])))

@@ -237,7 +237,8 @@ def asymptotic_skce_test(
     Args:
         key: a key of `jax.random`; "gamma" and "pearson" do not use it.
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`, or one `Data`.  With a `PITKernel` also `Between`.
+        predictions, targets: as in `Data`, or one `Data`.  With a `PITKernel` also
+            `IntervalCensored`.
         n_resamples: the number of draws under H0; draw r depends only on (key, r).
         method: "bootstrap", "wild", "gamma", "pearson", "spectrum" or "features".
         n_features: the number of random features of "features"; `random_feature_skce` says which

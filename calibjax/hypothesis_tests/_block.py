@@ -56,7 +56,8 @@ def asymptotic_block_skce_test(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`, n >= 4 rows.  With a `PITKernel` also `Between`.
+        predictions, targets: as in `Data`, n >= 4 rows.  With a `PITKernel` also
+            `IntervalCensored`.
         block_size: B, from 2 to n / 2.
         variance: "blocks" or "null".
         where: boolean mask ``[n]``; masked rows may hold anything.  A block with a masked row does
@@ -331,7 +332,7 @@ def distribution_free_skce_test(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`.  With a `PITKernel` also `Between`.
+        predictions, targets: as in `Data`.  With a `PITKernel` also `IntervalCensored`.
         unbiased: whether to use the unbiased estimate instead of the biased one.
         block_size: as in `skce`, for the unbiased estimate only; blocks with a masked row do not
             count.

@@ -54,7 +54,7 @@ def asymptotic_cme_test(
 
     Args:
         kernel: usually a TensorProduct, or what `default_kernel` returns.
-        predictions, targets: as in `Data`.  With a `PITKernel` also `Between`.
+        predictions, targets: as in `Data`.  With a `PITKernel` also `IntervalCensored`.
         test_predictions: J predictions of the same family, 1 <= J < n; see `sample_test_locations`.
         test_targets: the targets of the locations, ``[J]`` or ``[J, d]``.
         where: boolean mask ``[n]``; masked rows may hold anything.  n counts the kept rows.

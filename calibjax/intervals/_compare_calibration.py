@@ -301,7 +301,8 @@ def compare_groups(
     Args:
         key: a key of `jax.random`.
         kernel: as in `skce`, or None for the `default_kernel` of all predictions.
-        predictions, targets: as in `Data`, or one `Data`; of single numbers also `Between`.
+        predictions, targets: as in `Data`, or one `Data`; of single numbers also
+            `IntervalCensored`.
         groups: the name of the group of each row, ``[n]``: texts, numbers, times or truth values,
             which are known outside of jit, and before the targets; or a dict or a frame with this
             column alone, as `segment_test` takes it.
@@ -433,7 +434,7 @@ def compare_calibration(
         second: a batch of n predictions for the same targets, of any family, or a list of batches;
             or `Data` of a model with its own targets on the same rows, such as whether its answers
             to the same questions are right.
-        targets: as in `Data`; of single numbers also `Between`.
+        targets: as in `Data`; of single numbers also `IntervalCensored`.
         n_resamples: R; resample r depends only on (key, r).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
 

@@ -113,7 +113,7 @@ from calibjax._base.sharding import (
 from calibjax._base.struct import struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
 from calibjax._data.distribution import Distribution, as_labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.padding import padded
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import diagonal_of, dot, x_where
@@ -434,10 +434,10 @@ def skce_confidence_interval(
     events, the interval uses the variance that the model expects, and covers the SKCE of a
     calibrated model and of models with fewer events than predicted.  With several times more events
     than predicted, but only three or four, its coverage is some 90 % instead of 95 %.  For
-    `Between` targets the model's variance is unknown, since it depends on how they are censored:
-    with few events, the interval relies on the variation of the data alone.  Rows with weights,
-    clusters or times have random multipliers instead of resamples, and the estimate omits pairs
-    that may depend on each other.
+    `IntervalCensored` targets the model's variance is unknown, since it depends on how they are
+    censored: with few events, the interval relies on the variation of the data alone.  Rows with
+    weights, clusters or times have random multipliers instead of resamples, and the estimate omits
+    pairs that may depend on each other.
 
     O(n^2 n_resamples) time; O(n) memory, one byte for each row and each of at most 1024 resamples
     at a time, and some hundreds of numbers for a row with multipliers.
@@ -446,7 +446,7 @@ def skce_confidence_interval(
         key: a key of `jax.random`.
         kernel: usually a TensorProduct, or what `default_kernel` returns.  The interval is for the
             SKCE with this kernel: choose it before you use the targets.
-        predictions, targets: as in `Data`, or one `Data`; `Between` with a `PITKernel`.
+        predictions, targets: as in `Data`, or one `Data`; `IntervalCensored` with a `PITKernel`.
         confidence_level: numbers in (0, 1), of any shape.
         n_resamples: the number of resamples; resample r depends only on (key, r).
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`.
@@ -508,7 +508,7 @@ def skce_and_interval(
         observed = n * (interval.biased - unbiased)
 
     # Targets from the model would have to be censored, in a way that is not known.
-    if not isinstance(data.targets, Between):
+    if not isinstance(data.targets, IntervalCensored):
         model_key = jax.random.fold_in(key, _MODEL)
         numbers = row_numbers(data.weights, axis)
         expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)

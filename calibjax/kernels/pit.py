@@ -285,9 +285,9 @@ class PITKernel(Kernel):
     U = F_p(Y) is uniform in [0, 1] if the forecast p is right. phi_k are functions of mean 0 on
     [0, 1], and phibar_k(y | p) is phi_k at F_p(y), or its mean over the PIT interval of y
     (`pit_interval`): from F(y-) to F(y) for counts, between two levels for quantiles, between two
-    ranks for draws, between the values at both ends for `Between` targets.  The mean of phibar_k
-    under *every* forecast is 0, so that h = k: no expectation is needed.  The kernel replaces a
-    TensorProduct, and
+    ranks for draws, between the values at both ends for `IntervalCensored` targets.  The mean of
+    phibar_k under *every* forecast is 0, so that h = k: no expectation is needed.  The kernel
+    replaces a TensorProduct, and
 
     .. math::
         \mathrm{SKCE} = E\, k_P(P, P') \sum_k a_k\,

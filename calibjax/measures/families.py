@@ -32,7 +32,7 @@ from calibjax._base.text import named_rows
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between, known_point
+from calibjax._data.interval_censored import IntervalCensored, known_point
 from calibjax.distributions import Empirical, Quantiles, SurvivalCurve
 from calibjax.expectations.defaults import has_log_prob
 from calibjax.measures.labels import label_measures
@@ -99,11 +99,11 @@ def _events(data: Data) -> dict[str, NumberOfRows]:
 
 
 @functools.partial(quick_jit, light=True)
-def _hazards(predictions: Distribution, targets: Between) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _hazards(p: Distribution, targets: IntervalCensored) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Until when rows were seen, H there, and whether a forecast is about that time."""
-    at = known_point(predictions, targets)
-    until = restricted(predictions, at)
-    return until, -jnp.log(predictions.survival(until)), at <= until
+    at = known_point(p, targets)
+    until = restricted(p, at)
+    return until, -jnp.log(p.survival(until)), at <= until
 
 
 # Curves may be flat where events happened, and 0.
@@ -161,7 +161,7 @@ def measures(
         groups: the indices of the rows of each group, for its numbers; None for one of all rows.
     """
     rows = Subset.of(data, level, groups, names)
-    if isinstance(data.targets, Between):
+    if isinstance(data.targets, IntervalCensored):
         found = _log_score(data) | measures_of_intervals(data)
     elif isinstance(data.predictions, Labels):
         found = label_measures(key, data, rows, n_resamples)

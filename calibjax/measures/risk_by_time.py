@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibjax._data.data import Data
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax.distributions import SurvivalCurve
 from calibjax.measures.measure import Measure, MeasureResult, NumberOfRows, Subset, ratio_of_means
 from calibjax.measures.sampling import Interval, Sampling
@@ -130,7 +130,7 @@ class Lifetimes(NamedTuple):
     def of(cls, data: Data) -> "Lifetimes | None":
         """Those of the kept rows; None of other predictions or targets, and without any event."""
         p, targets, n = data.predictions, data.targets, data.n_kept()
-        if not (isinstance(p, SurvivalCurve) and isinstance(targets, Between)):
+        if not (isinstance(p, SurvivalCurve) and isinstance(targets, IntervalCensored)):
             return None
         columns = p.times, p.probs, targets.low, targets.high
         grid, probs, low, high = (np.asarray(x, np.float64)[:n] for x in columns)

@@ -30,7 +30,7 @@ from calibjax._base.struct import as_pytree, is_traced, rows_of, static, struct,
 from calibjax._data.capabilities import exchangeable_pool
 from calibjax._data.data import Data, Rows, as_data, clean, fill_masked, in_dtype, kept_first
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.padding import check_like, check_predictions, padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.expectations.defaults import default_prediction_kernels
@@ -218,8 +218,8 @@ class CalibrationMonitor:
 
         Args:
             predictions, targets: as in `Data`, or one `Data` without weights and times, of the
-                family of the example batch.  Targets may be `Between` if what hides a target is
-                independent of it given its prediction and the past.
+                family of the example batch.  Targets may be `IntervalCensored` if the censoring is
+                independent of them given the prediction and the past.
             clusters: of `Data`, such as zeros for all rows of the batch; None if each row is drawn
                 given those before it.
             where: of `Data`; all rows may be masked.
@@ -237,9 +237,9 @@ class CalibrationMonitor:
             intervals=True,
             without=("weights", "times"),
         )
-        if isinstance(data.targets, Between) and isinstance(data.predictions, Labels):
+        if isinstance(data.targets, IntervalCensored) and isinstance(data.predictions, Labels):
             raise TypeError(
-                "targets must be an array of labels for predictions of classes, got Between."
+                "targets must be labels for predictions of classes, got IntervalCensored."
             )
         if data.n == 0:
             return self

@@ -92,7 +92,7 @@ class Outcomes:
 
 
 def outcomes_of(key: jax.Array, predictions: Distribution, targets: PyTree) -> Outcomes:
-    """The outcomes of n targets, an array or `Between`; only vectors use the key."""
+    """The outcomes of n targets, an array or `IntervalCensored`; only vectors use the key."""
     if isinstance(predictions, Labels):
         return _labels(predictions.label_probabilities(), predictions, targets)
     if isinstance(predictions, KnownLevels):

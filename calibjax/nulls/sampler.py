@@ -53,7 +53,7 @@ from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.capabilities import KnownLevels, exchangeable_pool, has_atoms
 from calibjax._data.data import AnyRows, Data, Rows
 from calibjax._data.distribution import Distribution, as_labels
-from calibjax._data.interval_censored import Between, unit_interval
+from calibjax._data.interval_censored import IntervalCensored, unit_interval
 from calibjax._data.row_columns import sampled
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.unit_interval import UnitInterval
@@ -257,7 +257,7 @@ class NullSampler(NamedTuple):
     @classmethod
     def of(cls, data: Data) -> Self:
         """The null sampler that is right for these rows."""
-        is_coarse = isinstance(data.targets, Between) and data.targets.censored_at is None
+        is_coarse = isinstance(data.targets, IntervalCensored) and data.targets.censored_at is None
         is_by_label = data.weights_depend_on_labels()
         is_unknown = is_coarse or (is_by_label and data.outcome_weights is None)
         n_times = None if data.times is None else data.n_units()
@@ -288,7 +288,7 @@ class NullSampler(NamedTuple):
     ) -> "DataSets":
         """The data sets of clean data; the arguments are those of `DataSets`."""
         numbers, xi, hidden = row_numbers(data.weights, axis), None, None
-        if isinstance(data.targets, Between):
+        if isinstance(data.targets, IntervalCensored):
             hidden = data.targets.hiding(data.weights != 0, axis)
         if not self.redraws:
             dependent = data if data.is_dependent else data.replace(clusters=numbers)
@@ -327,7 +327,7 @@ class SampledRows(NamedTuple):
 
     predictions: Distribution
     targets: PyTree
-    hidden: Between | None
+    hidden: IntervalCensored | None
     numbers: jax.Array
     units: jax.Array
     outcome_weights: jax.Array | None = None

@@ -11,7 +11,7 @@ from calibjax._base.compile import filled_up, quick_jit
 from calibjax._base.struct import with_fields
 from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.data import Data
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.padding import padded
 from calibjax._data.row_columns import CovariatesLike
 from calibjax._data.typed_column import NamedColumns
@@ -63,7 +63,7 @@ def fit_numbers(
         conformal: Chosen = method, pit_map.fit_conformal(data, levels, kept), {}
         return recalibrator_of(predictions, conformal, None, **fit)
     # Counts, survival curves and censored targets have maps of the unit interval only.
-    has_scale = not isinstance(data.targets, Between) and not isinstance(
+    has_scale = not isinstance(data.targets, IntervalCensored) and not isinstance(
         predictions, (Counts, SurvivalCurve)
     )
     needs_parts = is_conditional or groups is not None or (has_scale and method == "shift_scale")
@@ -137,8 +137,8 @@ def _check_conformal(data: Data, groups: NamedColumns | None) -> None:
         raise ValueError("method='conformal' does not support weights.")
     if groups is not None:
         raise ValueError("method='conformal' does not support groups.")
-    if isinstance(data.targets, Between):
-        raise ValueError("targets must be known for method 'conformal', got Between.")
+    if isinstance(data.targets, IntervalCensored):
+        raise ValueError("targets must be known for method 'conformal', got IntervalCensored.")
     if isinstance(data.predictions, SurvivalCurve):
         raise TypeError("predictions must have quantiles for 'conformal', got SurvivalCurve.")
 
@@ -157,7 +157,7 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
             f"{type(data.predictions).__name__} predictions."
         )
     targets = data.targets
-    ends = np.asarray(targets.high if isinstance(targets, Between) else targets)
+    ends = np.asarray(targets.high if isinstance(targets, IntervalCensored) else targets)
     below = kept & (ends < lower)
     if below.any():
         row = int(np.argmax(below))
@@ -169,7 +169,8 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
 
 def _is_whole(data: Data, kept: np.ndarray) -> bool:
     """Whether all targets, quantiles and samples of the kept rows are whole numbers."""
-    if not isinstance(data.predictions, KnownQuantiles) or isinstance(data.targets, Between):
+    is_censored = isinstance(data.targets, IntervalCensored)
+    if is_censored or not isinstance(data.predictions, KnownQuantiles):
         return False
     values = np.asarray(jax.tree.leaves(data.predictions)[0])[kept]
     # Members that are missing may hold anything.

@@ -106,8 +106,8 @@ def fit_recalibrator(
     and all others the common one, or, with at least ten groups, all are shrunk to it by empirical
     Bayes.  Held-out rows must gain by more than a standard error.  Shifts are in units of the
     targets, and for densities in normal scores.  Values of several columns are added.  For counts,
-    survival curves and `Between` targets, segments change the logits l of G at the levels to l +
-    sum_s (a_s + b_s l), chosen as for labels.
+    survival curves and `IntervalCensored` targets, segments change the logits l of G at the levels
+    to l + sum_s (a_s + b_s l), chosen as for labels.
 
     **Numbers.** A monotone map G of the unit interval turns the cdf F into G(F(y)), and quantiles
     or samples F^{-1}(u) into F^{-1}(G^{-1}(u)):
@@ -136,7 +136,8 @@ def fit_recalibrator(
     d, each only if held-out rows gain by more than a standard error.  "shift_scale" always has both
     shift and scale for densities and quantiles, and always a scale for members.  d also requires
     that narrow ensembles are too narrow by three standard errors.  Equal members stay equal.  For
-    counts, survival curves and `Between` targets "shift_scale" is fitted like the other maps G.
+    counts, survival curves and `IntervalCensored` targets "shift_scale" is fitted like the other
+    maps G.
 
     The maps G minimise the mean over levels u of the log loss of G(u) as P(U <= u).  It depends
     only on which side of each level a target is, which is all that quantiles and samples tell.  The
@@ -149,9 +150,9 @@ def fit_recalibrator(
     the clusters, consecutive times, or random rows.  The score is that of the returned predictions:
     the CRPS of samples and the pinball loss of quantiles, after the bound and rounding to whole
     numbers; the log score of densities minus that of the original forecast; for counts and
-    `Between` targets the same with the probability of the interval of U.  ``fit.change`` is the
-    mean change of the score on held-out rows, with its 95 % interval; for labels, that of the log
-    loss of "auto".  The next season may still differ from all parts.
+    `IntervalCensored` targets the same with the probability of the interval of U.  ``fit.change``
+    is the mean change of the score on held-out rows, with its 95 % interval; for labels, that of
+    the log loss of "auto".  The next season may still differ from all parts.
 
     "conditional" corrects local errors of bias and spread.  With `covariates`, s includes their
     normal scores if that lowers the held-out score.  The weight c of G, from 20 to 2000 rows, and
@@ -163,10 +164,10 @@ def fit_recalibrator(
 
     Counts, for which U lies between F(y - 1) and F(y), become `Ordinal` predictions: tables of
     G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all larger counts.  A
-    `SurvivalCurve` becomes 1 - G(F(t)) at its times; 0 and 1 stay.  For these and for `Between`
-    targets, P(U <= u) given the interval of U is that under the map itself.  EM finds both in turn;
-    for "pit_isotonic" this is the estimate of Turnbull.  "auto" and "conditional" use P(U <= u)
-    under "pit_spline".
+    `SurvivalCurve` becomes 1 - G(F(t)) at its times; 0 and 1 stay.  For these and for
+    `IntervalCensored` targets, P(U <= u) given the interval of U is that under the map itself.  EM
+    finds both in turn; for "pit_isotonic" this is the estimate of Turnbull.  "auto" and
+    "conditional" use P(U <= u) under "pit_spline".
 
     "conformal" has a guarantee for any forecasts.  If the new row and the n rows of the fit are
     exchangeable, the new quantile q at a level u >= 1/2 has u <= P(Y <= q) < u + 1 / (n + 1), and
@@ -188,7 +189,7 @@ def fit_recalibrator(
         predictions, targets: as in `Data`, or one `Data`.  Predictions of labels (Categorical,
             Ordinal, Bernoulli or mixtures of these), of real numbers (a `Univariate` family,
             Normal, Laplace, mixtures of these, Quantiles, Empirical, SurvivalCurve), or of counts
-            with a max_count; of densities, curves and counts targets may be `Between`.
+            with a max_count; of densities, curves and counts targets may be `IntervalCensored`.
         method: a name of the tables.
         groups: columns ``[n]`` by name, a dict or a frame, such as ``data.groups``, which is not
             used unless it is given here; not for "conformal".  Numbers and times with more than 12

@@ -11,7 +11,7 @@ from calibjax._base.check import check_choice
 from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels, as_labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.padding import filled
 from calibjax._data.row_columns import CovariatesLike
 from calibjax._data.typed_column import NamedColumns
@@ -147,7 +147,7 @@ def default_score(predictions: Distribution, targets: Any) -> str:
 
     Survival curves on one grid have the integrated Brier score: their log score is often infinite.
     """
-    is_hidden = isinstance(targets, Between)
+    is_hidden = isinstance(targets, IntervalCensored)
     if is_hidden and Lifetimes.of(as_data(predictions, targets, intervals=True)) is not None:
         return "brier"
     if is_hidden or not isinstance(predictions, KnownQuantiles):
@@ -158,7 +158,7 @@ def default_score(predictions: Distribution, targets: Any) -> str:
 def row_scores(predictions: Distribution, targets: Any, score: str | None = None) -> np.ndarray:
     """The score of each row, ``[n]``; by default that of `default_score`."""
     score = score or default_score(predictions, targets)
-    if score == "brier" and isinstance(targets, Between):
+    if score == "brier" and isinstance(targets, IntervalCensored):
         lifetimes = Lifetimes.of(as_data(predictions, targets, intervals=True))
         assert lifetimes is not None  # the caller has looked
         found = brier_rows(lifetimes, Sampling(lifetimes.times.size))

@@ -34,7 +34,7 @@ from calibjax._base.struct import PyTree, struct
 from calibjax._data.capabilities import ClosedFormCRPS
 from calibjax._data.data import Data, RowOptions, as_data, clean
 from calibjax._data.distribution import CountLike, Distribution, Labels
-from calibjax._data.interval_censored import Between, Targets, known_point, unit_interval
+from calibjax._data.interval_censored import IntervalCensored, Targets, known_point, unit_interval
 from calibjax._data.padding import padded
 
 
@@ -84,7 +84,7 @@ def log_score(predictions: Distribution | Data, targets: Targets | None = None) 
     """The log score of each row, -log p_i(y_i), in nats: smaller is better.
 
     p_i is the density of prediction i, or the probabilities of labels and counts.  The mean over
-    the rows is the negative log likelihood.  For a target `Between` two numbers it is
+    the rows is the negative log likelihood.  For an interval-censored target it is
     -log(F_i(high) - F_i(low)), where F_i is the cdf, computed from the upper tails where these are
     smaller.  In float32 each tail has some 6 digits, down to 1e-38: a probability below that has an
     infinite score, and of a narrow interval fewer digits are left.
@@ -117,7 +117,7 @@ def log_score(predictions: Distribution | Data, targets: Targets | None = None) 
 
 
 def _log_score(predictions: Distribution, targets: PyTree) -> jax.Array:
-    if not isinstance(targets, Between):
+    if not isinstance(targets, IntervalCensored):
         return -predictions.log_prob(targets)
     exact = predictions.log_prob(known_point(predictions, targets))
     width = unit_interval(predictions, targets).width()

@@ -30,7 +30,7 @@ from calibjax._base.struct import PyTree, as_pytree, rows_of, widest_dtype
 from calibjax._data.capabilities import KnownLevels, exchangeable_pool, pit_partition
 from calibjax._data.data import Data, Rows, clean, kept_first
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import Between, Targets, unit_interval
+from calibjax._data.interval_censored import IntervalCensored, Targets, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.expectations.defaults import default_kernel, default_prediction_kernels
@@ -166,7 +166,7 @@ def pit_interval(predictions: Distribution | Data, targets: Targets | None = Non
       all above F there.
     - `Empirical` without weights: from (r - 1) / (S + 1) to r / (S + 1) for the rank r of the
       target among the S samples and itself, and the union of these intervals for ties.
-    - `Between`, where low < y <= high is known: from F(low) to F(high).
+    - `IntervalCensored`, where low < y <= high is known: from F(low) to F(high).
 
     `PITKernel` uses it.
 
@@ -282,7 +282,7 @@ def pit_and_interval(key: jax.Array, data: Data) -> tuple[jax.Array, PITInterval
 
 
 def drawn_pit_interval(key: jax.Array, data: Rows) -> PITInterval:
-    """What `Between` leaves open of the PIT: `pit` is both ends of a row whose target is known.
+    """The PIT interval of `IntervalCensored` targets; `pit` is both ends where a target is exact.
 
     If the model is calibrated, the PIT of a target that is known and one drawn evenly from the
     interval of a target that is hidden are uniform on the unit interval.
@@ -308,7 +308,7 @@ def _pit(
     return low + between * (high - low), PITInterval(low, high)
 
 
-def _range(predictions: Distribution, targets: Between, between: jax.Array) -> PITInterval:
+def _range(predictions: Distribution, targets: IntervalCensored, between: jax.Array) -> PITInterval:
     low, high, *_ = unit_interval(predictions, targets)
     drawn, is_exact = low + between * (high - low), targets.is_exact()
     return PITInterval(jnp.where(is_exact, drawn, low), jnp.where(is_exact, drawn, high))

@@ -12,7 +12,7 @@ from calibjax._base.parameters import family_name
 from calibjax._data.capabilities import pit_partition
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import Between, Targets
+from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.padding import padded
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 from calibjax.residuals.readable import statistics_of
@@ -74,7 +74,7 @@ def segment_test(
         key: a key of `jax.random`; draw r of a row depends only on it, r and the number of the row
             among the kept rows.
         predictions, targets: as in `Data`, or one `Data`: n >= 8 rows of labels, counts or numbers,
-            which may be `Between`.
+            which may be `IntervalCensored`.
         groups: columns ``[n]`` by their names: a dict, or a frame; None for those of `Data`.
             Texts, booleans, and numbers and times with at most 12 different values are categories,
             and others are cut at their quartiles; missing values are a level.  Columns with one
@@ -129,8 +129,8 @@ class ReadSegments(NamedTuple):
 def read_segments(data: Data, groups: Groups | None, order: int) -> ReadSegments:
     """The segments that `segment_test` tests; its errors of predictions and groups."""
     if not data.predictions.is_ordered:
-        if isinstance(data.targets, Between):
-            raise TypeError("targets of labels must be an array, got Between.")
+        if isinstance(data.targets, IntervalCensored):
+            raise TypeError("targets of labels must be an array, got IntervalCensored.")
         if not isinstance(data.predictions, Labels):
             raise TypeError(
                 "predictions must be of labels, counts or real numbers, got "

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from calibjax import curves, plot
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._evaluation import Evaluation
@@ -93,7 +93,7 @@ def pictures_of_groups(evaluation: Evaluation) -> list[Picture]:
     Bonferroni, and axes are the same.
     """
     result = evaluation.segments
-    if result is None or isinstance(evaluation.targets, Between):
+    if result is None or isinstance(evaluation.targets, IntervalCensored):
         return []
     groups, data = _groups_of_a_column(result, evaluation.level), padded(evaluation.data)
     drawn = [_drawn(evaluation, data, result.rows(group), len(groups)) for group in groups]

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from calibjax import kernels
 from calibjax._base.text import class_name, named_rows
 from calibjax._data.distribution import Labels
-from calibjax._data.interval_censored import Between
+from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._by_group import GroupVerdicts
 from calibjax.evaluation._evaluation import Evaluation
@@ -126,7 +126,7 @@ def _line(evaluation: Evaluation, row: int) -> tuple[str, str, str]:
         said = f"{class_name(evaluation.classes, best)}: {of_row[best]:.3g}"
     else:
         said = _vector_text(_middle(prediction))
-    if isinstance(evaluation.targets, Between):
+    if isinstance(evaluation.targets, IntervalCensored):
         ends = evaluation.targets.low[row], evaluation.targets.high[row]
         came = wording.target_in_words(*map(float, ends))
     elif has_labels:

@@ -29,7 +29,9 @@ METHODS += ["bootstrap", "wild", "spectrum", "gamma", "pearson", "features"]
 def features_of(name, predictions, low, high):
     """The features of all rows, ``[n, K]``."""
     function = jax.jit(FEATURES[name].of_rows)
-    return np.asarray(function(predictions, cj.Between(jnp.asarray(low), jnp.asarray(high))))
+    return np.asarray(
+        function(predictions, cj.IntervalCensored(jnp.asarray(low), jnp.asarray(high)))
+    )
 
 
 def repeated(predictions, m):
@@ -129,7 +131,7 @@ EXACT = ["normal", "student_t", "poisson", "mixture"]
 @fast_in_float64
 def test_exact_rows_are_those_of_arrays(family, dtype):
     predictions, targets = cast(FAMILIES[family](6, 0), dtype)
-    between = cj.Between(targets, targets)
+    between = cj.IntervalCensored(targets, targets)
     kernel = cj.PITKernel(EVERYWHERE)
     for function in (cj.log_score, cj.pit_interval, lambda p, y: cj.skce(kernel, p, y)):
         for found, expected in zip(
@@ -149,7 +151,7 @@ def rows(n, seed=0):
     low = np.where(np.arange(n) % 3 == 0, time, time * rng.uniform(0.2, 0.9, n))
     high = np.where(np.arange(n) % 3 == 1, np.inf, np.where(np.arange(n) % 3 == 0, time, 2 * time))
     low = np.where(np.arange(n) % 6 == 5, -np.inf, low)
-    return cast((cj.Weibull(shape, scale), cj.Between(low, high)))
+    return cast((cj.Weibull(shape, scale), cj.IntervalCensored(low, high)))
 
 
 def by_hand(predictions, targets):
@@ -194,7 +196,7 @@ def test_other_estimates_by_hand(float64, key):
     both = jax.tree.map(
         lambda *x: jnp.concatenate(x),
         (predictions, targets),
-        (points[0], cj.Between(points[1], points[1])),
+        (points[0], cj.IntervalCensored(points[1], points[1])),
     )
     deviations = by_hand(*both)[:12, 12:]
     found = cj.witness(KERNEL, predictions, targets, *points)
@@ -258,9 +260,9 @@ def test_log_scores(float64):
 def test_tails_in_float32():
     ends = np.array([-11.0, -5.0, 5.0, 11.0], np.float32)
     predictions = cj.Normal(jnp.zeros(4), jnp.ones(4))
-    above = cj.Between(ends, np.full(4, np.inf, np.float32))
-    below = cj.Between(np.full(4, -np.inf, np.float32), ends)
-    beyond = cj.Between(ends, ends + np.float32(1.0))
+    above = cj.IntervalCensored(ends, np.full(4, np.inf, np.float32))
+    below = cj.IntervalCensored(np.full(4, -np.inf, np.float32), ends)
+    beyond = cj.IntervalCensored(ends, ends + np.float32(1.0))
     laws = stats.norm.sf(ends), stats.norm.cdf(ends)
     probabilities = (
         *laws,
@@ -281,7 +283,7 @@ def test_tails_in_float32():
         found = first.of_intervals(unit_interval(predictions, targets))[:, 0]
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
     # Beyond the numbers of float32 nothing is NaN, nor is a derivative.
-    far = cj.Between(jnp.full(4, 30.0), jnp.full(4, jnp.inf))
+    far = cj.IntervalCensored(jnp.full(4, 30.0), jnp.full(4, jnp.inf))
     assert np.isposinf(cj.log_score(predictions, far)).all()
     for function in (cj.log_score, lambda p, y: cj.skce(cj.PITKernel(EVERYWHERE), p, y)):
         slopes = jax.grad(lambda *x, f=function: jnp.sum(f(*x)), (0, 1))(predictions, far)
@@ -294,7 +296,7 @@ def test_gradients(function, float64):
 
     @jax.jit
     def value(shape, scale, low, high):
-        data = cj.Weibull(shape, scale), cj.Between(low, high)
+        data = cj.Weibull(shape, scale), cj.IntervalCensored(low, high)
         return cj.skce(KERNEL, *data) if function == "skce" else jnp.sum(cj.log_score(*data))
 
     leaves = jax.tree.leaves((predictions, targets))
@@ -317,7 +319,7 @@ def test_masked_rows_may_hold_anything(dtype):
     predictions, targets = cast(rows(12), dtype)
     kept = np.arange(12) % 4 != 2
     bad = np.where(kept, 0.0, np.nan).astype(dtype)
-    masked = cj.Between(targets.low + bad, jnp.where(kept, targets.high, -7.0))
+    masked = cj.IntervalCensored(targets.low + bad, jnp.where(kept, targets.high, -7.0))
     rest = jax.tree.map(lambda x: x[kept], (predictions, targets))
 
     def estimate(targets, where):
@@ -335,7 +337,9 @@ def test_masked_rows_may_hold_anything(dtype):
 
 def test_jit_and_bad_values(key):
     predictions, targets = cast(rows(12), "float32")
-    no_nan = cj.Between(targets.low.at[3].set(9.0).at[4].set(3.0), targets.high.at[3].set(8.0))
+    no_nan = cj.IntervalCensored(
+        targets.low.at[3].set(9.0).at[4].set(3.0), targets.high.at[3].set(8.0)
+    )
     for function in (
         lambda y: cj.skce(KERNEL, predictions, y),
         lambda y: cj.log_score(predictions, y),
@@ -361,7 +365,7 @@ def test_rows_on_several_devices(float64):
         found = cj.skce(KERNEL, *cut, **options)
         np.testing.assert_allclose(found, cj.skce(KERNEL, predictions, targets, **options))
     with pytest.raises(ValueError, match="high of targets must be at least low; row 2"):
-        bad = cj.Between(targets.low.at[2].set(50.0), targets.high)
+        bad = cj.IntervalCensored(targets.low.at[2].set(50.0), targets.high)
         cj.skce(KERNEL, cut[0], jax.device_put(bad, rows_of))
 
 
@@ -369,22 +373,22 @@ def test_ends_of_counts():
     predictions = cj.Poisson(jnp.array([0.5, 2.0, 4.0]), max_count=64)
     law = stats.poisson([0.5, 2.0, 4.0])
     low, high = np.array([1, 0, 3]), np.array([2.0, np.inf, 3.0])
-    found = cj.pit_interval(predictions, cj.Between(low, high))
+    found = cj.pit_interval(predictions, cj.IntervalCensored(low, high))
     np.testing.assert_allclose(found.low, law.cdf([1, 0, 2]), rtol=1e-5)
     np.testing.assert_allclose(found.high, law.cdf([2, 9e9, 3]), rtol=1e-5)
     expected = law.cdf([2, 9e9, 3]) - law.cdf([1, 0, 2])
-    score = cj.log_score(predictions, cj.Between(low, high))
+    score = cj.log_score(predictions, cj.IntervalCensored(low, high))
     np.testing.assert_allclose(score, -np.log(expected), rtol=1e-5)
 
 
 def test_right_censored():
     time, observed = np.array([2, 3, 1]), np.array([True, False, True])
-    targets = cj.Between.right_censored(time, observed)
+    targets = cj.IntervalCensored.right_censored(time, observed)
     np.testing.assert_array_equal(targets.low, time)
     np.testing.assert_array_equal(targets.high, [2.0, np.inf, 1.0])
     frame = pd.DataFrame({"time": time, "event": [1, 0, 1]})
     for given in (frame.time, frame.event), (time.tolist(), frame.event.tolist()):
-        found = cj.Between.right_censored(*given)
+        found = cj.IntervalCensored.right_censored(*given)
         np.testing.assert_array_equal(found.low, targets.low)
         np.testing.assert_array_equal(found.high, targets.high)
     for arguments, exception, message in (
@@ -393,7 +397,9 @@ def test_right_censored():
         ((time, observed[:2]), ValueError, r"observed must have shape \[n\] with n = 3"),
         (("a", observed), TypeError, "time must be an array"),
     ):
-        check_message(lambda a=arguments: cj.Between.right_censored(*a), exception, message)
+        check_message(
+            lambda a=arguments: cj.IntervalCensored.right_censored(*a), exception, message
+        )
 
 
 def test_bad_targets():
@@ -421,17 +427,20 @@ def test_bad_targets():
         (vectors, [1, 2, 3], [1, 2, 3], kind, "predictions of one number .* MultivariateNormal"),
     ]
     for predictions, low, high, exception, message in lines:
-        targets = cj.Between(np.array(low, np.float32), np.array(high, np.float32))
+        targets = cj.IntervalCensored(np.array(low, np.float32), np.array(high, np.float32))
         check_message(lambda p=predictions, y=targets: cj.log_score(p, y), exception, message)
     check_message(
-        lambda: cj.log_score(weibull, cj.Between([1.0, 2.0, 3.0], np.ones(3))),
+        lambda: cj.log_score(weibull, cj.IntervalCensored([1.0, 2.0, 3.0], np.ones(3))),
         TypeError,
         "low of targets must be an array, got list",
     )
 
 
 def test_other_kernels_are_refused():
-    predictions, targets = cj.Normal(jnp.zeros(3), jnp.ones(3)), cj.Between(*[jnp.ones(3)] * 2)
+    predictions, targets = (
+        cj.Normal(jnp.zeros(3), jnp.ones(3)),
+        cj.IntervalCensored(*[jnp.ones(3)] * 2),
+    )
     product = cj.TensorProduct(cj.DistanceKernel(cj.Wasserstein()), cj.GaussianKernel(1.0))
     for kernel in (product, 0.5 * KERNEL + product, lambda a, b: 1.0):
         check_message(
@@ -444,7 +453,7 @@ def test_other_kernels_are_refused():
 def test_other_functions_refuse_intervals(key):
     p, y = cj.Normal(jnp.zeros(20), jnp.ones(20)), jnp.ones(20)
     b, labels = cj.Bernoulli(jnp.full(20, 0.4)), jnp.ones(20, int)
-    t, few = cj.Between(y, y), cj.Between(y[:2], y[:2])
+    t, few = cj.IntervalCensored(y, y), cj.IntervalCensored(y[:2], y[:2])
     k = cj.default_kernel(p)
     calls = [
         lambda: cj.ucme(k, p, y, p[:2], few),
@@ -454,14 +463,14 @@ def test_other_functions_refuse_intervals(key):
         lambda: cj.fit_temperature(p, t),
         lambda: cj.coverage_curve(key, p, t),
         lambda: cj.residual_map(key, p, t),
-        lambda: cj.ece(b, cj.Between(labels, labels)),
-        lambda: cj.mmce(b, cj.Between(labels, labels)),
-        lambda: cj.reliability_curve(key, b, cj.Between(labels, labels)),
-        lambda: cj.top_label(b, cj.Between(labels, labels)),
-        lambda: cj.one_vs_rest(b, cj.Between(labels, labels), 1),
+        lambda: cj.ece(b, cj.IntervalCensored(labels, labels)),
+        lambda: cj.mmce(b, cj.IntervalCensored(labels, labels)),
+        lambda: cj.reliability_curve(key, b, cj.IntervalCensored(labels, labels)),
+        lambda: cj.top_label(b, cj.IntervalCensored(labels, labels)),
+        lambda: cj.one_vs_rest(b, cj.IntervalCensored(labels, labels), 1),
     ]
     for call in calls:
-        check_message(call, TypeError, "targets must be an array.*Between")
+        check_message(call, TypeError, "targets must be an array.*IntervalCensored")
 
 
 @pytest.mark.parametrize("censored", [0.35, 0.65])
@@ -475,7 +484,7 @@ def test_the_skce_of_calibrated_censored_forecasts_is_0_on_average(censored, key
     def estimates(key):
         keys = jax.random.split(key)
         times, ends = right.sample(keys[0]), mean * jax.random.exponential(keys[1], (n,))
-        targets = cj.Between.right_censored(jnp.minimum(times, ends), times <= ends)
+        targets = cj.IntervalCensored.right_censored(jnp.minimum(times, ends), times <= ends)
         skces = [cj.skce(KERNEL, p, targets) for p in (right, wrong)]
         return jnp.stack([*skces, jnp.mean(times > ends, dtype=jnp.float32)])
 
