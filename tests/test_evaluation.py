@@ -275,7 +275,7 @@ def test_impossible_targets_are_named():
     assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
     saved = found.to_dict()
     assert saved["impossible_rows"] == [7]
-    assert saved["pvalue_without_impossible_rows"] == found.zero_probability.pvalue_without
+    assert saved["pvalue_without_zero_probability_rows"] == found.zero_probability.pvalue_without
 
 
 def test_which_targets_are_impossible():
@@ -506,7 +506,7 @@ def test_the_sentence_of_a_paper(evaluation):
         "p = 0.001, n = 120). The squared kernel calibration error (default kernel) was "
         f"{evaluation.skce.value:.3f} (95 % CI {low:.3f} to {high:.3f})."
     )
-    assert evaluation.to_dict()["sentence"] == evaluation.citation
+    assert evaluation.to_dict()["citation"] == evaluation.citation
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])

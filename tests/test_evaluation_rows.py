@@ -93,7 +93,7 @@ def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
 
 def test_files_of_hidden_targets(of_hidden):
     found = json.loads(of_hidden.to_json())
-    assert found["n_hidden"] > 20 and found["curves"] == {} and found["worst_rows"] == []
+    assert found["n_censored"] > 20 and found["curves"] == {} and found["worst_rows"] == []
     text = of_hidden.to_html()
     assert "“If calibrated” is where the number would lie" in text
     assert text.count("<svg") == 1 and "random signs and sizes" in text

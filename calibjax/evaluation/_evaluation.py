@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 88
 # What files have as the evaluation has it, beside its sections.
-_SAVED = "verdict remarks rejected pvalue level n family classes seed".split()
+_SAVED = "verdict citation remarks rejected pvalue level n family classes seed".split()
 
 
 class Evaluation(Case):
@@ -237,7 +237,6 @@ class Evaluation(Case):
         columns = kernels.estimates, kernels.scores, kernels.pvalues
         lines = zip(map(describe, kernels.kernels), *columns, strict=True)
         found = {name: getattr(self, name) for name in _SAVED} | {
-            "sentence": self.citation,
             "kernels": [dict(zip(names, line, strict=True)) for line in lines],
         }
         for section in _SECTIONS.values():

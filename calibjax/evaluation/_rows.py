@@ -191,7 +191,7 @@ class _Censoring(Section[int]):
         return [] if is_known else [note_on_censoring(case.data), *_note_on_risks(case.padded)]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
-        return {"n_hidden": self.of(case)}
+        return {"n_censored": self.of(case)}
 
 
 CENSORING = _Censoring()
@@ -312,7 +312,7 @@ class _ZeroProbability(Section[ZeroProbability]):
         found = self.of(case)
         return {
             "impossible_rows": found.rows,
-            "pvalue_without_impossible_rows": found.pvalue_without,
+            "pvalue_without_zero_probability_rows": found.pvalue_without,
         }
 
 
