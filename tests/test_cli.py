@@ -248,8 +248,8 @@ def test_compare_of_rows_that_depend(monkeypatch, tmp_path):
     command = "compare", path, path, "--mean", "mu", "--sd", "sd", "--target", "y"
     warning = r"Neighbouring rows in day appear dependent .*: pass 'day' as --time"
     assert re.search(warning, run(*command).stdout)
-    (remark,) = json.loads(run(*command, "--json").stdout)["remarks"]
-    assert re.search(warning, remark)
+    (note,) = json.loads(run(*command, "--json").stdout)["notes"]
+    assert re.search(warning, note)
     assert not any(data.is_dependent for data in given)
 
     assert "dependent" not in run(*command, "--time", "day").stdout

@@ -543,14 +543,14 @@ def test_intervals_of_skewed_scores_miss_less_often():
 def test_few_rows_and_few_events_are_said():
     probs = np.full(60, 0.01)
     often, rarely = np.arange(60) % 2, np.arange(60) // 55
-    (remark,) = notes_on_rows(cj.Data(cj.Bernoulli(probs), rarely))
-    assert remark.startswith("Few events: 5 targets differ from the most common one, 0.6 are")
+    (note,) = notes_on_rows(cj.Data(cj.Bernoulli(probs), rarely))
+    assert note.startswith("Few events: 5 targets differ from the most common one, 0.6 are")
     assert len(notes_on_rows(cj.Data(cj.Bernoulli(probs + 0.4), rarely))) == 1
     assert notes_on_rows(cj.Data(cj.Bernoulli(probs + 0.4), often)) == []
     assert notes_on_rows(cj.Data(cj.Normal(probs, np.ones(60)), probs)) == []
     assert len(notes_on_rows(cj.Data(cj.Normal(probs, np.ones(60))[:5], probs[:5]))) == 1
-    (remark,) = notes_on_rows(cj.Data(cj.Normal(probs, np.ones(60))[:49], probs[:49]))
-    assert remark.startswith("Few rows (fewer than 50)")
+    (note,) = notes_on_rows(cj.Data(cj.Normal(probs, np.ones(60))[:49], probs[:49]))
+    assert note.startswith("Few rows (fewer than 50)")
 
 
 def test_columns_of_long_intervals_do_not_touch(evaluation):

@@ -88,7 +88,7 @@ def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
     assert words not in repr(of_hidden)
     flagged = copy.copy(of_hidden)
     vars(flagged)["pvalue_of_neighbours"] = 1 / 300
-    assert words in repr(flagged) and "pass times and a horizon, or clusters" in flagged.remarks[0]
+    assert words in repr(flagged) and "pass times and a horizon, or clusters" in flagged.notes[0]
 
 
 def test_files_of_hidden_targets(of_hidden):

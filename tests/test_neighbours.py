@@ -307,7 +307,7 @@ def test_evaluate_warns():
     predictions, targets = autoregressive(np.random.default_rng(5))
     found = cj.evaluate(predictions, targets)
     assert found.pvalue_of_neighbours <= 0.01
-    assert "Neighbouring rows appear dependent" in found.remarks[0]
+    assert "Neighbouring rows appear dependent" in found.notes[0]
     assert "assumes independent rows" in repr(found)
     told = cj.evaluate(predictions, targets, times=np.arange(N), horizon=4)
     assert told.pvalue_of_neighbours is None and "eighbouring rows" not in repr(told)

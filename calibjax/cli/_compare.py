@@ -50,7 +50,7 @@ def compare(
     with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
         result = compare_calibration(jax.random.key(seed), None, data, compared)
         beside = columns_of_rows(first, columns.event)
-        remarks = notes_on_independence(keys_of(seed).neighbours, data, beside, first.table.option)
+        notes = notes_on_independence(keys_of(seed).neighbours, data, beside, first.table.option)
         interval = result.confidence_interval(1 - level)
     names, estimates = list(map(str, files)), np.asarray(result.estimates).tolist()
     values = [{"file": name, "skce": x} for name, x in zip(names, estimates, strict=True)]
@@ -63,12 +63,12 @@ def compare(
     ]
     if as_json:
         found = {"method": result.method, "level": level, "models": values, "pairs": pairs}
-        echo(as_text(found | {"remarks": remarks}))
+        echo(as_text(found | {"notes": notes}))
     else:
         lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in values]
         lines += map(_sentence, pairs)
         lines.append(f"({result.method}; {100 * (1 - level):g} % CI)")
-        echo("\n".join([*lines, *remarks]))
+        echo("\n".join([*lines, *notes]))
     return pairs[0]["rejected"]
 
 

@@ -101,9 +101,9 @@ def recalibrate(
     written = []
     with ExitStack() as stack:
         if new is not None and out is not None:
-            content, (words, *remarks) = new.recalibrated(recalibrator)
+            content, (words, *notes) = new.recalibrated(recalibrator)
             stack.enter_context(replacing(out, content))
-            written += [f"{out}: {words}", *remarks]
+            written += [f"{out}: {words}", *notes]
         if save is not None:
             stack.enter_context(replacing(save, files.map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 88
 # What files have as the evaluation has it, beside its sections.
-_SAVED = "verdict citation remarks rejected pvalue level n family classes seed".split()
+_SAVED = "verdict citation notes rejected pvalue level n family classes seed".split()
 
 
 class Evaluation(Case):
@@ -121,7 +121,7 @@ class Evaluation(Case):
             return citation(self)
 
     @property
-    def remarks(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What is omitted, and why intervals may be too narrow: few rows; mostly empty."""
         return [note for section in _SECTIONS.values() for note in section.notes(self)]
 
@@ -150,7 +150,7 @@ class Evaluation(Case):
         lines = ["", *table_of_numbers(self.rows(), self.level)]
         if self.segments is not None:
             lines += ["", repr(self.segments)]
-        for note in *self.remarks, f"To cite: {self.citation}":
+        for note in *self.notes, f"To cite: {self.citation}":
             lines += ["", textwrap.fill(note, _WIDTH)]
         yield "\n".join(map(str.rstrip, lines))
 

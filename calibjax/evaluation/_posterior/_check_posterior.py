@@ -72,7 +72,7 @@ class PosteriorCheck:
         level: the level of the verdict.
         n: the number of simulations.
         n_draws: the number of draws of each posterior.
-        remarks: sentences on simulations that are left out, and on draws that look wrong.
+        notes: sentences on simulations that are left out, and on draws that look wrong.
         rows: true values ``[n]`` and draws ``[n, S]`` by the names of the parameters, in units
             of their own, which `plot` needs.
 
@@ -100,7 +100,7 @@ class PosteriorCheck:
     level: float
     n: int
     n_draws: int
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -209,7 +209,7 @@ class PosteriorCheck:
             lines.append(["joint", "", "", f"{self.joint:.3f}", *([""] if has_x else [])])
         shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
         note = f"{self.n_draws} draw{'s' * (self.n_draws != 1)} of each posterior."
-        return "\n".join([self._verdict(), "", *shown, "", note, *_LEGEND, *self.remarks])
+        return "\n".join([self._verdict(), "", *shown, "", note, *_LEGEND, *self.notes])
 
 
 def check_posterior(
