@@ -46,7 +46,7 @@ def with_terms(data):
     of_columns = [normal_forms[place] for place in judging.values()]
     names = named_kernels(data.covariates.names, list(judging))
     terms = with_columns(terms_of(normal_forms), data, of_columns)
-    return terms, [kernel.words for kernel in names]
+    return terms, [kernel.description for kernel in names]
 
 
 # The kernels, by their definitions.
@@ -226,7 +226,7 @@ def test_columns_in_words(key):
     words = repr(result.kernels)
     assert "and 22 kernels with smaller scores" in words
     assert {"column age, frequencies", "age x race, log probability"} <= {
-        kernel.words for kernel in result.kernels.kernels[6:]
+        kernel.description for kernel in result.kernels.kernels[6:]
     }
     first, *others = result.columns
     assert first.score >= max(evidence.score for evidence in others)

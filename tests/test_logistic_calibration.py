@@ -131,7 +131,7 @@ def test_one_outcome_has_no_slope(event):
 def test_separated_rows_have_an_infinite_slope(sign):
     order = np.argsort(np.argsort(sign * PROBS))
     found = cj.logistic_calibration(cj.Bernoulli(PROBS), order >= 80)
-    assert found.slope.estimate == sign * np.inf and "the slope is infinite" in found.words
+    assert found.slope.estimate == sign * np.inf and "the slope is infinite" in found.note
     finite = found.slope.low if sign > 0 else found.slope.high
     assert np.isfinite(finite) and finite * sign > 0 and spearmanr(order, PROBS)[0] * sign > 0.9
     # One row of each kind with the probability that parts them: the slope is infinite still.
@@ -143,7 +143,7 @@ def test_separated_rows_have_an_infinite_slope(sign):
 
 def test_equal_probabilities_have_no_slope():
     found = cj.logistic_calibration(cj.Bernoulli(np.full(N, 0.5, np.float32)), EVENTS)
-    assert np.isnan(found.slope.estimate) and "all probabilities are equal" in found.words
+    assert np.isnan(found.slope.estimate) and "all probabilities are equal" in found.note
     np.testing.assert_allclose(found.intercept.estimate, logit(EVENTS.mean()), atol=1e-6)
 
 

@@ -70,7 +70,7 @@ def test_a_sentence(tested):
     said += "calibration is {} rejected (p = 0.4)."
     assert check.in_words(0.05) == said.format("then not")
     assert check.in_words(0.45) == said.format("still")
-    left = dataclasses.replace(check, left="clearest segment: north")
+    left = dataclasses.replace(check, remaining="clearest segment: north")
     assert left.in_words(0.05).endswith("(p = 0.4); remaining error: clearest segment: north.")
     same = dataclasses.replace(check, score="CRPS", before=33.31, after=33.29)
     assert "scaling, sms) leaves held-out CRPS at 33.3; calibration" in same.in_words(0.05)
@@ -156,7 +156,7 @@ def test_a_temperature_and_the_best_method_of_labels(keys):
         recalibrated = cj.cross_fit(PREDICTIONS, LABELS, one.method, 5)
         expected = [loss_of(TOO_SURE), loss_of(recalibrated.probs)]
         np.testing.assert_allclose([one.before, one.after], expected, rtol=1e-5)
-        assert one.words
+        assert one.description
 
 
 def test_a_temperature_of_numbers():
@@ -164,7 +164,7 @@ def test_a_temperature_of_numbers():
     targets = (1.5 * RNG.normal(size=(N, 2))).astype(np.float32)
     p = cj.MultivariateNormalDiag(np.zeros((N, 2), np.float32), np.ones((N, 2), np.float32))
     (found,) = _recalibration_check.recalibration_checks(KEY, Data(p, targets), 999)
-    assert found.method == "temperature" and re.search("T = 2", found.words)
+    assert found.method == "temperature" and re.search("T = 2", found.description)
     spread = np.sqrt(np.mean(targets**2))
     best = -np.mean(stats.norm(scale=spread).logpdf(targets).sum(axis=1))
     assert best < found.after < best + 0.02 < found.before - 0.3

@@ -211,13 +211,13 @@ def test_what_is_printed_and_saved():
     assert worst.pvalue == pytest.approx(float(result.pvalue))
     assert abs(worst.score) == pytest.approx(float(result.statistic), rel=1e-5)
     lines = repr(result).splitlines()
-    assert lines[0] == result.sentence() and worst.name in lines[4]
+    assert lines[0] == result.verdict() and worst.name in lines[4]
     share = dataclasses.replace(worst, statistic="rate", expected=Range(0.0923, 0.77))
-    assert share.expected_in_words == "9.2 … 77.0 %"
+    assert share.expected_text == "9.2 … 77.0 %"
     spread = dataclasses.replace(share, statistic="spread")
-    assert spread.expected_in_words == "0.0923 … 0.77"
+    assert spread.expected_text == "0.0923 … 0.77"
     saved = json.loads(json.dumps(result.to_dict()))
-    assert saved["segments"][0]["words"] == worst.words and saved["n_segments"] > 10
+    assert saved["segments"][0]["description"] == worst.description and saved["n_segments"] > 10
     assert len(saved["segments"]) == np.sum(result.sums.is_tested)
 
 

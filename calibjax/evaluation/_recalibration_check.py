@@ -59,8 +59,8 @@ class RecalibrationCheck:
         after: the same of `cross_fit`, in which each row has a map that did not see its fold.
         pvalue: the p-value of `calibration_test` after it.
         score: "log loss", "pinball loss" or "CRPS".
-        words: the numbers of the map that is fitted to all rows.
-        left: what is still wrong after it, in words; empty if nothing is seen.
+        description: the parameters of the map that is fitted to all rows.
+        remaining: the error that remains after it, as text; empty if none is detected.
     """
 
     method: str
@@ -68,8 +68,8 @@ class RecalibrationCheck:
     after: float
     pvalue: float
     score: str = "log loss"
-    words: str = ""
-    left: str = ""
+    description: str = ""
+    remaining: str = ""
 
     @property
     def helps(self) -> bool:
@@ -82,7 +82,7 @@ class RecalibrationCheck:
         if not self.helps:
             return f"{name} does not lower held-out {self.score}"
         ends = "then not" if self.pvalue > level else "still"
-        left = f"; remaining error: {self.left}" if self.left else ""
+        left = f"; remaining error: {self.remaining}" if self.remaining else ""
         before, after = number(self.before), number(self.after)
         change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
@@ -145,7 +145,7 @@ def recalibration_checks(
         else:
             fit = fit_recalibrator(data, method=method).fit
             words = fit.description + ("" if fit.converged else "; not converged")
-        found.append(dataclasses.replace(check, words=words))
+        found.append(dataclasses.replace(check, description=words))
     return found
 
 
@@ -166,7 +166,7 @@ def _check(
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
     left = "" if judge is None else judge(data, pvalue)
-    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score], left=left)
+    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score], remaining=left)
 
 
 def _size(data: Data) -> int:

@@ -28,11 +28,11 @@ class NamedKernel:
     constant, so that its statistic is the square of a sum over all rows.
 
     Args:
-        words: the columns and the feature, such as "age x sex, location"; or "all rows, location".
+        description: the columns and the feature, "age x sex, location"; or "all rows, location".
         columns: the columns that it compares; none for a mean over all columns, and for all rows.
     """
 
-    words: str = static()
+    description: str = static()
     columns: tuple[str, ...] = static(default=())
 
 
@@ -80,7 +80,7 @@ def evidence_of_columns(
         assert isinstance(kernel, NamedKernel)
         for name in kernel.columns:
             if name not in found or score > found[name].score:
-                found[name] = CovariateEvidence(name, score, pvalue, kernel.words)
+                found[name] = CovariateEvidence(name, score, pvalue, kernel.description)
     return sorted(found.values(), key=lambda evidence: -evidence.score)
 
 

@@ -268,15 +268,15 @@ def describe(node: PyTree) -> str:
     """A kernel, distance or feature as text: names of classes and functions, and their numbers.
 
     Parameters that have their default value are left out, and an array shows its shape.  An object
-    with `words` is described by them.
+    with a `description` is described by it.
     """
     if is_array(node):
         if is_traced(node) or np.ndim(node):
             return f"array of shape {list(jnp.shape(node))}"
         return f"{float(node):.3g}"
-    words = getattr(node, "words", None)
-    if isinstance(words, str):
-        return words
+    description = getattr(node, "description", None)
+    if isinstance(description, str):
+        return description
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
         values = [(getattr(node, x.name), x.default) for x in dataclasses.fields(node)]
         shown = [x for x, usual in values if not (isinstance(x, (int, float)) and x == usual)]

@@ -139,7 +139,8 @@ def fit_scales(
         segments = coding.segments(groups, kept.size)[kept]
         has_common = method != "nothing"
         found, first = _of_groups(rows, coding, segments, units, has_common, choice, first)
-        words = f"no group of {', '.join(coding.names)} differs" if found is None else found.words
+        none_differ = f"no group of {', '.join(coding.names)} differs"
+        words = none_differ if found is None else found.description
         none = np.zeros(coding.n_segments)
         tables = (none, none) if found is None else (found.shifts, found.log_scales)
         curve = GroupScale(tables[0], tables[1], coding)

@@ -69,7 +69,7 @@ class GroupScales(NamedTuple):
     log_scales: np.ndarray
     held_shift: np.ndarray
     held_log: np.ndarray
-    words: str
+    description: str
 
 
 def fit_group_scales(

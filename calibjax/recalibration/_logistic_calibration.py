@@ -40,7 +40,7 @@ class LogisticCalibration(NamedTuple):
             Hotelling's test.
         integrated_index: the mean distance of p from a smooth curve of frequencies, the ICI.
         n_rows, n_events: the numbers of rows and events.
-        words: the reason for an infinite or NaN result, or empty.
+        note: the reason for an infinite or NaN result, or empty.
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
@@ -58,7 +58,7 @@ class LogisticCalibration(NamedTuple):
     integrated_index: float
     n_rows: int
     n_events: int
-    words: str = ""
+    note: str = ""
 
     def __repr__(self) -> str:
         """Words, as `print` shows them."""
@@ -70,7 +70,7 @@ class LogisticCalibration(NamedTuple):
             f"  joint test, intercept 0 and slope 1: p = {self.pvalue:.3g}",
             f"  integrated calibration index {self.integrated_index:.4g}",
         ]
-        return "\n".join(lines + [f"  {self.words}"] * bool(self.words))
+        return "\n".join(lines + [f"  {self.note}"] * bool(self.note))
 
 
 def logistic_calibration(
@@ -112,7 +112,7 @@ def logistic_calibration(
         LogisticCalibration, of Python floats.  If all rows or no row had the event, the intercept
         is infinite with one finite end, and the slope is NaN; the slope is also NaN if all
         probabilities are equal.  If one logit separates rows with and without the event, the slope
-        is infinite with one finite end.  ``words`` says so.  Takes about a hundred passes over the
+        is infinite with one finite end.  ``note`` says so.  Takes about a hundred passes over the
         rows, and the fit of a spline.
 
     Raises:
@@ -196,7 +196,7 @@ def logistic_calibration(
         integrated_index=math.nan if index_of_all is None else index_of_all.value,
         n_rows=len(happened),
         n_events=int(happened.sum()),
-        words=words,
+        note=words,
     )
 
 

@@ -192,7 +192,7 @@ class ScoreDecomposition(NamedTuple):
         uncertainty: S(c) of a forecast c that is the same for all rows, the frequencies of targets.
         resolution: S(c) - S(q), the gain of forecasts that differ between rows.
         name: "log", "brier" or "crps".
-        words: the method, the folds, the number of rows and the level of confidence.
+        description: the method, the folds, the number of rows and the level of confidence.
 
     Example:
         >>> import calibjax as cj
@@ -207,7 +207,7 @@ class ScoreDecomposition(NamedTuple):
     uncertainty: Estimate
     resolution: Estimate
     name: str
-    words: str
+    description: str
 
     def __repr__(self) -> str:
         """Words, as `print` shows them."""
@@ -217,7 +217,7 @@ class ScoreDecomposition(NamedTuple):
             f"  = calibration {self.calibration}: what recalibration gains\n"
             f"  + refinement {self.refinement}: what it leaves\n"
             f"  refinement = uncertainty {self.uncertainty} - resolution {self.resolution}\n"
-            f"  {self.words}"
+            f"  {self.description}"
         )
 
 
@@ -313,7 +313,7 @@ def decompose_score(
         return Estimate(found.value, *(found.interval or (np.nan, np.nan)))
 
     n_folds = int(fold.max()) + 1
-    words = f"{method} in {n_folds} folds of {data.n} rows; intervals of {100 * level:.4g} %"
+    description = f"{method} in {n_folds} folds of {data.n} rows; intervals of {100 * level:.4g} %"
     return ScoreDecomposition(
         score=part(of_model),
         calibration=part(of_model - of_recalibrated),
@@ -321,7 +321,7 @@ def decompose_score(
         uncertainty=part(of_frequencies),
         resolution=part(of_frequencies - of_recalibrated),
         name=score,
-        words=words,
+        description=description,
     )
 
 

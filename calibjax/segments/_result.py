@@ -52,7 +52,7 @@ class Segment:
         expected: the range of `observed` if the model is calibrated, with 95 % for all at once.
         score: nearly standard normal if the model is calibrated.
         pvalue: adjusted for all segments and statistics.
-        words: the error in words, such as "over-dispersive: predicted spread 18 % too large".
+        description: the error, such as "over-dispersive: predicted spread 18 % too large".
 
     Example:
         >>> import jax, numpy as np, calibjax as cj
@@ -75,18 +75,18 @@ class Segment:
     expected: Range
     score: float
     pvalue: float
-    words: str
+    description: str
 
     @property
-    def expected_in_words(self) -> str:
-        """The range `expected`, in % for shares."""
+    def expected_text(self) -> str:
+        """The range `expected` as text, in % for shares."""
         if self.statistic in NOT_SHARES:
             return f"{self.expected.low:.3g} … {self.expected.high:.3g}"
         low, high = map(percent, self.expected)
         return f"{low.removesuffix(' %')} … {high}"
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.words}, n = {self.n}, p = {self.pvalue:.3g}"
+        return f"{self.name}, {self.description}, n = {self.n}, p = {self.pvalue:.3g}"
 
 
 class Names(NamedTuple):
@@ -135,7 +135,7 @@ class SegmentTestResult:
         >>> predictions = cj.Bernoulli(jnp.full(400, 0.3))
         >>> targets, region = jnp.arange(400) % 4 == 0, ["north", "south"] * 200
         >>> result = cj.segment_test(jax.random.key(0), predictions, targets, {"region": region})
-        >>> [segment.name for segment in result.rejected()], result.segments[0].words
+        >>> [segment.name for segment in result.rejected()], result.segments[0].description
         (['south', 'north'], 'risk over-estimated (predicted 30.0 %, observed 0.0 %)')
     """
 
@@ -177,7 +177,7 @@ class SegmentTestResult:
             expected=Range(*expected),
             score=float(sums.scores[s, j]),
             pvalue=pvalue,
-            words=in_words(statistic, observed, predicted, self.names.classes, is_chance),
+            description=in_words(statistic, observed, predicted, self.names.classes, is_chance),
         )
 
     def critical(self, confidence_level: float) -> float:
@@ -234,7 +234,7 @@ class SegmentTestResult:
             small.append(f"cut at quartiles: {listed(self.names.cut)}, {words}")
         return small
 
-    def sentence(self, level: float = 0.05) -> str:
+    def verdict(self, level: float = 0.05) -> str:
         """The first segment, or that none is significant."""
         if not self.n_segments:
             return "No segment has enough rows for a test."
@@ -273,11 +273,11 @@ class SegmentTestResult:
         rows = [("segment", "rows", "error", "range if calibrated", "score", "p")]
         for x in shown:
             score, pvalue = f"{x.score:.1f}", f"{x.pvalue:.3g}"
-            rows.append((x.name, str(x.n), x.words, x.expected_in_words, score, pvalue))
+            rows.append((x.name, str(x.n), x.description, x.expected_text, score, pvalue))
         lines = text_table(rows, "<><<><")
         n_left = sum(map(int, np.asarray(self.sums.is_tested).ravel())) - len(shown)
         notes = [f"and {n_left} more"] if n_left else []
-        return "\n".join([self.sentence(), f"({self.method})", "", *lines, *notes, *self.notes()])
+        return "\n".join([self.verdict(), f"({self.method})", "", *lines, *notes, *self.notes()])
 
 
 #: The code of rows that do not count.

@@ -28,7 +28,8 @@ def test_scores_are_those_of_counts():
         is_member = SIDE == x.conditions["side"] if x.conditions else np.ones(N, bool)
         n, count = is_member.sum(), np.sum((TARGETS > LOC)[is_member])
         np.testing.assert_allclose(x.score, (count - n / 2) / np.sqrt(n / 4), rtol=1e-5)
-        assert x.words == f"above the median (predicted 50.0 %, observed {100 * count / n:.1f} %)"
+        shares = f"predicted 50.0 %, observed {100 * count / n:.1f} %"
+        assert x.description == f"above the median ({shares})"
 
 
 def test_clusters_are_respected():
