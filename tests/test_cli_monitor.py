@@ -361,10 +361,11 @@ def test_an_alarm_remains(tmp_path, monkeypatch):
         assert granted.endswith("If not, start a new --state with --lag.")
     result = run("2.csv", "state.sqlite", "--again", "--json")
     expected = {"alarm": True, "first_alarm": "1.csv", "first_alarm_row": 40, "n_rows": 80}
-    expected |= {"log_e_value": 0.0, "level": 0.05, "changed_at": 25, "changed_in": "1.csv"}
+    expected |= {"log_e_value": 0.0, "level": 0.05, "change_point": 25, "change_batch": "1.csv"}
     expected |= {"pvalue": pytest.approx(np.exp(-4)), "lag": 1, "new_alarm": False}
     expected |= {"largest_log_e_value": 4.0, "n_new": 20, "n_known": 0, "n_late": 0}
-    assert json.loads(result.stdout) == expected | {"impossible": None} and result.exit_code == 1
+    assert json.loads(result.stdout) == expected | {"zero_probability": None}
+    assert result.exit_code == 1
     shown = call(None, "state.sqlite", "--show")
     assert shown.exit_code == 1 and shown.stdout.startswith("ALARM at 1.csv (row 40)")
     assert shown.stdout.splitlines()[-1] == (
@@ -398,14 +399,14 @@ def test_streams_share_the_level(tmp_path):
 
 
 def test_infinite_evidence(tmp_path):
-    path, state = tmp_path / "impossible.csv", tmp_path / "state.sqlite"
+    path, state = tmp_path / "zero.csv", tmp_path / "state.sqlite"
     path.write_text("p,y\n0,1\n.5,0\n.5,1\n")
     result = run(path, state, "--json")
     found = json.loads(result.stdout, parse_constant=pytest.fail)
     assert result.exit_code == 3 and found["alarm"]
     assert found["log_e_value"] == "Infinity" and found["pvalue"] == "< 1e-37"
     row = f"{path}, column y, row 2: 1 had the probability 0"
-    assert found["impossible"].startswith(row)
+    assert found["zero_probability"].startswith(row)
     result = run(path, state, "--again", "--show", "--plot", tmp_path / "evidence.png")
     assert (
         result.exit_code == 1

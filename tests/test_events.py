@@ -9,7 +9,7 @@ from scipy.special import log_expit
 
 import calibjax as cj
 from calibjax.cli._columns import Columns
-from calibjax.cli._monitor_state import impossible_row
+from calibjax.cli._monitor_state import zero_probability_row
 from calibjax.frames import Columns as FrameColumns
 from calibjax.frames import PredictionColumns, read_arrays, read_table
 
@@ -40,7 +40,7 @@ def in_file(ending):
         path = folder / f"x.{ending}"
         FORMATS[ending](pl.DataFrame(FRAME), path)
         model = Columns(target="y", prob="p").read(path)
-        assert impossible_row(model, np.arange(Y.size)) is None
+        assert zero_probability_row(model, np.arange(Y.size)) is None
         return model.predictions
 
     return read

@@ -98,7 +98,7 @@ def test_the_first_crossing_is_an_alarm():
 def test_updates_have_names():
     log_e = np.log([2.0, 19.0, 21.0])
     days = ["1 May", "2 May", "3 May"]
-    ax = plot.e_process(log_e, names=days, alarm=2, changed=1)
+    ax = plot.e_process(log_e, names=days, alarm=2, onset=1)
     assert words(ax) == ["alarm line, 1 / 0.05", "estimated onset 1 May", "alarm at 2 May"]
     (alarm,) = [line for line in ax.lines if line.get_label().startswith("alarm at")]
     np.testing.assert_allclose(alarm.get_xydata(), [[2, np.log10(19)]])

@@ -41,9 +41,9 @@ def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
         "alarm": stream.alarm is not None,
         "first_alarm": stream.alarm,
         "first_alarm_row": stream.alarm_row,
-        "changed_at": None if stream.alarm is None else stream.changed_at,
-        "changed_in": None if stream.alarm is None else stream.changed_in,
-        "impossible": stream.impossible,
+        "change_point": None if stream.alarm is None else stream.change_point,
+        "change_batch": None if stream.alarm is None else stream.change_batch,
+        "zero_probability": stream.zero_probability,
     }
 
 
@@ -51,7 +51,7 @@ def in_words(state: MonitorState) -> str:
     """The same as text: a sentence, or a line for each stream."""
     lines = [_of_all_rows(state)] if state.options["--stream"] is None else _table(state)
     lines += state.notes
-    lines += [x.impossible for x in state.streams if x.impossible is not None]
+    lines += [x.zero_probability for x in state.streams if x.zero_probability is not None]
     lines += [_IN_TIME] if state.alarms and state.options["--lag"] == 1 else []
     return "\n".join(lines)
 
@@ -61,7 +61,7 @@ def _of_all_rows(state: MonitorState) -> str:
     beginning, onset = "No alarm", ""
     if stream.alarm is not None:
         beginning = f"ALARM at {stream.alarm} (row {stream.alarm_row})"
-        onset = f" Estimated onset {stream.changed_in} (row {stream.changed_at})."
+        onset = f" Estimated onset {stream.change_batch} (row {stream.change_point})."
     evidence = f"largest e-value {_e_value(stream.log_max)}"
     threshold = f"threshold {1 / state.level:g} (level {state.level:g})"
     return f"{beginning}: {evidence}, {threshold}, n = {stream.n_rows}.{onset}"
@@ -73,7 +73,7 @@ def _table(state: MonitorState) -> list[str]:
     head = "stream", "rows", "e-value", "largest", "adjusted p", "alarm at", "estimated onset"
     lines = [list(head)]
     for name, stream in sorted(state.by_name.items(), key=lambda x: -x[1].log_max):
-        since = ["", ""] if stream.alarm is None else [stream.alarm, stream.changed_in]
+        since = ["", ""] if stream.alarm is None else [stream.alarm, stream.change_batch]
         pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
         values = map(_e_value, (stream.log_e_value, stream.log_max))
         lines.append([name, str(stream.n_rows), *values, pvalue, *since])
@@ -138,7 +138,7 @@ def draw(state: MonitorState, path: Path) -> None:
         found: Any = {"names": [x.batch for x in stream.evidence]}
         if stream.alarm_row is not None:
             found["alarm"] = stream.number_of(stream.alarm_row - 1)
-            found["changed"] = stream.number_of(stream.changed_at)
+            found["onset"] = stream.number_of(stream.change_point)
         level = math.exp(-_needed(state, stream))
         e_process(_heights(state, stream), ax=ax, level=level, **found)
         ax.set_xlabel(state.options["--by"] or "file")

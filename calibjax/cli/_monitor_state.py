@@ -51,23 +51,23 @@ class Stream:
         name: the value, "" without --stream; None for a reserved stream.
         monitor: the file of its monitor.
         log_max: the logarithm of the largest e-value so far.
-        changed_at: the number of rows after which the model began to be wrong, as estimated until
-            the alarm rang.
+        change_point: the number of rows before the estimated onset of miscalibration, as
+            estimated until the alarm.
         alarm: the batch in which the alarm rang, which is never withdrawn; None if it did not.
         alarm_row: the number of rows until the end of this batch.
         n_sharing: the number of streams without an alarm until then, which shared the level.
-        impossible: the first row with an outcome of probability 0, in words.
+        zero_probability: the first row with an outcome of probability 0, as text.
         evidence: what it was after each batch that has rows of the stream, in their order.
     """
 
     name: str | None
     monitor: bytes
     log_max: float = 0.0
-    changed_at: int = 0
+    change_point: int = 0
     alarm: str | None = None
     alarm_row: int | None = None
     n_sharing: int | None = None
-    impossible: str | None = None
+    zero_probability: str | None = None
     evidence: list[Evidence] = dataclasses.field(default_factory=list)
 
     @property
@@ -86,9 +86,9 @@ class Stream:
         return min(1 + sum(end <= row for end in ends), len(self.evidence))
 
     @property
-    def changed_in(self) -> str:
+    def change_batch(self) -> str:
         """The name of the batch in which the model began to be wrong."""
-        return self.evidence[self.number_of(self.changed_at) - 1].batch
+        return self.evidence[self.number_of(self.change_point) - 1].batch
 
 
 @dataclasses.dataclass
@@ -208,8 +208,8 @@ def count(state: MonitorState, path: Path, new: NewRows) -> None:
             stream.evidence.append(Evidence(batch, rows.size, float(monitor.log_e_value)))
             stream.log_max = float(monitor.log_max)
             if stream.alarm is None:
-                stream.changed_at = int(monitor.change_point)
-            stream.impossible = stream.impossible or impossible_row(model, rows)
+                stream.change_point = int(monitor.change_point)
+            stream.zero_probability = stream.zero_probability or zero_probability_row(model, rows)
         _ring(state, batch)
     for name, stream in streams.items():
         stream.monitor = _saved(monitors[name])
@@ -255,7 +255,7 @@ def _ring(state: MonitorState, batch: str) -> None:
         n_sharing -= 1
 
 
-def impossible_row(model: Model, rows: np.ndarray) -> str | None:
+def zero_probability_row(model: Model, rows: np.ndarray) -> str | None:
     """The first of some rows with a label to which its prediction gave the probability 0."""
     if not isinstance(model.predictions, Labels):
         return None
@@ -317,13 +317,14 @@ def _as_text(value: object) -> str:
 
 
 # SQLite keeps both numbers in the head of the file; the version changes with what tables hold.
-_APPLICATION, _VERSION = int.from_bytes(b"cjmo", "big"), 2
+_APPLICATION, _VERSION = int.from_bytes(b"cjmo", "big"), 3
 _TABLES = f"""
 CREATE TABLE options (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE batches (name TEXT NOT NULL, file TEXT NOT NULL, time TEXT NOT NULL,
     hashes BLOB NOT NULL);
 CREATE TABLE streams (name TEXT UNIQUE, monitor BLOB NOT NULL, log_max REAL NOT NULL,
-    changed_at INTEGER NOT NULL, alarm TEXT, alarm_row INTEGER, n_sharing INTEGER, impossible TEXT);
+    change_point INTEGER NOT NULL, alarm TEXT, alarm_row INTEGER, n_sharing INTEGER,
+    zero_probability TEXT);
 CREATE TABLE evidence (stream TEXT NOT NULL REFERENCES streams (name), batch TEXT NOT NULL,
     n_rows INTEGER NOT NULL, log_e_value REAL NOT NULL);
 PRAGMA application_id = {_APPLICATION};

@@ -62,7 +62,7 @@ def e_process(
     level: float = 0.05,
     names: Sequence[str] | None = None,
     alarm: int | None = None,
-    changed: int | None = None,
+    onset: int | None = None,
 ) -> Axes:
     """Draws the e-value after each update on a log axis, with the line 1 / level.
 
@@ -78,8 +78,8 @@ def e_process(
             their numbers from 1.
         alarm: the number of the update in which the alarm rang, from 1; None stands for the first
             one whose e-value reaches the line.
-        changed: the number of the update since when the model is wrong, from 1, where
-            `change_point` lies; None leaves it out.
+        onset: the number of the update with the estimated onset, `change_point` of the monitor,
+            from 1; None leaves it out.
 
     Returns:
         The axes; their figure is ``ax.figure``.  The axis is of powers of 10, log e / log 10, which
@@ -105,7 +105,7 @@ def e_process(
         raise ValueError(f"level must be in (0, 1), got {level}.")
     if names is not None and len(names) != log_e.size:
         raise ValueError(f"names must be {log_e.size} names of updates, got {len(names)}.")
-    for name, update in (("alarm", alarm), ("changed", changed)):
+    for name, update in (("alarm", alarm), ("onset", onset)):
         if update is not None and not 1 <= update <= log_e.size:
             raise ValueError(f"{name} must be from 1 to {log_e.size}, got {update}.")
     ax = style.new_axes(ax)
@@ -117,9 +117,9 @@ def e_process(
     ax.axhline(
         line, color=style.VERMILLION, linewidth=style.THIN, label=f"alarm line, 1 / {level:.3g}"
     )
-    if changed is not None:
-        since = f"estimated onset {_name_of(changed, names)}"
-        ax.axvline(changed, color=style.GREY, linewidth=style.THIN, linestyle="--", label=since)
+    if onset is not None:
+        since = f"estimated onset {_name_of(onset, names)}"
+        ax.axvline(onset, color=style.GREY, linewidth=style.THIN, linestyle="--", label=since)
     over = [alarm] if alarm is not None else np.flatnonzero(powers >= line).tolist()
     if over:
         first = over[0]
