@@ -472,8 +472,8 @@ def test_models_without_common_tasks():
         hub_table(jax.random.key(0), {"a": one})
     with pytest.raises(ValueError, match="in common, got none of the same day"):
         hub_table(jax.random.key(0), hub)
-    with pytest.raises(ValueError, match="first must be one of a, b, got c"):
-        hub_table(jax.random.key(0), hub, first="c")
+    with pytest.raises(ValueError, match="reference must be one of a, b, got c"):
+        hub_table(jax.random.key(0), hub, reference="c")
 
 
 def test_the_command(two_models, monkeypatch):

@@ -19,7 +19,7 @@ from calibjax.cli._evaluate import show
     output_type="quantile, sample, pmf or cdf, if there are several.",
     ordered="Categories of pmf in order, such as low,moderate,high.",
     model="Evaluate this model as `calibjax evaluate` does.",
-    first="Reference model.",
+    reference="Model that the others are compared with; default the first.",
     segments="With --model: columns such as location,horizon, whose segments are tested.",
     by="Columns such as horizon,location: the same table by group, with adjusted p-values.",
     html="With --model: write an HTML report to this file.",
@@ -36,7 +36,7 @@ def hub(
     ordered: str | None = None,
     sort_quantiles: bool = False,
     model: str | None = None,
-    first: str | None = None,
+    reference: str | None = None,
     segments: str | None = None,
     by: str | None = None,
     html: Path | None = None,
@@ -81,9 +81,8 @@ def hub(
         raise ValueError(f"--model must be one of {listed(list(read))}, got {model}.")
     if model is None:
         with working(f"Testing {len(read)} models") as now:
-            table = hub_table(
-                jax.random.key(seed), read, first=first, by=names_of_list(by), watch=now
-            )
+            key, of_groups = jax.random.key(seed), names_of_list(by)
+            table = hub_table(key, read, reference=reference, by=of_groups, on_progress=now)
         echo(as_text(table.to_dict()) if as_json else table)
         return any(row["p"] <= level for row in table.models.values())
     data = read[model]

@@ -48,14 +48,14 @@ class HubTable:
     Args:
         models: for each model, of all its own forecasts, their number ``n``; the mean score, WIS of
             quantiles, CRPS of other numbers or log loss of categories; ``relative WIS``, the mean
-            score over that of the first model, on the tasks that all models have; of numbers the
+            score over that of the reference, on the tasks that all models have; of numbers the
             bias and the coverage of central 50 % and 90 % intervals; and the p-value ``p`` of
             `calibration_test`.
         common: by measure, the score, and SKCE if there are several models: the ``value`` of each
-            model on the tasks that all models have.  Models but the first have the ``difference``,
-            the first model's value minus theirs, negative if the first is better, ``low`` and
-            ``high``, the ends of its 95 % interval, and ``pvalue``, adjusted for all models; not
-            where a score is infinite.
+            model on the tasks that all models have.  All but the reference have ``difference``,
+            reference minus model, negative if the reference is better, ``low`` and ``high``, the
+            ends of its 95 % interval, and ``pvalue``, adjusted for all models; not where a score is
+            infinite.
         n_common: the number of these tasks.
         dependence: which forecasts may depend on each other, in words.
         groups: with `by`, the numbers of `models` for each group, on the tasks that all models
@@ -111,27 +111,27 @@ def hub_table(
     key: jax.Array,
     hub: Mapping[str, Data],
     *,
-    first: str | None = None,
+    reference: str | None = None,
     by: str | Sequence[str] = (),
     n_resamples: int = 999,
-    watch: Callable[[str], None] = lambda name: None,
+    on_progress: Callable[[str], None] = lambda name: None,
 ) -> HubTable:
-    """Tests of all models of a hub, and comparisons with the first one.
+    """Tests of all models of a hub, and comparisons with a reference model.
 
     Every model is tested by `calibration_test` on all of its forecasts.  On the tasks that all
-    models have it is compared with the first: calibration errors by `compare_calibration`, and mean
-    scores, which say who predicts better, by Student's interval of their difference.  Forecasts
+    models have it is compared with the reference: calibration errors by `compare_calibration`, and
+    mean scores, which say who predicts better, by Student's interval of their difference. Forecasts
     about times that are closer than the horizon of `Data` may depend on each other.
 
     Args:
         key: a key of ``jax.random``.
         hub: forecasts by model, as `read_hub` returns them: `groups` name the task of each row.
-        first: the model that the others are compared with; None for the first one of the hub.
+        reference: the model that the others are compared with; None for the first of the hub.
         by: a column of the tasks, or several, such as ``["horizon", "location"]``: each combination
             of their levels is a group, with the numbers of each model and a p-value from 999 data
             sets, adjusted for all groups of a model.
         n_resamples: the number of data sets that other p-values come from, at least 39.
-        watch: a function of the name of a model, called before its test, which may take minutes.
+        on_progress: called with the name of each model before its test, which may take minutes.
 
     Returns:
         HubTable; print it.
@@ -160,9 +160,9 @@ def hub_table(
     Reference: see `calibration_test` and `compare_calibration`.
     """
     names = list(hub)
-    if first is not None and first not in hub:
-        raise ValueError(f"first must be one of {listed(names)}, got {first}.")
-    names.sort(key=lambda name: name != first)
+    if reference is not None and reference not in hub:
+        raise ValueError(f"reference must be one of {listed(names)}, got {reference}.")
+    names.sort(key=lambda name: name != reference)
     hub, by = {name: hub[name] for name in names}, [by] if isinstance(by, str) else by
     for column in by:
         if not all(column in data.groups for data in hub.values()):
@@ -181,7 +181,7 @@ def hub_table(
     notes: dict[str, list[str]] = {}
     groups: dict[str, Numbers] = {}
     for name, data in hub.items():
-        watch(name)
+        on_progress(name)
         test = calibration_test(of_tests, data, n_resamples=n_resamples)
         # The last word of the key of a seed is the seed.
         options = test, 1 - _LEVEL, int(jax.random.key_data(key).ravel()[-1])
@@ -196,8 +196,8 @@ def hub_table(
                 said.append(f"Not tested, with too few rows: {listed(untested)}.")
             for x in by_group.groups:
                 rows, value = groups.setdefault(x.name, {}), x.measures[_SCORES[score][0]].value
-                reference = rows[names[0]][score] if rows else value
-                ratio = _ratio(value, reference)
+                of_reference = rows[names[0]][score] if rows else value
+                ratio = _ratio(value, of_reference)
                 rows[name] = _numbers(score, x.n, x.measures, ratio, x.adjusted)
         for text in said:
             notes.setdefault(text, []).append(name)
