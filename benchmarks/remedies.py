@@ -122,7 +122,7 @@ def judged(params: Any, x: jax.Array, y: jax.Array) -> tuple[Any, ...]:
         return dict(zip(SHOWN, (hits.mean(), cj.log_score(p, targets).mean(), error), strict=True))
 
     validation = cj.log_score(predictions[:N_FIT], y[:N_FIT]).mean()
-    return numbers(rest), numbers(cj.temper(rest, temperature)), validation
+    return numbers(rest), numbers(cj.apply_temperature(rest, temperature)), validation
 
 
 def measure(

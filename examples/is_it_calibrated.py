@@ -58,7 +58,7 @@ def main() -> None:
     temperature = cj.fit_temperature(cj.Categorical(probabilities[fit]), digits[fit])
     models = {
         "network": predictions,
-        f"divided by {temperature:.2f}": cj.temper(predictions, temperature),
+        f"divided by {temperature:.2f}": cj.apply_temperature(predictions, temperature),
     }
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     for name, axes in zip(models, figure.subplots(1, 2), strict=True):

@@ -43,14 +43,16 @@ def predict(rows: np.ndarray) -> cj.Categorical:
 
 
 temperature = cj.fit_temperature(predict(tune), jnp.asarray(labels[tune]))
-monitor = cj.CalibrationMonitor.start(jax.random.key(0), cj.temper(predict(tune), temperature))
+monitor = cj.CalibrationMonitor.start(
+    jax.random.key(0), cj.apply_temperature(predict(tune), temperature)
+)
 update = jax.jit(lambda monitor, *batch: monitor.update(*batch))
 
 stream = np.concatenate([held_out, np.arange(N_KNOWN, len(labels))])
 n_batches = len(stream) // BATCH
 e_values, alarm_at = [], None
 for rows in stream[: n_batches * BATCH].reshape(n_batches, BATCH):
-    predictions = cj.temper(predict(rows), temperature)
+    predictions = cj.apply_temperature(predict(rows), temperature)
     monitor = update(monitor, predictions, jnp.asarray(labels[rows]))
     e_values.append(float(monitor.e_value))
     if alarm_at is None and monitor.alarm(0.05):
@@ -58,7 +60,7 @@ for rows in stream[: n_batches * BATCH].reshape(n_batches, BATCH):
         print(f"Alarm after {alarm_at} images; new writers came after {len(held_out)}.")
 
 for name, rows in {"known": held_out, "new": stream[len(held_out) :]}.items():
-    probs = cj.temper(predict(rows), temperature).probs
+    probs = cj.apply_temperature(predict(rows), temperature).probs
     hits = jnp.mean(jnp.argmax(probs, axis=1) == labels[rows])
     sure = jnp.mean(jnp.max(probs, axis=1))
     print(f"{name} writers: {sure:.1%} sure on average, {hits:.1%} right")

@@ -103,7 +103,7 @@ def temperatures(task: Task, predictions: Any, targets: jax.Array) -> dict[str, 
 
 
 def report(task: Task, fitted: Mapping[str, Any], predictions: Any, targets: jax.Array) -> None:
-    tempered = [cj.temper(predictions, temperature) for temperature in fitted.values()]
+    tempered = [cj.apply_temperature(predictions, temperature) for temperature in fitted.values()]
     tests = [cj.calibration_test(jax.random.key(0), p, targets) for p in tempered]
     table = {
         "temperature": [f"{temperature:.2f}" for temperature in fitted.values()],

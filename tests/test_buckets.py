@@ -234,7 +234,7 @@ OUTSIDE = {
         "conditional": thrice(cross_fit("conditional")),
         "conformal": cross_fit("conformal"),
         "a map": after_a_fit("pit_beta"),
-        "temper": lambda p, y: cj.temper(p, 2.0),
+        "apply_temperature": lambda p, y: cj.apply_temperature(p, 2.0),
         "decompose_score": cj.decompose_score,
         "monitor": monitor,
         "evaluate": evaluation(),
@@ -247,7 +247,7 @@ CASES_OUTSIDE = {
     for family, calls in OUTSIDE.items()
     for name, call in calls.items()
 }
-FAST_OUTSIDE = "a map", "brier", "corp_curve", "temper"
+FAST_OUTSIDE = "a map", "brier", "corp_curve", "apply_temperature"
 SLOW_OUTSIDE = {x for x in CASES_OUTSIDE if not x.endswith(FAST_OUTSIDE)}
 
 

@@ -322,7 +322,7 @@ def test_level(name, n):
 def test_power():
     def one_of_two_wrong(key, n):
         first, second, targets = both_calibrated(key, n)
-        return first, cj.temper(second, 0.5), targets
+        return first, cj.apply_temperature(second, 0.5), targets
 
     assert np.mean(pvalues(one_of_two_wrong, 1000, 50) <= LEVEL) > 0.9
 

@@ -241,7 +241,7 @@ N_DATA_SETS = 200
 def of_labels(key):
     probs_key, target_key = jax.random.split(key)
     predictions = cj.Categorical(jax.nn.softmax(2 * jax.random.normal(probs_key, (1000, 3))))
-    return predictions, cj.temper(predictions, 1.3).sample(target_key)
+    return predictions, cj.apply_temperature(predictions, 1.3).sample(target_key)
 
 
 def of_normals(key):

@@ -75,7 +75,7 @@ def test_maps_keep_them():
     two = np.asarray(fit(cj.Categorical(np.stack([1 - P, P], axis=1))).probs)
     np.testing.assert_allclose(fit(predictions).label_probabilities(), two, rtol=1e-5)
     # A quarter of the temperature takes the odds to the fourth power, and a file has them, too.
-    sharp = cj.temper(predictions, 0.25)
+    sharp = cj.apply_temperature(predictions, 0.25)
     np.testing.assert_allclose(sharp.complement[:2], RARE[:2] ** 4, rtol=1e-3)
     (column,) = (
         PredictionColumns("prob", ["p"], "p").columns_of(predictions.with_full_precision()).values()

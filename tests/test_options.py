@@ -124,7 +124,7 @@ def test_an_option_that_came_with_the_probability_0_is_impossible():
         expected = -np.log(np.asarray(found.label_probabilities())[np.arange(60), labels])
     np.testing.assert_allclose(cj.log_score(found, targets), expected)
     assert np.isinf(expected[0]) and np.isfinite(expected[1:]).all()
-    tempered = cj.temper(found, 2.0)
+    tempered = cj.apply_temperature(found, 2.0)
     assert np.isinf(cj.log_score(tempered, targets)[0])
     np.testing.assert_array_equal(np.asarray(tempered.probs) == 0, np.isnan(probs))
     recalibrator = cj.fit_recalibrator(found, targets, "nothing")

@@ -49,7 +49,7 @@ def test_other_predictions_made_of_it_are_ordered():
     p = cj.Ordinal.from_logits(jnp.log(jnp.asarray(PROBS, jnp.float32)))
     np.testing.assert_allclose(p.probs, PROBS, rtol=1e-5)
     assert type(p) is cj.Ordinal
-    assert type(cj.temper(p, 2.0)) is cj.Ordinal
+    assert type(cj.apply_temperature(p, 2.0)) is cj.Ordinal
     assert (
         type(p[2:4]) is cj.Ordinal and type(cj.Ordinal(100 * PROBS, normalize=True)) is cj.Ordinal
     )

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 import calibjax as cj
-from calibjax import fit_temperature, temper
+from calibjax import apply_temperature, fit_temperature
 
 Partial = jax.tree_util.Partial
 N = 1500
@@ -82,7 +82,7 @@ def assert_close(actual, expected, rtol, atol=0.0):
         np.testing.assert_allclose(np.asarray(a), np.asarray(e), rtol=rtol, atol=atol)
 
 
-# temper
+# apply_temperature
 
 
 def _quadrature(family):
@@ -108,16 +108,16 @@ def test_is_the_power_of_the_density_normalised_by_quadrature(family, temperatur
     prediction = cast(FAMILIES[family](1), "float64")
     power = density(prediction) ** (1 / temperature)
     expected = power / (jnp.sum(power) * volume)
-    assert_close(density(temper(prediction, temperature)), expected, 1e-6, 1e-12)
+    assert_close(density(apply_temperature(prediction, temperature)), expected, 1e-6, 1e-12)
 
 
 @everywhere
 def test_one_is_the_identity_and_temperatures_multiply(family, dtype):
     predictions = cast(FAMILIES[family](20), dtype)
     rtol = 1e-5 if dtype == "float32" else 1e-13
-    assert_close(temper(predictions, 1), predictions, rtol)
-    twice = temper(temper(predictions, 2.0), 1.7)
-    assert_close(twice, temper(predictions, jnp.asarray(3.4)), 5 * rtol)
+    assert_close(apply_temperature(predictions, 1), predictions, rtol)
+    twice = apply_temperature(apply_temperature(predictions, 2.0), 1.7)
+    assert_close(twice, apply_temperature(predictions, jnp.asarray(3.4)), 5 * rtol)
     for old, new in zip(jax.tree.leaves(predictions), jax.tree.leaves(twice), strict=True):
         assert (old.shape, old.dtype) == (new.shape, new.dtype)
 
@@ -126,31 +126,33 @@ def test_keeps_decisions_and_means():
     probs = jnp.asarray(_probs(200), "float32")
     normal, laplace = (cast(FAMILIES[name](9), "float32") for name in ("normal", "laplace"))
     for temperature in 0.05, 30.0:
-        tempered = temper(cj.Categorical(probs), temperature).probs
+        tempered = apply_temperature(cj.Categorical(probs), temperature).probs
         assert_close(jnp.argmax(tempered, axis=1), jnp.argmax(probs, axis=1), 0)
-        assert_close(temper(normal, temperature).mean(), normal.mean(), 0)
-        assert_close(temper(laplace, temperature).mean(), laplace.mean(), 0)
-        assert_close(temper(normal, temperature).variance(), temperature * normal.variance(), 1e-6)
+        assert_close(apply_temperature(normal, temperature).mean(), normal.mean(), 0)
+        assert_close(apply_temperature(laplace, temperature).mean(), laplace.mean(), 0)
+        assert_close(
+            apply_temperature(normal, temperature).variance(), temperature * normal.variance(), 1e-6
+        )
 
 
 def test_bernoulli_is_categorical():
     p = jnp.array([0.0, 1e-30, 0.3, 0.5, 0.999, 1.0])
     for temperature in 0.2, 5.0:
-        both = temper(cj.Categorical(jnp.stack([1 - p, p], axis=1)), temperature).probs
-        assert_close(temper(cj.Bernoulli(p), temperature).probs, both[:, 1], 0)
+        both = apply_temperature(cj.Categorical(jnp.stack([1 - p, p], axis=1)), temperature).probs
+        assert_close(apply_temperature(cj.Bernoulli(p), temperature).probs, both[:, 1], 0)
 
 
 def test_mixture_is_tempered_by_components(float64):
     components = cj.Normal(jnp.asarray(_loc(5, 3)), jnp.asarray(_scale(5, 3)))
     weights = jnp.asarray(_rng().dirichlet(np.ones(3), 5))
     for mixture in cj.Mixture(weights, components), cj.Mixture.ensemble(components):
-        tempered = temper(mixture, 4.0)
+        tempered = apply_temperature(mixture, 4.0)
         assert_close(tempered.mean(), mixture.mean(), 1e-15)
         assert_close(tempered.components.scale, 2 * components.scale, 1e-15)
         assert jax.tree.structure(tempered) == jax.tree.structure(mixture)
     labels = cj.Mixture(weights[:2, :2], cj.Categorical(jnp.asarray(_probs(4)).reshape(2, 2, 4)))
-    expected = temper(cj.Categorical(jnp.asarray(_probs(4))), 0.5).probs.reshape(2, 2, 4)
-    assert_close(temper(labels, 0.5).components.probs, expected, 1e-15)
+    expected = apply_temperature(cj.Categorical(jnp.asarray(_probs(4))), 0.5).probs.reshape(2, 2, 4)
+    assert_close(apply_temperature(labels, 0.5).components.probs, expected, 1e-15)
 
 
 ROWS = [[0.2, 0.5, 0.3], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1.0, 1e-30, 0.0], [1.0, 1e-42, 0.0]]
@@ -159,7 +161,7 @@ ROWS = [[0.2, 0.5, 0.3], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1.0, 1e-30, 0.0], [1
 @jax.jit
 def tempered_with_derivatives(probs, temperature):
     def tempered(probs, temperature):
-        return temper(cj.Categorical(probs), temperature).probs
+        return apply_temperature(cj.Categorical(probs), temperature).probs
 
     arguments = probs, temperature
     jacobians = (jacobian(tempered, (0, 1))(*arguments) for jacobian in (jax.jacrev, jax.jacfwd))
@@ -189,7 +191,9 @@ def test_derivatives_are_those_of_differences(float64):
 
     @jax.jit
     def moved(step):
-        tempered = temper(cj.Categorical(probs + step * 1e-2 * probs * direction), 1.6 + step)
+        tempered = apply_temperature(
+            cj.Categorical(probs + step * 1e-2 * probs * direction), 1.6 + step
+        )
         return jnp.sum(direction * tempered.probs)
 
     step = 1e-5
@@ -200,12 +204,12 @@ def test_derivatives_are_those_of_differences(float64):
 
 def test_sixteen_bits():
     probs = jax.nn.softmax(jnp.asarray(_loc(50, 100), "bfloat16"), axis=-1)
-    tempered = temper(cj.Categorical(probs), 2.0).probs
+    tempered = apply_temperature(cj.Categorical(probs), 2.0).probs
     assert tempered.dtype == jnp.bfloat16
     wide = probs.astype("float32") ** 0.5
     assert_close(tempered.astype("float32"), wide / wide.sum(axis=1, keepdims=True), 5e-3)
     scale = jnp.ones(3, "float16")
-    assert temper(cj.Normal(jnp.zeros(3), scale), 4.0).scale.dtype == jnp.float16
+    assert apply_temperature(cj.Normal(jnp.zeros(3), scale), 4.0).scale.dtype == jnp.float16
 
 
 INVALID = {
@@ -222,11 +226,11 @@ def test_invalid_rows_stay_invalid_and_out_of_the_gradient(family, value):
     predictions = INVALID[family](value)
 
     def first(temperature):
-        leaves = jax.tree.leaves(temper(predictions, temperature))
+        leaves = jax.tree.leaves(apply_temperature(predictions, temperature))
         return sum(jnp.sum(leaf[0]) ** 2 for leaf in leaves) + 0 * temperature
 
     assert np.isfinite(jax.jit(jax.grad(first))(2.0))
-    tempered = temper(predictions, 2.0)
+    tempered = apply_temperature(predictions, 2.0)
     for _, valid in tempered.constraints().values():
         assert valid[0]
     assert not all(valid[1] for _, valid in tempered.constraints().values())
@@ -237,7 +241,8 @@ def test_a_temperature_inside_jit_that_is_none():
     @jax.vmap
     def tempered(temperature):
         normal, classes = cj.Normal(jnp.zeros(2), jnp.ones(2)), cj.Bernoulli(jnp.array([0.2, 0.7]))
-        return temper(normal, temperature).scale, temper(classes, temperature).probs
+        scale = apply_temperature(normal, temperature).scale
+        return scale, apply_temperature(classes, temperature).probs
 
     for values in tempered(jnp.array([-1.0, 0.0, np.nan, np.inf, 2.0])):
         assert jnp.all(jnp.isnan(values[:4])) and jnp.all(jnp.isfinite(values[4]))
@@ -248,24 +253,24 @@ FITTED = "Bernoulli, Categorical, Laplace, Mixture, .* to be tempered, got"
 
 BAD = {
     TypeError: {
-        "temperature.*got str": lambda: temper(UNIT, "hot"),
-        "temperature.*dtype bool": lambda: temper(UNIT, True),
-        f"{FITTED} Poisson, and a power of a Poisson distribution is not one": lambda: temper(
-            cj.Poisson(jnp.ones(2)), 2.0
+        "temperature.*got str": lambda: apply_temperature(UNIT, "hot"),
+        "temperature.*dtype bool": lambda: apply_temperature(UNIT, True),
+        f"{FITTED} Poisson, and a power of a Poisson distribution is not one": lambda: (
+            apply_temperature(cj.Poisson(jnp.ones(2)), 2.0)
         ),
         f"{FITTED} Empirical, which has no density": lambda: fit_temperature(
             cj.Empirical(jnp.ones((2, 3))), jnp.ones(2)
         ),
-        f"{FITTED} an array": lambda: temper(jnp.ones(2), 2.0),
+        f"{FITTED} an array": lambda: apply_temperature(jnp.ones(2), 2.0),
         "objective must be a callable or None, got str": lambda: fit_temperature(
             UNIT, jnp.ones(2), objective="nll"
         ),
     },
     ValueError: {
-        "positive and finite, got 0.0": lambda: temper(UNIT, 0.0),
-        "positive and finite, got -2": lambda: temper(UNIT, -2),
-        "finite, got inf": lambda: temper(UNIT, np.inf),
-        r"temperature must be a scalar, got shape \[2\]": lambda: jax.jit(temper)(
+        "positive and finite, got 0.0": lambda: apply_temperature(UNIT, 0.0),
+        "positive and finite, got -2": lambda: apply_temperature(UNIT, -2),
+        "finite, got inf": lambda: apply_temperature(UNIT, np.inf),
+        r"temperature must be a scalar, got shape \[2\]": lambda: jax.jit(apply_temperature)(
             UNIT, jnp.ones(2)
         ),
         r"objective must return a scalar, got shape \[2\]": lambda: fit_temperature(
@@ -295,7 +300,7 @@ def test_message(case):
 )
 def test_recovers_a_temperature_and_agrees_with_scipy(family, temperature, key, float64):
     predictions = FAMILIES[family](N)
-    targets = temper(predictions, temperature).sample(key)
+    targets = apply_temperature(predictions, temperature).sample(key)
     fitted = np.log(fit_temperature(predictions, targets))
 
     def nll(log_t):
@@ -311,7 +316,7 @@ def test_recovers_a_temperature_and_agrees_with_scipy(family, temperature, key, 
 @pytest.mark.parametrize("family", ["normal", "laplace"])
 def test_closed_forms(family, dtype, key):
     predictions = cast(FAMILIES[family](N), dtype)
-    targets = temper(predictions, 3.0).sample(key)
+    targets = apply_temperature(predictions, 3.0).sample(key)
     deviations = np.abs(np.asarray(targets, "float64") - predictions.loc) / predictions.scale
     expected = np.mean(deviations ** (2 if family == "normal" else 1))
     fitted = fit_temperature(predictions, targets)
@@ -333,7 +338,7 @@ def test_range_and_ties():
 
 def test_impossible_targets_are_left_out_and_improbable_ones_are_not(key):
     probs = jnp.asarray(_probs(N), "float32")
-    labels = temper(cj.Categorical(probs), 0.5).sample(key)
+    labels = apply_temperature(cj.Categorical(probs), 0.5).sample(key)
     impossible = probs.at[:2].set(jnp.array([1.0, 0.0, 0.0, 0.0])), labels.at[:2].set(1)
     kept = jnp.arange(N) >= 2
     expected = fit_temperature(cj.Categorical(probs), labels, where=kept)
@@ -360,7 +365,7 @@ def _excess(predictions, targets, where=None):
 
 def test_masked_rows_do_not_exist(key):
     normal = cast(FAMILIES["normal"](20), "float32")
-    targets = temper(normal, 2.0).sample(key)
+    targets = apply_temperature(normal, 2.0).sample(key)
     where = jnp.arange(20) % 3 > 0
     kept = jax.tree.map(lambda x: x[where], normal)
     padded = cj.Normal(normal.loc, jnp.where(where, normal.scale, jnp.nan))
@@ -378,19 +383,19 @@ def test_masked_rows_do_not_exist(key):
 
 def test_vmap_is_a_loop(key):
     normal = cast(FAMILIES["normal"](20), "float32")
-    targets = temper(normal, 2.0).sample(key, (2,))
+    targets = apply_temperature(normal, 2.0).sample(key, (2,))
     together = jax.vmap(fit_temperature, (None, 0))(normal, targets)
     assert_close(together, jnp.stack([fit_temperature(normal, y) for y in targets]), 1e-3)
 
 
 def test_calibration_error_as_the_objective(key, float64):
     predictions = cj.Categorical(jnp.asarray(_probs(200)))
-    targets = temper(predictions, 2.5).sample(key)
+    targets = apply_temperature(predictions, 2.5).sample(key)
     kernel = cj.TensorProduct(cj.DistanceKernel(cj.TotalVariation(), 0.5), cj.WhiteKernel())
 
     @jax.jit
     def error(temperature):
-        return cj.skce(kernel, temper(predictions, temperature), targets, unbiased=False)
+        return cj.skce(kernel, apply_temperature(predictions, temperature), targets, unbiased=False)
 
     objective = Partial(cj.skce, kernel, unbiased=False)
     fitted = fit_temperature(predictions, targets, objective=objective)
@@ -447,7 +452,7 @@ def test_gradient_of_temper_where_it_has_decided(dtype, float64):
     probs = jnp.array([[0.7, 0.2, 0.1, 0.0], [0.4, 0.4, 0.2, 0.0]], dtype)
 
     def tempered(temperature):
-        return cj.temper(cj.Categorical(probs), temperature).probs
+        return cj.apply_temperature(cj.Categorical(probs), temperature).probs
 
     decided = [[1, 0, 0, 0], [0.5, 0.5, 0, 0]]
     derivatives = [jax.jit(kind(tempered)) for kind in (jax.jacfwd, jax.jacrev)]

@@ -304,7 +304,7 @@ def test_zeros_of_ragged_rows_stay_zeros():
     found = recalibrator(predictions)
     assert found.ragged
     np.testing.assert_array_equal(np.asarray(found.probs) == 0, probs == 0)
-    expected = np.asarray(cj.temper(predictions, 1 / best).probs)
+    expected = np.asarray(cj.apply_temperature(predictions, 1 / best).probs)
     np.testing.assert_allclose(found.probs, expected, atol=4 / n)
     assert recalibrator.fit.description == f"T = {1 / best:.3g}"
     # Where nothing is said, zeros are small, whatever the order of the classes.

@@ -170,7 +170,7 @@ OTHERS = {
     "default_kernel": lambda p, y, where: cj.default_kernel(p, where=where),
     "features": random_features,
     "moments": lambda p, y, where: (p.mean(), p.variance()),
-    "temper": lambda p, y, where: cj.temper(p, 2.0),
+    "apply_temperature": lambda p, y, where: cj.apply_temperature(p, 2.0),
     "fit_temperature": lambda p, y, where: cj.fit_temperature(p, y, where=where),
     "ece": lambda p, y, where: cj.ece(p, y, where=where),
     "mce": lambda p, y, where: cj.mce(p, y, binning=cj.MedianVarianceBinning()),
@@ -202,7 +202,7 @@ def _others():
                 continue
             if name in ("ece", "mce", "mmce", "one_vs_rest") and family != "categorical":
                 continue
-            if name in ("temper", "fit_temperature") and family in UNTEMPERED:
+            if name in ("apply_temperature", "fit_temperature") and family in UNTEMPERED:
                 continue
             # It has no expectations of target kernels.
             if (family, name) == ("survival_curve", "features"):
@@ -210,7 +210,9 @@ def _others():
             # jax cannot vmap its ndtri over an explicit axis of a mesh (0.10.2), as moments do.
             if family in ("recalibrated") and name == "moments":
                 continue
-            if name in ("temper", "fit_temperature") and family.startswith(("mixture", "emp")):
+            if name in ("apply_temperature", "fit_temperature") and family.startswith(
+                ("mixture", "emp")
+            ):
                 continue
             yield family, name
 

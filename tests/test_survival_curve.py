@@ -290,7 +290,7 @@ def test_bad_arguments():
             TypeError,
             "times must be an array, got list",
         ),
-        (lambda: cj.temper(good, 2.0), TypeError, "after the last time is not known"),
+        (lambda: cj.apply_temperature(good, 2.0), TypeError, "after the last time is not known"),
         (lambda: cj.product_kernel(good), NotImplementedError, "closed form for SurvivalCurve"),
     ]
     for call_, exception, message in lines:

@@ -96,7 +96,7 @@ def _samples_of(case, key, n):
 def wrong_labels(temperature, key, n):
     """A calibrated model, and one that is over-confident by a temperature."""
     first, second, targets = labels_calibrated(key, n)
-    return first, cj.temper(second, 1 / temperature), targets
+    return first, cj.apply_temperature(second, 1 / temperature), targets
 
 
 def wrong_normal(ratio, key, n):

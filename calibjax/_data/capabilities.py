@@ -181,7 +181,7 @@ class Characteristic(Protocol):
 
 @runtime_checkable
 class Tempered(Protocol):
-    """Families for `temper` and `equivalent_temperature`."""
+    """Families for `apply_temperature` and `equivalent_temperature`."""
 
     def tempered(self, temperature: jax.Array) -> Self:
         """The predictions with densities proportional to p^(1 / temperature)."""

@@ -29,7 +29,7 @@ from calibjax.measures.families import few_draws, measures
 from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
 from calibjax.measures.quantiles import coverages_not_printed
 from calibjax.measures.sampling import Interval, Sampling, mean_interval
-from calibjax.recalibration import fit_temperature, is_end_of_range, temper
+from calibjax.recalibration import apply_temperature, fit_temperature, is_end_of_range
 from calibjax.scores import log_score
 
 # The interval from all pairs of rows takes a second for this many rows; cells serve for more, with
@@ -180,7 +180,7 @@ def interval_of_temperature(data: Data, best: float, confidence_level: float) ->
     step = 0.1
     scores = np.empty((3, data.n_kept()))
     for k, temperature in enumerate(best * np.exp(step * np.arange(-1.0, 2.0))):
-        tempered = with_fields(data, predictions=temper(data.predictions, temperature))
+        tempered = with_fields(data, predictions=apply_temperature(data.predictions, temperature))
         scores[k] = np.asarray(log_score(tempered))[: data.n_kept()]
     counts = np.asarray(np.isfinite(scores).all(axis=0))
     before, at, after = scores[:, counts]

@@ -20,7 +20,7 @@ from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import number, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.temperatures import has_temperature
-from calibjax.recalibration import fit_recalibrator, fit_temperature, temper
+from calibjax.recalibration import apply_temperature, fit_recalibrator, fit_temperature
 from calibjax.recalibration.cross_fitting import default_score, held_out
 
 # Minimum number of rows: half of fewer is too few for a fit of several numbers, and for a test.
@@ -157,7 +157,7 @@ def _check(
         n_resamples = min(n_resamples, _FEW_DRAWS)
 
     def tempered(others: Data) -> Distribution:
-        return temper(p, fit_temperature(others))
+        return apply_temperature(p, fit_temperature(others))
 
     score = default_score(p, data.targets) if p.target_shape == "n" else "log"
     is_tempered = method == "temperature" and not isinstance(p, Labels)

@@ -114,7 +114,7 @@ def equivalent_temperature(
     .. math::
         \\frac{\\sum_{i \\ne j} k_P(p_i, p_j)
         \\langle \\mu(q_i) - \\mu(p_i), \\mu(q_j) - \\mu(p_j) \\rangle}{n (n - 1)}
-        = \\text{SKCE}, \\qquad q_i = \\text{temper}(p_i, T)
+        = \\text{SKCE}, \\qquad q_i = \\text{apply\\_temperature}(p_i, T)
 
     For labels the error is equivalent to logits T times too large; for normal predictions, to
     variances 1 / T times the correct ones, with `deviation_ratio` for standard deviations: 0.7 for
@@ -139,7 +139,7 @@ def equivalent_temperature(
         kernel: a TensorProduct, or of labels a FeatureKernel or PITKernel, or sums and multiples of
             them.
         predictions, targets: as in `Data`, or one `Data`: n >= 2 predictions of a family that
-            `temper` takes.
+            `apply_temperature` takes.
         confidence_level: a number in (0, 1).
         n_resamples: the number of resamples of `skce_confidence_interval`.
         rows: `where`, `weights`, `clusters`, `times` and `horizon` of `Data`; with weights both
@@ -247,7 +247,7 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
 
 @jax.jit
 def deviation_ratio(data: Data, temperature: jax.Array) -> jax.Array:
-    """The median of spread(p) / spread(temper(p, T)) over all kept rows and coordinates."""
+    """The median of spread(p) / spread(q), q tempered by T, over all kept rows and coordinates."""
     predictions, is_finite = data.predictions, jnp.isfinite(temperature)
     after = tempered(predictions, x_where(is_finite, temperature, 1.0))
     ratios = predictions.spread() / after.spread()

@@ -33,7 +33,7 @@ _GRID_POINTS = 33
 _GOLDEN = 0.381966
 
 
-def temper(predictions: Family, temperature: ArrayLike) -> Family:
+def apply_temperature(predictions: Family, temperature: ArrayLike) -> Family:
     """Predictions with densities proportional to p^(1/T): less confident for T > 1, more for T < 1.
 
     - Categorical, Bernoulli: probs^(1/T), normalised, which is softmax(logits / T).  Classes keep
@@ -65,9 +65,9 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
 
     Example:
         >>> import jax.numpy as jnp, calibjax as cj
-        >>> cj.temper(cj.Categorical(jnp.array([[0.9, 0.1, 0.0]])), 2.0).probs.tolist()
+        >>> cj.apply_temperature(cj.Categorical(jnp.array([[0.9, 0.1, 0.0]])), 2.0).probs.tolist()
         [[0.75, 0.25, 0.0]]
-        >>> cj.temper(cj.Normal(jnp.zeros(1), jnp.ones(1)), 4.0).scale.tolist()
+        >>> cj.apply_temperature(cj.Normal(jnp.zeros(1), jnp.ones(1)), 4.0).scale.tolist()
         [2.0]
 
     Reference: Widmann, Lindsten and Zachariah, Calibration tests beyond classification, ICLR 2021,
@@ -78,7 +78,7 @@ def temper(predictions: Family, temperature: ArrayLike) -> Family:
         raise tempering_refused(actual)
     _check_temperature(temperature)
     rows, n = predictions.with_full_precision(), len(predictions)
-    return first_rows(_temper(filled(rows, n), temperature), n)
+    return first_rows(_apply_temperature(filled(rows, n), temperature), n)
 
 
 def _check_temperature(temperature: ArrayLike) -> None:
@@ -95,7 +95,7 @@ def _check_temperature(temperature: ArrayLike) -> None:
 
 
 @functools.partial(quick_jit, light=True)
-def _temper(predictions: Family, temperature: ArrayLike) -> Family:
+def _apply_temperature(predictions: Family, temperature: ArrayLike) -> Family:
     temperature = jnp.asarray(temperature, widest_dtype(*jax.tree.leaves(predictions)))
     return tempered(predictions, valid_or_nan(POSITIVE, temperature, "temperature"))
 
@@ -108,7 +108,7 @@ def fit_temperature(
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
 ) -> jax.Array:
-    """The temperature T in [0.01, 100] that minimises objective(temper(predictions, T), targets).
+    """The temperature T in [0.01, 100] that minimises an objective of the tempered predictions.
 
     Fit T on data that neither train nor evaluate the model.  The default objective is the mean
     negative log likelihood, mean_i -log q_T,i(y_i).  A target of probability 0 would make it
@@ -134,7 +134,8 @@ def fit_temperature(
     through the result.  Its dtype is the widest of predictions and real targets, at least float32.
 
     Args:
-        predictions, targets: as in `Data`, or one `Data`, of a family that `temper` takes.
+        predictions, targets: as in `Data`, or one `Data`, of a family that `apply_temperature`
+            takes.
         objective: None, or a function of (predictions, targets) that returns a scalar in any units
             and can be traced; it is called with ``where=where`` and ``weights=weights`` too if
             these are given.  A function that is defined again is compiled again: define it once.  A
@@ -150,7 +151,7 @@ def fit_temperature(
             Inside jit a bad value, or fewer than two kept rows, makes the result NaN.
 
     See also:
-        `temper` to use it, `fit_recalibrator` for maps with more than one number.
+        `apply_temperature` to use it, `fit_recalibrator` for maps with more than one number.
 
     Example:
         >>> import jax, jax.numpy as jnp, calibjax as cj
@@ -207,7 +208,8 @@ def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> 
             total = exact_sum(x_where(counted, data.weights * log_prob, 0.0))
             weight = jnp.sum(data.weights, where=counted)
             return -total / x_where(weight > 0, weight, 1.0)  # 0 if no row counts
-        value = jnp.asarray(objective(temper(data.predictions, temperature), data.targets, **extra))
+        recalibrated = apply_temperature(data.predictions, temperature)
+        value = jnp.asarray(objective(recalibrated, data.targets, **extra))
         if value.shape:
             raise ValueError(f"objective must return a scalar, got shape {list(value.shape)}.")
         return value.astype(dtype)

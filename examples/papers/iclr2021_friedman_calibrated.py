@@ -120,10 +120,12 @@ def improved(means, scales, targets):
     def tempered(mean, scale, objective):
         # The variance of largest likelihood is the mean squared error.  The best temperature is
         # sought around it: from sigma itself it may be further than `fit_temperature` looks.
-        start = cj.temper(normal(mean, scale), jnp.mean((mean[VALIDATION] - y) ** 2) / scale**2)
+        start = cj.apply_temperature(
+            normal(mean, scale), jnp.mean((mean[VALIDATION] - y) ** 2) / scale**2
+        )
         rows = jax.tree.map(lambda x: x[VALIDATION], start)
         temperature = cj.fit_temperature(rows, y, objective=objective)
-        return mean[TEST], cj.temper(start, temperature).scale[0]
+        return mean[TEST], cj.apply_temperature(start, temperature).scale[0]
 
     results = {}
     for name, values in jax.vmap(errors)(means, scales).items():

@@ -8,7 +8,8 @@ model stays everywhere with a probability of 95 %. Dividing its logits by one nu
 other images, corrects the curve and changes no decision.
 
 Made with :func:`calibjax.top_label`, :func:`calibjax.reliability_curve`,
-:func:`calibjax.fit_temperature`, :func:`calibjax.temper` and :func:`calibjax.plot.reliability`.
+:func:`calibjax.fit_temperature`, :func:`calibjax.apply_temperature` and
+:func:`calibjax.plot.reliability`.
 """
 
 import jax
@@ -29,7 +30,10 @@ fit = cj.Categorical(network.predict_proba(images[700:1000]))
 held_out = cj.Categorical(network.predict_proba(images[1000:]))
 temperature = cj.fit_temperature(fit, digits[700:1000])
 
-models = {"network": held_out, f"divided by {temperature:.1f}": cj.temper(held_out, temperature)}
+models = {
+    "network": held_out,
+    f"divided by {temperature:.1f}": cj.apply_temperature(held_out, temperature),
+}
 figure, axes = plt.subplots(1, 2)
 for ax, (name, predictions) in zip(axes, models.items(), strict=True):
     top = cj.top_label(predictions, digits[1000:])

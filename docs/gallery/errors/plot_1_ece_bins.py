@@ -18,7 +18,7 @@ import calibjax as cj
 
 logits = jax.random.normal(jax.random.key(0), (500,))
 predictions = cj.Bernoulli.from_logits(logits)
-models = {"calibrated": predictions, "over-confident": cj.temper(predictions, 1.7)}
+models = {"calibrated": predictions, "over-confident": cj.apply_temperature(predictions, 1.7)}
 kernel = cj.default_kernel(predictions)
 n_bins = [2, 5, 10, 20, 50, 100]
 

@@ -19,7 +19,7 @@ import calibjax as cj
 
 predictions = cj.Bernoulli.from_logits(2 * jax.random.normal(jax.random.key(0), (1600,)))
 kernel = cj.default_kernel(predictions)
-models = {"over-confident": cj.temper(predictions, 2.0), "calibrated": predictions}
+models = {"over-confident": cj.apply_temperature(predictions, 2.0), "calibrated": predictions}
 sizes = np.array([100, 200, 400, 800, 1600])
 
 figure, axes = plt.subplots(1, 2, sharey=True)

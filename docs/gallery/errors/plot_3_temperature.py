@@ -7,7 +7,7 @@ calibration error is smallest near the true one, 2. A number such as 0.01 is har
 equivalent temperature translates it: the error of the original model, at temperature 1, is
 equivalent to logits that are too large by this factor.
 
-Made with :func:`calibjax.temper`, :func:`calibjax.skce` and
+Made with :func:`calibjax.apply_temperature`, :func:`calibjax.skce` and
 :func:`calibjax.equivalent_temperature`.
 """
 
@@ -19,12 +19,14 @@ import calibjax as cj
 
 logits = 2 * jax.random.normal(jax.random.key(0), (1000, 5))
 predictions = cj.Categorical.from_logits(logits)
-labels = cj.temper(predictions, 2.0).sample(jax.random.key(1))
+labels = cj.apply_temperature(predictions, 2.0).sample(jax.random.key(1))
 kernel = cj.default_kernel(predictions)
 
 temperatures = np.geomspace(0.7, 5, 30)
 errors = jax.jit(
-    lambda ts: jax.lax.map(lambda t: cj.skce(kernel, cj.temper(predictions, t), labels), ts)
+    lambda ts: jax.lax.map(
+        lambda t: cj.skce(kernel, cj.apply_temperature(predictions, t), labels), ts
+    )
 )(temperatures)
 found = cj.equivalent_temperature(jax.random.key(2), kernel, predictions, labels, n_resamples=299)
 low, high = found.confidence_interval

@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 import calibjax as cj
 
 predictions = cj.Categorical.from_logits(2 * jax.random.normal(jax.random.key(0), (2000, 10)))
-labels = cj.temper(predictions, 1.2).sample(jax.random.key(1))
+labels = cj.apply_temperature(predictions, 1.2).sample(jax.random.key(1))
 kernel = cj.default_kernel(predictions)
 keys = jax.random.split(jax.random.key(2), 20)
 

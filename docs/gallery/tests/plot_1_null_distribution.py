@@ -20,7 +20,7 @@ logits = jax.random.normal(jax.random.key(0), (500, 3))
 predictions = cj.Categorical.from_logits(logits)
 labels = {
     "calibrated": predictions.sample(jax.random.key(1)),
-    "over-confident": cj.temper(predictions, 1.5).sample(jax.random.key(1)),
+    "over-confident": cj.apply_temperature(predictions, 1.5).sample(jax.random.key(1)),
 }
 figure, axes = plt.subplots(1, 2, sharex=True)
 for ax, (name, observed) in zip(axes, labels.items(), strict=True):
