@@ -41,14 +41,14 @@ import calibjax as cj
 from benchmarks import recalibration_groups, recalibration_numbers
 from benchmarks.harness import ROOT
 
-OF_MANY = ("nothing", "temperature", "vector", "svs", "sms", "beta", "spline", "isotonic", "auto")
-OF_TWO = ("nothing", "temperature", "vector", "svs", "beta", "spline", "isotonic", "venn_abers")
+OF_MANY = ("identity", "temperature", "vector", "svs", "sms", "beta", "spline", "isotonic", "auto")
+OF_TWO = ("identity", "temperature", "vector", "svs", "beta", "spline", "isotonic", "venn_abers")
 OF_TWO += ("auto",)
 #: The names of probmetrics for what both have.
 PEERS = {"temperature": "temp-scaling", "svs": "svs", "sms": "sms", "vector": "vector"}
 PEERS |= {"beta": "beta", "isotonic": "isotonic"}
 #: The methods whose maps are tested.
-TESTED = {"nothing", "temperature", "svs", "sms", "beta", "spline", "isotonic", "auto"}
+TESTED = {"identity", "temperature", "svs", "sms", "beta", "spline", "isotonic", "auto"}
 N_TEST, N_RESAMPLES = 1000, 199
 CHAPTERS = ("cifar", "groups", "numbers", "seconds", "pairs")
 

@@ -126,7 +126,7 @@ def results_of(case: Case, known: dict[str, dict[str, Any]]) -> dict[str, dict[s
         return known
     probs, events, groups = case.part(slice(case.n_fit))
     later, _, later_groups = case.part(slice(case.n_fit, None))
-    found: dict[str, dict[str, Any]] = {"nothing": judged(case, later)}
+    found: dict[str, dict[str, Any]] = {"identity": judged(case, later)}
 
     def keep(name: str, recalibrate: Callable[[], np.ndarray | None]) -> None:
         start = time.process_time()
@@ -141,7 +141,7 @@ def results_of(case: Case, known: dict[str, dict[str, Any]]) -> dict[str, dict[s
         return np.asarray(recalibrator(cj.Bernoulli(later), columns[1]).probs)
 
     keep("beta", lambda: ours("beta", False))
-    keep("nothing, groups", lambda: ours("nothing", True))
+    keep("identity, groups", lambda: ours("identity", True))
     keep("beta, groups", lambda: ours("beta", True))
     keep("auto, groups", lambda: ours("auto", True))
     keep("MCGrad", lambda: of_mcgrad(case))

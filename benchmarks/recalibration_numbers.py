@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 
 import calibjax as cj
 
-METHODS = ("nothing", "shift_scale", "pit_beta", "pit_spline", "pit_isotonic", "conditional")
+METHODS = ("identity", "shift_scale", "pit_beta", "pit_spline", "pit_isotonic", "conditional")
 METHODS += ("conformal", "auto")
 LEVELS = tuple(k / 20 for k in range(1, 20))
 N_RESAMPLES, N_TEST = 199, 1000
@@ -286,7 +286,7 @@ def part_of_page(
         "its conformalized quantile regression of each pair of opposite levels."
     ]
     for name, found in results.items():
-        before = found["nothing"]
+        before = found["identity"]
         rows = []
         for method, x in found.items():
             changes = [100 * (x[score] / before[score] - 1) for score in ("pinball", "crps")]

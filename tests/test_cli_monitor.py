@@ -437,7 +437,7 @@ BROKEN = {
     "half": (lambda path: os.truncate(path, path.stat().st_size // 2), "got a damaged one"),
     "option": (with_sql("DELETE FROM options WHERE name = '--lag'"), "got a damaged one"),
     "rows": (with_sql("DELETE FROM batches"), "got a damaged one"),
-    "version": (with_sql("PRAGMA user_version = 9"), "of another version of calibjax, 9 for 2"),
+    "version": (with_sql("PRAGMA user_version = 9"), "of another version of calibjax, 9 for 3"),
     "bits": (
         with_sql("UPDATE options SET value = '1' WHERE name = 'JAX_ENABLE_X64'"),
         "in its first call, 1, got 0; set the environment variable JAX_ENABLE_X64=1",

@@ -325,7 +325,7 @@ PREDICTIONS = cj.Bernoulli(jnp.asarray(P))
 
 
 def of_map(groups):
-    fitted = cj.fit_recalibrator(PREDICTIONS, EVENTS, "nothing", groups={"x": TIMES["zone"](DATES)})
+    fitted = cj.fit_recalibrator(PREDICTIONS, EVENTS, "identity", groups={"x": TIMES["zone"](DATES)})
     return fitted(PREDICTIONS, {"x": groups}).probs
 
 
@@ -355,7 +355,7 @@ def test_a_file_keeps_types(tmp_path):
         "far": np.where(WEEK > 5, np.inf, 1.0).astype(np.float32),
         "name": np.array(list("abcdefg"))[WEEK],
     }
-    fitted = cj.fit_recalibrator(PREDICTIONS, EVENTS, "nothing", groups=groups)
+    fitted = cj.fit_recalibrator(PREDICTIONS, EVENTS, "identity", groups=groups)
     fitted.save(tmp_path / "map.json")
     loaded = cj.load_recalibrator(tmp_path / "map.json")
     assert loaded.of_groups.coding == fitted.of_groups.coding
@@ -379,7 +379,7 @@ def test_files_of_other_types(tmp_path):
     zoned = pl.col("day").dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo")
     frame.with_columns(zoned, pl.col("share").cast(pl.Float32)).write_parquet(files[0])
     frame.with_columns(pl.col("day").dt.strftime("%Y-%m-%d")).write_csv(files[1])
-    options = ["--prob", "p", "--target", "y", "--segments", "day,share", "--method", "nothing"]
+    options = ["--prob", "p", "--target", "y", "--segments", "day,share", "--method", "identity"]
     found = []
     for file in (fit, *files):
         arguments = [fit, *options, "--apply", file, "--out", tmp_path / f"out{file.suffix}"]
@@ -423,7 +423,7 @@ def test_the_fit_decides_what_texts_of_a_file_are(case, ending, tmp_path):
         frame.with_columns(pl.col("g").cast(pl.Int64) if is_whole else pl.col("g")).write_parquet(
             file
         )
-    options = ["--prob", "p", "--target", "y", "--segments", "g", "--method", "nothing"]
+    options = ["--prob", "p", "--target", "y", "--segments", "g", "--method", "identity"]
     arguments = [fit, *options, "--apply", file, "--out", out]
     done = CliRunner().invoke(app, ["recalibrate", *map(str, arguments)])
     assert done.exit_code == 0, done.output
@@ -432,7 +432,7 @@ def test_the_fit_decides_what_texts_of_a_file_are(case, ending, tmp_path):
     are_texts = case in ("texts that look like numbers", "texts, some empty")
     values, kind = {"": None, "NA": np.nan}, object if are_texts else float
     groups = [np.array([values.get(x, x) for x in texts], kind) for texts in (words, others)]
-    fitted = cj.fit_recalibrator(PREDICTIONS, events, "nothing", groups={"g": groups[0]})
+    fitted = cj.fit_recalibrator(PREDICTIONS, events, "identity", groups={"g": groups[0]})
     expected = fitted(cj.Bernoulli(P[kept]), {"g": groups[1]}).probs
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert np.abs(found - P[kept]).max() > 1e-3

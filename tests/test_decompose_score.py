@@ -106,7 +106,7 @@ def test_clusters_widen_intervals():
     """Rows that stand there ten times say no more than rows that stand there once."""
     probs, events = np.tile(PROBS[:20], 10), np.tile(EVENTS[:20], 10)
     row = np.tile(np.arange(20), 10)
-    options = {"score": "brier", "method": "nothing", "folds": 5}
+    options = {"score": "brier", "method": "identity", "folds": 5}
     alone = cj.decompose_score(cj.Bernoulli(probs), events, **options)
     together = cj.decompose_score(cj.Bernoulli(probs), events, clusters=row, **options)
     once = cj.decompose_score(cj.Bernoulli(PROBS[:20]), EVENTS[:20], **options)
@@ -123,7 +123,7 @@ def test_an_impossible_target_has_an_infinite_score():
 
 
 def test_words():
-    found = cj.decompose_score(cj.Bernoulli(PROBS), EVENTS, method="nothing")
+    found = cj.decompose_score(cj.Bernoulli(PROBS), EVENTS, method="identity")
     words = repr(found)
     assert "log score 0." in words and "in nats" in words and "5 folds of 200 rows" in words
     # A map has 1 - p in float32, where the model has it exactly.

@@ -103,9 +103,9 @@ def test_members_that_are_too_narrow_are_spread_around_their_mean(tmp_path):
     assert auto.steps[0].scale == pytest.approx(recalibrator.steps[0].scale, abs=1e-3)
     losses = dict(auto.fit.losses)
     expected = float(np.mean(cj.crps(cj.Empirical(members), targets)))
-    assert losses["nothing"] == pytest.approx(expected, rel=1e-5)
-    assert losses["shift_scale"] < 0.98 * losses["nothing"]
-    assert set(losses) == {"nothing", *PIT_MAP_FITS}
+    assert losses["identity"] == pytest.approx(expected, rel=1e-5)
+    assert losses["shift_scale"] < 0.98 * losses["identity"]
+    assert set(losses) == {"identity", *PIT_MAP_FITS}
 
 
 def test_bootstrap_members_without_noise_are_inflated():

@@ -127,7 +127,7 @@ def test_an_option_that_came_with_the_probability_0_is_impossible():
     tempered = cj.apply_temperature(found, 2.0)
     assert np.isinf(cj.log_score(tempered, targets)[0])
     np.testing.assert_array_equal(np.asarray(tempered.probs) == 0, np.isnan(probs))
-    recalibrator = cj.fit_recalibrator(found, targets, "nothing")
+    recalibrator = cj.fit_recalibrator(found, targets, "identity")
     recalibrated = np.asarray(recalibrator(found).probs)
     assert recalibrator.fit.n_impossible == 1
     np.testing.assert_array_equal(recalibrated == 0, np.isnan(probs))

@@ -278,7 +278,7 @@ OF_STATIONS = OF_STATIONS.astype(np.float32)
 @pytest.mark.parametrize("form", ["quantiles", "density"])
 def test_groups_have_shifts_and_spreads(form, tmp_path):
     p, groups = FORMS[form], {"station": STATION}
-    recalibrator = cj.fit_recalibrator(p, OF_STATIONS, "nothing", groups=groups)
+    recalibrator = cj.fit_recalibrator(p, OF_STATIONS, "identity", groups=groups)
     assert "groups of station" in recalibrator.fit.description
     recalibrated = recalibrator(p, groups)
     level = jax.jit(lambda q, u: q.quantile(u))
@@ -367,7 +367,7 @@ def test_groups_of_calibrated_forecasts_stay_as_they_are():
     recalibrator = cj.fit_recalibrator(
         QUANTILES,
         calibrated.astype(np.float32),
-        "nothing",
+        "identity",
         groups={"station": STATION},
         clusters=clusters,
     )
@@ -391,12 +391,12 @@ def test_losses_of_held_out_rows_are_in_units_of_the_targets(form):
     name, of_rows = scores[form]
     assert f"held-out {name}: " in str(recalibrator)
     losses = dict(recalibrator.fit.losses)
-    assert losses["nothing"] == pytest.approx(float(np.mean(of_rows)), rel=1e-4)
+    assert losses["identity"] == pytest.approx(float(np.mean(of_rows)), rel=1e-4)
 
 
 def test_log_scores_of_held_out_rows_are_differences():
     fit = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")
-    known = (("nothing", -1e-6), ("shift_scale", -0.25))
+    known = (("identity", -1e-6), ("shift_scale", -0.25))
     fit = dataclasses.replace(fit, fit=fit.fit._replace(losses=known, change=(-0.2, -0.3, -0.1)))
     change = "change of held-out log score: -0.2 (95 % CI -0.3 to -0.1); negative is better"
     assert f"  {change}\n" in str(fit)
@@ -443,7 +443,7 @@ def test_no_map_is_worth_having_where_censored_forecasts_are_right():
         np.minimum(life, end).astype(np.float32), life <= end
     )
     fit = cj.fit_recalibrator(predictions, known).fit
-    assert fit.method == "nothing" and dict(fit.losses)["shift_scale"] > -0.002
+    assert fit.method == "identity" and dict(fit.losses)["shift_scale"] > -0.002
 
 
 def test_parts_keep_together_what_depends_on_each_other():
@@ -638,8 +638,8 @@ def test_auto_is_better_on_new_rows(form):
     recalibrator = cj.fit_recalibrator(predictions, TARGETS, where=np.arange(N) < half)
     assert recalibrator.fit.n_rows == half
     losses = dict(recalibrator.fit.losses)
-    known = {"nothing", *PIT_MAP_FITS} | ({"conditional"} if form != "samples" else set())
-    assert set(losses) == known and min(losses, key=losses.get) != "nothing"
+    known = {"identity", *PIT_MAP_FITS} | ({"conditional"} if form != "samples" else set())
+    assert set(losses) == known and min(losses, key=losses.get) != "identity"
     if form == "samples":
         # The expected CRPS of members, whose factor should be 1 / 0.6: E|x - y| has a closed form.
         centre = LOC[:, None] + 0.2
@@ -688,7 +688,7 @@ def test_odd_rows_have_a_map():
             recalibrator = cj.fit_recalibrator(predictions, np.array(targets, np.float32), method)
             values = jax.jit(recalibrator(predictions).quantile)(np.float32(0.3))
             assert np.all(np.isfinite(values)), (targets[0], method)
-    assert cj.fit_recalibrator(one, np.zeros(1, np.float32)).fit.method == "nothing"
+    assert cj.fit_recalibrator(one, np.zeros(1, np.float32)).fit.method == "identity"
 
 
 FEW = slice(0, 120)

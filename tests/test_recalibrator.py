@@ -278,7 +278,7 @@ def test_other_classes_keep_small_probabilities():
 def test_zeros_become_half_of_the_smallest_and_are_counted():
     probs = np.array([[0.0, 1.0], [0.2, 0.8], [0.9, 0.1], [1.0, 0.0]] * 10, np.float32)
     labels = np.array([0, 1, 0, 0] * 10)
-    recalibrator = cj.fit_recalibrator(cj.Categorical(probs), labels, "nothing")
+    recalibrator = cj.fit_recalibrator(cj.Categorical(probs), labels, "identity")
     assert recalibrator.fit.n_impossible == 10
     found = np.asarray(recalibrator(cj.Categorical(probs)).probs)
     np.testing.assert_allclose(found[0], [0.05 / 1.05, 1 / 1.05], rtol=1e-6)
@@ -445,8 +445,8 @@ def test_auto_says_what_it_chose_and_is_better_on_new_rows():
     probs, labels = _data(M, 1000, seed=0)
     recalibrator = cj.fit_recalibrator(cj.Categorical(probs[:N]), labels[:N])
     losses = dict(recalibrator.fit.losses)
-    assert set(losses) == {"nothing", *"temperature svs sms beta spline isotonic".split()}
-    assert min(losses, key=losses.get) != "nothing"
+    assert set(losses) == {"identity", *"temperature svs sms beta spline isotonic".split()}
+    assert min(losses, key=losses.get) != "identity"
     new = cj.Categorical(probs[N:])
     before, after = (np.mean(cj.log_score(p, labels[N:])) for p in (new, recalibrator(new)))
     assert after < before - 0.05

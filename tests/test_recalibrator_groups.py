@@ -26,7 +26,7 @@ EVENTS = (RNG.random(N) < expit(TRUTH)).astype(int)
 PREDICTIONS = cj.Bernoulli(expit(LOGITS).astype(np.float32))
 
 
-def fitted(method="nothing", groups=GROUPS):
+def fitted(method="identity", groups=GROUPS):
     return cj.fit_recalibrator(PREDICTIONS, EVENTS, method, groups=groups)
 
 
@@ -49,7 +49,7 @@ def test_shift_of_a_segment_solves_its_equation():
     level = np.repeat(["a", "b"], 200)
     events = np.r_[np.arange(200) < 50, np.arange(200) < 140].astype(int)
     even = cj.Bernoulli(np.full(400, 0.5, np.float32))
-    recalibrated = cj.fit_recalibrator(even, events, "nothing", groups={"level": level})
+    recalibrated = cj.fit_recalibrator(even, events, "identity", groups={"level": level})
     found = np.asarray(recalibrated(even, {"level": level}).probs)[[0, 399]]
     candidates = [
         [
@@ -65,7 +65,7 @@ def test_shift_of_a_segment_solves_its_equation():
 
 def test_calibrated_predictions_stay_nearly_as_they_are():
     events = (np.random.default_rng(5).random(N) < expit(LOGITS)).astype(int)
-    recalibrated = cj.fit_recalibrator(PREDICTIONS, events, "nothing", groups=GROUPS)
+    recalibrated = cj.fit_recalibrator(PREDICTIONS, events, "identity", groups=GROUPS)
     assert np.max(np.abs(recalibrated(PREDICTIONS, GROUPS).probs - PREDICTIONS.probs)) < 0.03
 
 
@@ -139,7 +139,7 @@ def test_one_row_has_a_map():
 
 
 def test_out_of_fold_maps_know_groups():
-    recalibrated = cj.cross_fit(PREDICTIONS, EVENTS, "nothing", 2, groups=GROUPS)
+    recalibrated = cj.cross_fit(PREDICTIONS, EVENTS, "identity", 2, groups=GROUPS)
     assert divergence(recalibrated.probs) < 0.6 * divergence(PREDICTIONS.probs)
 
 

@@ -247,7 +247,7 @@ def test_what_regressors_say():
 
 def test_a_trained_regressor():
     trained = LinearRegression().fit(Z[:100], TARGETS[:100])
-    model = RecalibratedRegressor(FrozenEstimator(trained), method="nothing")
+    model = RecalibratedRegressor(FrozenEstimator(trained), method="identity")
     model.fit(Z[100:], TARGETS[100:], sample_weight=np.arange(200))
     errors = (TARGETS[100:] - trained.predict(Z[100:])) ** 2
     np.testing.assert_allclose(model.scale_**2, np.sum(np.arange(200) * errors) / 19900)
@@ -389,7 +389,7 @@ ERRORS = {
         "y must hold the classes",
     ),
     "coverage": (
-        lambda: RecalibratedRegressor(method="nothing").fit(Z, TARGETS).predict_interval(Z, 90),
+        lambda: RecalibratedRegressor(method="identity").fit(Z, TARGETS).predict_interval(Z, 90),
         "coverage must be between 0 and 1, got 90",
     ),
     "one time": (

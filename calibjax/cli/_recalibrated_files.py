@@ -108,7 +108,7 @@ def method_of(columns: PredictionColumns, method: str | None, has_covariates: bo
     """The method; of normal predictions one whose predictions are normal again."""
     if columns.kind != "mean":
         return method or "auto"
-    if has_covariates or method not in (None, "shift_scale", "nothing"):
+    if has_covariates or method not in (None, "shift_scale", "identity"):
         got = "--covariates" if has_covariates else method
         raise ValueError(
             f"--mean and --sd can be recalibrated by shift_scale, got {got}, after which "

@@ -51,13 +51,13 @@ def fit_pit_map(method: str, rows: fits.PITMapRows, has_scale: bool) -> Found:
     """Fits and chooses a map, and scores the candidates on held-out rows.
 
     Args:
-        method: "auto", "conditional", "nothing" or one of `PIT_MAP_FITS`.
+        method: "auto", "conditional", "identity" or one of `PIT_MAP_FITS`.
         rows: the rows of the fit.
         has_scale: whether "shift_scale" is fitted before, and not a candidate.
     """
     n, chooses = len(rows.weights), method in ("auto", "conditional")
     if not chooses or n < cross_validation.LEAST_ROWS:
-        name, unknown = "nothing" if chooses else method, np.zeros(n)
+        name, unknown = "identity" if chooses else method, np.zeros(n)
         return Found(name, _for_all(name, fit_of(name, rows), rows), {}, unknown, unknown)
     mixture = _mixture(rows, has_scale)
     losses, before = mixture.losses, rows.scores(rows.levels)
@@ -72,7 +72,7 @@ def fit_pit_map(method: str, rows: fits.PITMapRows, has_scale: bool) -> Found:
 
 def fit_of(name: str, rows: fits.PITMapRows) -> fits.FittedPITMap:
     """One map for all forecasts."""
-    if name == "nothing":
+    if name == "identity":
         return fits.FittedPITMap(rows.levels, True, "")
     n, inner = float(rows.weights.sum()), slice(None) if rows.z is None else slice(1, -1)
     fit = fits.PIT_MAP_FITS[name](rows.levels[inner], rows.weights @ rows.below[:, inner] / n, n)
@@ -83,9 +83,9 @@ def fit_of(name: str, rows: fits.PITMapRows) -> fits.FittedPITMap:
 
 def _for_all(name: str, line: fits.FittedPITMap, rows: fits.PITMapRows) -> Fitted:
     # Without a map quantiles and samples keep their exact values.
-    if name == "nothing" and rows.known is not None:
+    if name == "identity" and rows.known is not None:
         return Fitted((), True, "")
-    g = line.probabilities if name == "nothing" else _rising(line.probabilities, rows)
+    g = line.probabilities if name == "identity" else _rising(line.probabilities, rows)
     return Fitted(
         (pit_map.PITMap(g, tuple(rows.levels.tolist())),), line.converged, line.description
     )
@@ -98,9 +98,9 @@ def _rising(g: np.ndarray, rows: fits.PITMapRows) -> np.ndarray:
 def _mixture(rows: fits.PITMapRows, has_scale: bool) -> _Mixture:
     """The mixture of candidates with the least held-out loss.
 
-    "nothing" unless the mixture is better by more than a standard error.
+    "identity" unless the mixture is better by more than a standard error.
     """
-    names = ("nothing", *(x for x in fits.PIT_MAP_FITS if not (has_scale and x == "shift_scale")))
+    names = ("identity", *(x for x in fits.PIT_MAP_FITS if not (has_scale and x == "shift_scale")))
     parts = [rows.part == k for k in range(rows.part.max() + 1)]
     curves, of_names = [], np.empty((len(rows.weights), len(names)))
     for inside in parts:
@@ -119,7 +119,7 @@ def _mixture(rows: fits.PITMapRows, has_scale: bool) -> _Mixture:
     before = of_names[:, 0]
     if cross_validation.choose_in_turn(before, [mixed], rows.weights, rows.part) is None:
         nothing = np.stack([g[:, 0] for g in curves])
-        return _Mixture("nothing", fit_of("nothing", rows), nothing, losses, before)
+        return _Mixture("identity", fit_of("identity", rows), nothing, losses, before)
     chosen = [fit_of(name, rows) for name in shares]
     if len(chosen) == 1:
         return _Mixture(next(iter(shares)), chosen[0], without, losses, mixed)

@@ -30,7 +30,7 @@ from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
 from calibjax.recalibration._shift_scale import NormalScores
 from calibjax.scores.pit_intervals import PITInterval, mass_below, pit_interval
 
-OF_NUMBERS = ("auto", "nothing", *fits.PIT_MAP_FITS, "conditional", "conformal")
+OF_NUMBERS = ("auto", "identity", *fits.PIT_MAP_FITS, "conditional", "conformal")
 # Number of parts that are held out in turn.
 _N_PARTS = 10
 
@@ -78,9 +78,9 @@ def fit_numbers(
         after = recalibrator_of(predictions, first, scales.of_groups, **fit)
         whole = padded(data.replace(predictions=after(predictions, groups, covariates)))
         scored = scales.rows
-    found = Found("nothing", Fitted((), True, ""), {}, np.zeros(n), np.zeros(n))
+    found = Found("identity", Fitted((), True, ""), {}, np.zeros(n), np.zeros(n))
     of_groups = None
-    if scored is None or method not in ("nothing", "shift_scale"):
+    if scored is None or method not in ("identity", "shift_scale"):
         rows = _pit_map_rows(whole, method, kept, counts, part, scored)
         # It makes spreads of members similar, which lowers the CRPS and makes ranks less uniform.
         if is_conditional and not (is_ensemble and method == "auto" and columns is None):
@@ -103,7 +103,7 @@ def fit_numbers(
     if found.losses and found.fitted.description:
         fit["change"] = cross_validation.mean_change(found.before, found.after, counts, part)
     recalibrator = recalibrator_of(predictions, found[:3], of_groups, **fit)
-    if is_ensemble and lower is not None and found.name != "nothing":
+    if is_ensemble and lower is not None and found.name != "identity":
         members = recalibrator(predictions, groups, covariates)
         threshold = _threshold(members, np.asarray(data.targets)[kept], lower, kept, counts)
         recalibrator = with_fields(recalibrator, fit=recalibrator.fit._replace(threshold=threshold))

@@ -61,7 +61,7 @@ def fit_recalibrator(
     ``"isotonic"``      the nondecreasing curve that is nearest to the observed frequencies
     ``"venn_abers"``    p_1 / (1 - p_0 + p_1), where p_1 and p_0 are isotonic probabilities with the
                         new row added as label 1 and as 0; for two classes
-    ``"nothing"``       p
+    ``"identity"``      p
     ``"auto"``          a mixture of the fast methods, with the least log loss on held-out rows
     ==================  ============================================================================
 
@@ -69,7 +69,7 @@ def fit_recalibrator(
     after a fitted temperature.  With more than two classes, "beta", "spline" and "isotonic" are
     fitted to each class against the rest, and each row is divided by its sum.
 
-    "auto" fits each candidate, "nothing" included, to four fifths of the rows and predicts the
+    "auto" fits each candidate, "identity" included, to four fifths of the rows and predicts the
     other fifth.  It returns the mixture sum_k w_k q_k with the least log loss on these held-out
     rows.  EM finds the weights, and those below 0.02 become 0.  With clusters or times, fifths of
     these are held out.  "auto" leaves out curves for more than 30 classes and "sms" for more than
@@ -83,7 +83,7 @@ def fit_recalibrator(
     For the other methods, one target of probability 0 would decide the fit.  Zeros are therefore
     raised: to max(half of the smallest positive probability, 1e-15) if the rows of the fit have
     zeros, else to 1e-15.  This rule is part of the map.  At the end q becomes (1 - 1 / (n + 1)) q +
-    1 / ((n + 1) m), except after "nothing" and "venn_abers": an outcome that did not occur in n
+    1 / ((n + 1) m), except after "identity" and "venn_abers": an outcome that did not occur in n
     rows may still occur.  `Categorical` predictions that are ``ragged``, whose rows differ in their
     number of classes, keep their zeros, and only the classes of a row count.  One row, a class that
     never occurred and decisions that are all right are allowed; ``fit.converged`` says whether the
@@ -160,7 +160,7 @@ def fit_recalibrator(
     fewer than 100 rows, the map is G.  It keeps at most 4096 rows, evenly spaced.  For samples
     without covariates "auto" leaves it out: it makes the spreads of rows similar, which lowers the
     CRPS, but ranks are then not uniform.  With fewer than 20 rows "auto" and "conditional" are
-    "nothing".
+    "identity".
 
     Counts, for which U lies between F(y - 1) and F(y), become `Ordinal` predictions: tables of
     G(F(k)) - G(F(k - 1)) for k = 0 … max_count, whose last class has all larger counts.  A
@@ -274,7 +274,7 @@ def data_outside_jit(
 
 #: The fit of each method, by its name.
 FITS: dict[str, Callable[[LabelRows], Fitted]] = {
-    "nothing": lambda rows: Fitted((maps.with_floor(rows)[0],), True, ""),
+    "identity": lambda rows: Fitted((maps.with_floor(rows)[0],), True, ""),
     "temperature": maps.fit_temperature,
     "vector": maps.fit_vector,
     "svs": functools.partial(maps.fit_after_temperature, is_full=False),
@@ -342,7 +342,7 @@ def rows_of_labels(data: Data) -> tuple[LabelRows, np.ndarray]:
 
 
 def candidates(n_classes: int) -> tuple[str, ...]:
-    """The candidates of "auto" besides "nothing"."""
+    """The candidates of "auto" besides "identity"."""
     if n_classes == 2:
         return _OF_TWO
     slow = {"spline", "beta", "isotonic"} if n_classes > _MOST_CURVES else set()
@@ -361,9 +361,9 @@ def fit_chosen(
         part: the fold of each row, ``[n]``; None for random folds.
     """
     if method != "auto" or len(rows.targets) < 2:
-        name = "nothing" if method == "auto" else method
+        name = "identity" if method == "auto" else method
         return (name, FITS[name](rows), {}), None
-    names = ("nothing", *candidates(rows.n_classes))
+    names = ("identity", *candidates(rows.n_classes))
     fold = _folds(rows.targets) if part is None else part
     smooth, cells = rows.pooled(fold)
     logs = np.empty((len(smooth.targets), len(names)))

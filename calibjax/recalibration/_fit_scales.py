@@ -77,13 +77,13 @@ class Scales(NamedTuple):
         """These maps followed by one of the unit interval; their gains are added."""
         first, weights = self.first, self.rows.weights
         name, losses = found.name, {}
-        if name == "nothing" and first.kind is not None:
+        if name == "identity" and first.kind is not None:
             name = "shift_scale"
         if len(weights) >= LEAST_ROWS:
             start, now = (np.average(x, weights=weights) for x in (self.start, first.scores))
-            gain = now - found.losses.get("nothing", 0.0)
+            gain = now - found.losses.get("identity", 0.0)
             losses = {x: float(gain + loss) for x, loss in found.losses.items()}
-            losses |= {"nothing": float(start), "shift_scale": float(now)}
+            losses |= {"identity": float(start), "shift_scale": float(now)}
         words = "; ".join(filter(None, (self.description, found.fitted.description)))
         fitted = Fitted(
             self.steps + found.fitted.steps, self.converged and found.fitted.converged, words
@@ -137,7 +137,7 @@ def fit_scales(
     if groups is not None and units is not None:
         coding = Coding.of(groups, kept)._replace(pairs=())
         segments = coding.segments(groups, kept.size)[kept]
-        has_common = method != "nothing"
+        has_common = method != "identity"
         found, first = _of_groups(rows, coding, segments, units, has_common, choice, first)
         none_differ = f"no group of {', '.join(coding.names)} differs"
         words = none_differ if found is None else found.description
