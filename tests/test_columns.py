@@ -325,7 +325,9 @@ PREDICTIONS = cj.Bernoulli(jnp.asarray(P))
 
 
 def of_map(groups):
-    fitted = cj.fit_recalibrator(PREDICTIONS, EVENTS, "identity", groups={"x": TIMES["zone"](DATES)})
+    fitted = cj.fit_recalibrator(
+        PREDICTIONS, EVENTS, "identity", groups={"x": TIMES["zone"](DATES)}
+    )
     return fitted(PREDICTIONS, {"x": groups}).probs
 
 

@@ -401,7 +401,7 @@ def test_log_scores_of_held_out_rows_are_differences():
     change = "change of held-out log score: -0.2 (95 % CI -0.3 to -0.1); negative is better"
     assert f"  {change}\n" in str(fit)
     words = "held-out log score, change: "
-    assert f"{words}shift_scale -0.2500, nothing 0.0000\n" in str(fit)
+    assert f"{words}shift_scale -0.2500, identity 0.0000\n" in str(fit)
 
 
 def test_scores_of_densities_are_log_scores():
@@ -835,7 +835,7 @@ ERRORS = {
         "probabilities must be increasing and in": lambda: cj.crps(
             cj.Recalibrated(NORMAL, np.full((N, 2), 0.5), (0.1, 0.9)), TARGETS
         ),
-        "method for numbers must be one of auto, nothing, shift_scale.*got 'sms'": lambda: (
+        "method for numbers must be one of auto, identity, shift_scale.*got 'sms'": lambda: (
             cj.fit_recalibrator(NORMAL, TARGETS, "sms")
         ),
         "method='conformal' does not support weights": lambda: cj.fit_recalibrator(

@@ -547,7 +547,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         json.dumps(whole)[:-30]: "map.json: expected a file that Recalibrator.save has written",
         "[]": "expected a file that Recalibrator.save has written",
         json.dumps({"schema": "other", "version": 1}): "with schema .*, got other",
-        changed("version", value=1): "version 7, got 1",
+        changed("version", value=1): "version 8, got 1",
         changed("fit", "n_classes", value=4): "damaged",
         changed("steps", 0, "step", value="Other"): "damaged",
         changed("steps", 1, "weight", "values", value=[float("nan")]): "damaged",
@@ -562,7 +562,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
 CATEGORICAL = cj.Categorical(PROBS)
 ERRORS = {
     ValueError: {
-        "method must be one of auto, nothing, temperature.*got 'platt'": lambda: (
+        "method must be one of auto, identity, temperature.*got 'platt'": lambda: (
             cj.fit_recalibrator(CATEGORICAL, LABELS, "platt")
         ),
         "targets must be classes that their rows have.*got 1 in row 2": lambda: cj.fit_recalibrator(
@@ -574,7 +574,7 @@ ERRORS = {
         "predictions must have at least 2 classes, got 1; one column .* is Bernoulli": lambda: (
             cj.fit_recalibrator(cj.Categorical(np.ones((5, 1))), np.zeros(5, int))
         ),
-        "method for labels must be one of auto, nothing, temperature.*got 'pit_beta'": lambda: (
+        "method for labels must be one of auto, identity, temperature.*got 'pit_beta'": lambda: (
             cj.fit_recalibrator(CATEGORICAL, LABELS, "pit_beta")
         ),
         "targets must be labels in 0 … 2": lambda: cj.fit_recalibrator(

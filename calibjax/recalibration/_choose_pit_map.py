@@ -118,8 +118,8 @@ def _mixture(rows: fits.PITMapRows, has_scale: bool) -> _Mixture:
     losses = dict(zip(names, means, strict=True))
     before = of_names[:, 0]
     if cross_validation.choose_in_turn(before, [mixed], rows.weights, rows.part) is None:
-        nothing = np.stack([g[:, 0] for g in curves])
-        return _Mixture("identity", fit_of("identity", rows), nothing, losses, before)
+        unchanged = np.stack([g[:, 0] for g in curves])
+        return _Mixture("identity", fit_of("identity", rows), unchanged, losses, before)
     chosen = [fit_of(name, rows) for name in shares]
     if len(chosen) == 1:
         return _Mixture(next(iter(shares)), chosen[0], without, losses, mixed)

@@ -40,7 +40,7 @@ from calibjax.recalibration._pit_map import PITMap, apply_pit_map, check_numbers
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax.Recalibrator", "version": 7}
+_KIND = {"schema": "calibjax.Recalibrator", "version": 8}
 _PARTS = "fit", "steps", "groups"
 
 
