@@ -59,7 +59,7 @@ from calibjax._data.row_columns import (
 )
 from calibjax._data.typed_column import named_columns
 from calibjax._loops.coordinate_sums import row_at
-from calibjax._numbers.arithmetic import fractions_of, x_where
+from calibjax._numbers.arithmetic import fast_where, fractions_of
 
 T = TypeVar("T")
 
@@ -455,7 +455,7 @@ def spaced_rows(rows: T, where: jax.Array | None, most: int, axis: Axis) -> tupl
     # The global index of every k-th row, for the largest k with as many of them.
     step = jnp.maximum(lax.div(n_rows, jnp.asarray(size, jnp.int32)), 1)
     index = jnp.arange(size, dtype=jnp.int32) * step
-    return rows_at(rows, n_kept, x_where(index < n_rows, index, 0), axis), index < n_rows
+    return rows_at(rows, n_kept, fast_where(index < n_rows, index, 0), axis), index < n_rows
 
 
 def clean(data: Rows, axis: Axis = None) -> Rows:
@@ -484,15 +484,15 @@ def clean(data: Rows, axis: Axis = None) -> Rows:
         weights = jnp.ones(data.n, dtype) if data.where is None else data.where.astype(dtype)
     else:
         weights = data.weights.astype(dtype)
-        weights = weights if data.where is None else x_where(data.where, weights, 0.0)
+        weights = weights if data.where is None else fast_where(data.where, weights, 0.0)
         largest = all_max(jnp.max(weights), axis)
-        weights = fractions_of(x_where(largest > 0, largest, 1.0), weights)
+        weights = fractions_of(fast_where(largest > 0, largest, 1.0), weights)
     if (of_labels := others[-1]) is not None:
         own = weights_of_labels(of_labels, targets)[:, None]
-        ratio = x_where(own > 0, of_labels / x_where(own > 0, own, 1.0), 1.0)
+        ratio = fast_where(own > 0, of_labels / fast_where(own > 0, own, 1.0), 1.0)
         others = *others[:-1], ratio.astype(dtype)
     if valid is not None:
-        weights = weights * x_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
+        weights = weights * fast_where(jnp.all(valid), jnp.ones((), dtype), jnp.nan)
     return Rows(predictions, targets, data.where, weights, *others)
 
 
@@ -516,7 +516,7 @@ def clean_kept_first(data: Rows, axis: Axis) -> tuple[Rows, jax.Array | int]:
     """
     data, n_kept = kept_first(clean(data, axis), data.where)
     enough = all_sum(jnp.asarray(n_kept), axis) > 1
-    weights = x_where(enough, data.weights, jnp.nan)
+    weights = fast_where(enough, data.weights, jnp.nan)
     return data.replace(where=None, weights=weights), n_kept
 
 

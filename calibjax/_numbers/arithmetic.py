@@ -44,7 +44,7 @@ def eigh_of_kernel(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(values >= -1e-3 * values[-1], jnp.maximum(values, 0.0), jnp.nan), vectors
 
 
-def x_where(condition: ArrayLike, x: ArrayLike, other: ArrayLike) -> jax.Array:
+def fast_where(condition: ArrayLike, x: ArrayLike, other: ArrayLike) -> jax.Array:
     """x where the condition holds, else another: arrays, or an array and a number.
 
     `jnp.where` is a program of its own in each place, and four operations; this is one or two.
@@ -60,7 +60,7 @@ def x_where(condition: ArrayLike, x: ArrayLike, other: ArrayLike) -> jax.Array:
 def diagonal_of(matrix: jax.Array) -> jax.Array:
     """The diagonal of a square matrix; `jnp.diagonal` is many operations."""
     i, j = (lax.broadcasted_iota(jnp.int32, matrix.shape, axis) for axis in (0, 1))
-    return jnp.sum(x_where(i == j, matrix, 0.0), axis=1)
+    return jnp.sum(fast_where(i == j, matrix, 0.0), axis=1)
 
 
 def power_of_two(x: jax.Array) -> jax.Array:
@@ -72,7 +72,7 @@ def power_of_two(x: jax.Array) -> jax.Array:
     limits = jnp.finfo(x.dtype)
     in_range = jnp.minimum(jnp.maximum(x, limits.tiny), 0.25 / limits.tiny)
     rounded = jax.lax.reduce_precision(in_range, limits.nexp, 0)
-    return x_where(x > 0, rounded, 1.0)
+    return fast_where(x > 0, rounded, 1.0)
 
 
 def root_mean_square(weights: jax.Array, values: jax.Array) -> jax.Array:
@@ -104,7 +104,7 @@ def exact_sum(x: jax.Array) -> jax.Array:
         return high, low + b[1]
 
     high, low = jax.lax.reduce((x, jnp.zeros_like(x)), (zero, zero), add, (0,))
-    return high + x_where(jnp.isfinite(high), low, 0.0)
+    return high + fast_where(jnp.isfinite(high), low, 0.0)
 
 
 def fractions_of(largest: jax.Array, x: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy import special
 from jax.typing import DTypeLike
 
-from calibjax._numbers.arithmetic import quotient, x_where
+from calibjax._numbers.arithmetic import fast_where, quotient
 
 # Coefficients of the powers of t, highest power first, from tests/golden/erfcx_coefficients.py.
 # Their sum is well conditioned on -1 <= t <= 1: Horner's rule is as accurate as Clenshaw's, and a
@@ -148,7 +148,7 @@ def log_quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 def log_of_excess(excess: jax.Array, far: jax.Array) -> jax.Array:
     """log(1 + excess), or `far` where that is not near 0."""
     near = jnp.abs(excess) < 0.5
-    return x_where(near, jnp.log1p(x_where(near, excess, 0.0)), far)
+    return fast_where(near, jnp.log1p(fast_where(near, excess, 0.0)), far)
 
 
 def log_gamma_step(x: jax.Array) -> jax.Array:

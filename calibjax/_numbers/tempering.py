@@ -7,17 +7,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.struct import is_floating
-from calibjax._numbers.arithmetic import quotient, x_where
+from calibjax._numbers.arithmetic import fast_where, quotient
 
 
 def tempered_probabilities(probs: jax.Array, valid: jax.Array, temperature: jax.Array) -> jax.Array:
     """probs^(1 / T), normalised over the last axis; NaN in rows that are not valid."""
     # Ones replace invalid rows before the power: NaN would spread to the gradient in T.
-    probs = x_where(valid[..., None], probs.astype(temperature.dtype), 1.0)
+    probs = fast_where(valid[..., None], probs.astype(temperature.dtype), 1.0)
     # The exponential of a logit below `least` is 0, but the derivative of the logit may overflow.
     least = math.log(jnp.finfo(probs.dtype).smallest_subnormal) - 1
     powers = jax.nn.softmax(_tempered_logits(probs, temperature, least), axis=-1)
-    return x_where(valid[..., None], powers, jnp.nan)
+    return fast_where(valid[..., None], powers, jnp.nan)
 
 
 def tempered_label_log_prob(
@@ -50,9 +50,9 @@ def _tempered_logits(
     # The division makes the largest logit exactly 0 at every T.  A common factor changes
     # neither softmax nor its gradients.
     ratios = probs / lax.stop_gradient(jnp.max(probs, axis=-1, keepdims=True))
-    logs = jnp.log(x_where(positive, ratios, 1.0))
+    logs = jnp.log(fast_where(positive, ratios, 1.0))
     is_finite = positive & ~(logs < least * temperature)
-    return x_where(is_finite, quotient(x_where(is_finite, logs, 0.0), temperature), -jnp.inf)
+    return fast_where(is_finite, quotient(fast_where(is_finite, logs, 0.0), temperature), -jnp.inf)
 
 
 def tempered_scale(scale: jax.Array, factor: jax.Array) -> jax.Array:

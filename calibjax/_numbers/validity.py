@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_values
 from calibjax._base.struct import is_traced, on_host, widest_dtype
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 
 #: How far the sum of a row of probabilities may be from 1, and that of one with 16 bits.
 TOLERANCE, TOLERANCE_OF_16_BITS = 1e-3, 1e-2
@@ -47,7 +47,7 @@ def probability_vectors(weights: jax.Array) -> tuple[str, jax.Array]:
         mantissa = np.frexp(weights)[0] * 2**11
         is_rounded, where = mantissa == np.floor(mantissa), np.where
     else:
-        is_rounded, where = lax.reduce_precision(weights, 8, 10) == weights, x_where
+        is_rounded, where = lax.reduce_precision(weights, 8, 10) == weights, fast_where
     # How far off a row may be: what its worst entry allows, which is nothing if it is negative.
     allowed = where(is_rounded, *np.array([TOLERANCE_OF_16_BITS, TOLERANCE], weights.dtype))
     valid = off <= where(weights >= 0, allowed, -1.0).min(axis=-1)
@@ -89,4 +89,4 @@ def valid_or_nan(constraint: Constraint, x: ArrayLike, name: str) -> jax.Array:
         check_values(name, x, constraint.words, constraint.is_valid(on_host(x)))
         return jnp.asarray(x)
     traced = jnp.asarray(x)
-    return x_where(jnp.asarray(constraint.is_valid(traced)), traced, jnp.nan)
+    return fast_where(jnp.asarray(constraint.is_valid(traced)), traced, jnp.nan)

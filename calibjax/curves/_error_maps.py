@@ -12,7 +12,7 @@ from calibjax._base.struct import struct
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import NOT_PLAIN, Data, Rows, as_data, clean
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
-from calibjax._numbers.arithmetic import dot, x_where
+from calibjax._numbers.arithmetic import dot, fast_where
 from calibjax._numbers.derivatives import absolute
 from calibjax.curves._residual_sums import Resamples, resamples_of
 from calibjax.estimators.binning import STRATEGIES, UniformBinning, bin_means, intervals_of
@@ -182,7 +182,7 @@ def _witness_map(
     cell = Bins(mean, complement, variance * sizes.reshape(-1).astype(dtype), sizes.reshape(-1))
 
     n_cells = sizes.size
-    cells = x_where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
+    cells = fast_where(has_cell, (row_of_class * n_bins)[None] + bins, n_cells)
     redrawn = redrawn_label_counts(
         key, data.predictions, data.weights, cells, n_cells, resamples.number
     )
@@ -190,8 +190,8 @@ def _witness_map(
     distances, critical = every[-1], critical_value(jnp.max(every[:-1], axis=1), level)
 
     value = events.reshape(-1).astype(dtype) / jnp.maximum(cell.size, 1).astype(dtype) - cell.mean
-    valid = x_where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0).astype(dtype)
-    of_filled = x_where(cell.size > 0, valid, jnp.nan)
+    valid = fast_where(jnp.any(jnp.isnan(data.weights)), jnp.nan, 1.0).astype(dtype)
+    of_filled = fast_where(cell.size > 0, valid, jnp.nan)
     score = jnp.sign(value) * jnp.sqrt(distances) * of_filled
     critical = jnp.sqrt(critical) * valid
 
@@ -220,7 +220,7 @@ def _with_complements(predictions: Labels) -> tuple[jax.Array, jax.Array]:
     total = jnp.sum(probs, axis=1, keepdims=True)
     is_mode = jnp.arange(probs.shape[1])[None] == jnp.argmax(probs, axis=1)[:, None]
     off_mode = predictions.off_mode_probability()[:, None]
-    return probs / total, x_where(is_mode, off_mode, total - probs) / total
+    return probs / total, fast_where(is_mode, off_mode, total - probs) / total
 
 
 def worst_cell(size: ArrayLike, significant: ArrayLike) -> tuple[int, ...] | None:

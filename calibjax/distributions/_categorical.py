@@ -13,7 +13,7 @@ from calibjax._base.check import check_flag
 from calibjax._base.struct import is_rounded, repeated, static, struct, widened, widened_integers
 from calibjax._data.checks import valid_rows
 from calibjax._data.distribution import Binary, Labels
-from calibjax._numbers.arithmetic import dot, x_where
+from calibjax._numbers.arithmetic import dot, fast_where
 from calibjax._numbers.tempering import as_before, tempered_probabilities
 from calibjax._numbers.unit_interval import falls_short, integer_or_invalid
 from calibjax._numbers.validity import TOLERANCE, probability_vectors
@@ -28,7 +28,7 @@ def _where_good(
     are_good: jax.Array, function: Callable[[jax.Array], jax.Array], logits: jax.Array
 ) -> jax.Array:
     """A function of logits; other ones, as in masked rows, have NaN and the gradient 0."""
-    return x_where(are_good, function(x_where(are_good, logits, 0.0)), jnp.nan)
+    return fast_where(are_good, function(fast_where(are_good, logits, 0.0)), jnp.nan)
 
 
 @finite_sums

@@ -32,7 +32,7 @@ from calibjax._base.struct import rows_of
 from calibjax._data.data import Data, Rows, clean
 from calibjax._data.distribution import Distribution, as_binary
 from calibjax._data.padding import padded
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 from calibjax._numbers.derivatives import absolute
 from calibjax.estimators.labels import binary_as_data
 
@@ -110,7 +110,7 @@ def _smooth_ece(data: Rows) -> jax.Array:
     residuals = weights * (forecasts - data.targets.astype(forecasts.dtype))
     error = smooth_error((forecasts, residuals, weights), _sums)
     # Weights of invalid data are NaN.
-    return x_where(jnp.sum(weights) > 0, error, jnp.nan)
+    return fast_where(jnp.sum(weights) > 0, error, jnp.nan)
 
 
 #: Forecasts, residuals and weights, ``[n]`` each.
@@ -220,7 +220,8 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     cell, right = _cell_and_share(position, cells)
     right = right[:, None]
     values = (1 - right) * rows_of(smoothed, cell) + right * rows_of(smoothed, cell + 1)
-    errors, densities = lax.split(x_where((number < points)[:, None], values, 0.0), (1, 1), axis=1)
+    values = fast_where((number < points)[:, None], values, 0.0)
+    errors, densities = lax.split(values, (1, 1), axis=1)
     least = points.astype(dtype) * (_LEAST_DENSITY * np.sqrt(2 * np.pi)) * bandwidth
     return jnp.sum(absolute(errors)) / (jnp.sum(densities) + least)
 

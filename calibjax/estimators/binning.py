@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from calibjax._base.check import check_integer
 from calibjax._base.sharding import as_varying, evenly_spaced
 from calibjax._base.struct import rows_of, static, struct
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 
 Numbers = TypeVar("Numbers", jax.Array, np.ndarray)
 
@@ -253,7 +253,7 @@ def bin_means(
     Rows of the bin b do not count; `sizes` ``[b]`` are the numbers of rows in the bins, or the sums
     of their weights ``[n]``.
     """
-    divisors = x_where(sizes > 0, sizes, 1).astype(x.dtype)[:, None]
+    divisors = fast_where(sizes > 0, sizes, 1).astype(x.dtype)[:, None]
 
     def sums(x: jax.Array) -> jax.Array:
         x = x if weights is None else x * weights[:, None]

@@ -15,7 +15,7 @@ from calibjax._data.data import Data, PerRow, RowOptions, Rows, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.padding import padded
 from calibjax._data.row_columns import weights_of_labels
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax.distributions import Bernoulli
 from calibjax.estimators._skce import skce
@@ -181,18 +181,18 @@ def _hits_of_labels(
     valid = valid_rows(predictions)
     chosen = jnp.take_along_axis(probs, labels[:, None], axis=1)[:, 0]
     # `clip` would halve the gradient at exactly 1, which a saturated softmax reaches.
-    chosen = x_where(chosen > 1, 1.0, chosen)
+    chosen = fast_where(chosen > 1, 1.0, chosen)
     is_hit = (targets.astype(jnp.int32) == labels.astype(jnp.int32)).astype(jnp.int32)
-    confidences = Bernoulli(x_where(valid, chosen, -1.0))
-    found = {"predictions": confidences, "targets": x_where(supported, is_hit, -1)}
+    confidences = Bernoulli(fast_where(valid, chosen, -1.0))
+    found = {"predictions": confidences, "targets": fast_where(supported, is_hit, -1)}
     if weights is None:
         return found
     # A miss has the mean weight of the other labels in rows that are sampled.
     of_hit = weights_of_labels(weights, labels)
     is_miss = jnp.arange(probs.shape[1])[None] != labels[:, None]
-    others = lax.stop_gradient(x_where(is_miss, probs, 0.0))
+    others = lax.stop_gradient(fast_where(is_miss, probs, 0.0))
     of_miss = jnp.sum(others, axis=1) / jnp.sum(others / weights, axis=1)
-    table = jnp.stack([x_where(jnp.isnan(of_miss), of_hit, of_miss), of_hit], axis=1)
+    table = jnp.stack([fast_where(jnp.isnan(of_miss), of_hit, of_miss), of_hit], axis=1)
     return found | {"outcome_weights": table, "weights": weights_of_labels(table, is_hit)}
 
 

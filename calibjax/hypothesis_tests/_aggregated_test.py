@@ -15,7 +15,7 @@ from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import IntervalCensored, Targets, known_point
 from calibjax._data.padding import padded
 from calibjax._data.row_columns import CovariatesLike
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations.defaults import default_kernels_of, target_feature_kernels
 from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of, with_columns
@@ -318,14 +318,14 @@ def _aggregated_skce_test(
         families = (0,) * first + of_rows + families[first:]
         first += len(squares)
     # All weights are NaN if a row is invalid, and so are all numbers.
-    values = x_where(n_rows >= 2, values, jnp.nan)
+    values = fast_where(n_rows >= 2, values, jnp.nan)
     observed, unit = values[:, 0], 1 / jnp.square(n)
     # The diagonals of the model's draws have the mean of their sums, in which pairs cancel.
     expected = jnp.mean(values[:, 1:], axis=1)
     biased = unit * observed
     if sampler.redraws:
         estimates = (observed - diagonals) / (jnp.square(n) - of_squares)
-        excess = jnp.maximum(diagonals / x_where(expected == 0, 1.0, expected), 1.0)
+        excess = jnp.maximum(diagonals / fast_where(expected == 0, 1.0, expected), 1.0)
     else:
         # Under H0 the pairs of dependent rows have a mean that is not 0.  The data
         # sets vary as the observed data do.
@@ -351,7 +351,7 @@ def _aggregated_skce_test(
     )
     best = of_kernels.best
     return CalibrationTestResult(
-        statistic=x_where(jnp.isnan(found.pvalue), jnp.nan, found.statistic),
+        statistic=fast_where(jnp.isnan(found.pvalue), jnp.nan, found.statistic),
         pvalue=found.pvalue,
         estimate=rows_of(estimates, best),
         null_distribution=found.draws,

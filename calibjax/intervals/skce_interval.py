@@ -116,7 +116,7 @@ from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import IntervalCensored, Targets
 from calibjax._data.padding import padded
 from calibjax._loops.coordinate_sums import row_at
-from calibjax._numbers.arithmetic import diagonal_of, dot, x_where
+from calibjax._numbers.arithmetic import diagonal_of, dot, fast_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
 from calibjax.kernels.base import KernelLike
 from calibjax.nulls.bootstrap import DependentSums, bootstrap_draws, dependent_sums
@@ -197,12 +197,12 @@ class NormInterval:
             rest, q_rest = jnp.maximum(estimate - p, 0.0), (q - p) * (q + p)
             # rest + shift - root, without the difference of nearly equal numbers.
             total = rest + shift + jnp.sqrt(shift * (2 * rest + shift) + q_rest)
-            low = jnp.maximum(low, (jnp.square(rest) - q_rest) / x_where(total > 0, total, 1.0))
+            low = jnp.maximum(low, (jnp.square(rest) - q_rest) / fast_where(total > 0, total, 1.0))
             root = jnp.sqrt(shift * (2 * estimate + shift) + z_squared * variance)
             high = jnp.minimum(high, estimate + shift + root)
-        low = x_where(is_above, low, 0.0)
+        low = fast_where(is_above, low, 0.0)
         # At small levels the upper end may be the smaller one.
-        low = x_where(jnp.isnan(high), jnp.nan, jnp.minimum(low, high))
+        low = fast_where(jnp.isnan(high), jnp.nan, jnp.minimum(low, high))
         return ConfidenceInterval(low, high)
 
     def _variance_along(self, estimate: jax.Array) -> jax.Array:
@@ -214,10 +214,11 @@ class NormInterval:
         if self.standard_error is None:
             return largest + self.missing
         is_positive = estimate > 0
-        size = x_where(is_positive, estimate, 1.0)
-        clear = x_where(is_positive, jnp.maximum(1 - _CLEAR * jnp.sqrt(variance) / size, 0.0), 0.0)
+        size = fast_where(is_positive, estimate, 1.0)
+        part = jnp.maximum(1 - _CLEAR * jnp.sqrt(variance) / size, 0.0)
+        clear = fast_where(is_positive, part, 0.0)
         of_product = jnp.square(self.standard_error / 2)
-        least = of_product / x_where(self.biased > 0, self.biased, 1.0)
+        least = of_product / fast_where(self.biased > 0, self.biased, 1.0)
         along = jnp.clip((of_product - variance / 2) / size, least, jnp.maximum(largest, least))
         return clear * along + (1 - clear) * largest + self.missing
 
@@ -300,7 +301,7 @@ def largest_variance(
     count = jnp.minimum(jnp.maximum(n_rows, 1), size)
     is_row = jnp.arange(size, dtype=jnp.int32) < count
     # What does not count is a valid row too: of one that is 0, h may be NaN.
-    index = x_where(is_row, evenly_spaced(n_rows, count, size), 0)
+    index = fast_where(is_row, evenly_spaced(n_rows, count, size), 0)
     samples = rows_at(data.samples, n_kept, index, axis)
     weights, count = is_row.astype(data.weights.dtype), count.astype(data.weights.dtype)
     rows = prepared(kernel, samples, None)
@@ -334,7 +335,7 @@ def _largest_eigenvalue(matrix: jax.Array) -> jax.Array:
 
     def normalised(vector: jax.Array) -> tuple[jax.Array, jax.Array]:
         norm = jnp.sqrt(jnp.sum(jnp.square(vector)))
-        return vector / x_where(norm == 0, 1.0, norm), norm
+        return vector / fast_where(norm == 0, 1.0, norm), norm
 
     def step(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         return normalised(dot(matrix, state[0]))
@@ -389,7 +390,7 @@ def missing_variance(expected: jax.Array, chance: jax.Array, observed: jax.Array
     `chance` is the standard error of the observed variance under the model.
     """
     missing = jnp.minimum(jnp.maximum(expected - observed, 0.0), _CHANCE * chance)
-    events = jnp.square(expected / x_where(chance == 0, 1.0, chance))
+    events = jnp.square(expected / fast_where(chance == 0, 1.0, chance))
     return missing * _FEW / jnp.maximum(events, _FEW)
 
 

@@ -24,7 +24,7 @@ from calibjax._data.capabilities import tempered
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean, in_dtype, spaced_rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import padded
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 from calibjax.discrepancy import SumOfTerms, Term, check_kernel_of
 from calibjax.intervals.skce_interval import ConfidenceInterval, skce_and_interval
 from calibjax.kernels.base import KernelLike, pairwise, times
@@ -40,7 +40,7 @@ def tempered_sums(
         # The kernel on predictions is made once for all temperatures.
         pairs = pairwise(term.prediction_kernel, predictions, predictions)
         row, column = (lax.broadcasted_iota(jnp.int32, pairs.shape, axis) for axis in (0, 1))
-        pairs = x_where(row != column, weights[:, None] * pairs * weights[None, :], 0.0)
+        pairs = fast_where(row != column, weights[:, None] * pairs * weights[None, :], 0.0)
 
         def sum_of(temperature: jax.Array) -> jax.Array:
             others = tempered(predictions, temperature)
@@ -207,14 +207,14 @@ def temperature_of_errors(
     rows = data.predictions, data.weights
     (chosen, weights), are_rows = spaced_rows(rows, data.where, most, axis)
     excess = jnp.asarray(np.geomspace(_SMALLEST, _LARGEST, _N_TEMPERATURES), dtype)
-    weights = lax.stop_gradient(x_where(are_rows, weights, 0.0))
+    weights = lax.stop_gradient(fast_where(are_rows, weights, 0.0))
     n, squares = jnp.sum(weights), jnp.sum(jnp.square(weights))
     sums = tempered_sums(in_dtype(kernel, dtype), lax.stop_gradient(chosen), weights, 1 + excess)
     shown = sums / (jnp.square(n) - squares)
     levels = jnp.stack([estimate, *interval]).astype(dtype)
     found = 1 + _excess_that_shows(levels, shown, excess)
     # All weights are NaN if a row is invalid; nothing is known of fewer than two rows.
-    found = x_where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
+    found = fast_where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
     ratio = None
     if chosen.target_kind == "real":
         ratio = deviation_ratio(Rows(chosen, where=weights > 0), found[0])
@@ -234,24 +234,24 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
     tiny = jnp.finfo(shown.dtype).tiny
     logs, positions = jnp.log(jnp.maximum(shown, tiny)), jnp.log(excess)
     positive = levels > 0
-    level = jnp.log(x_where(positive, levels, 1.0))
+    level = jnp.log(fast_where(positive, levels, 1.0))
     # As `jnp.interp`, with a square below the first position and nothing beyond the last.
     after = jnp.sum(logs[None, :] <= level[:, None], axis=1)
     end = jnp.minimum(jnp.maximum(after, 1), shown.size - 1)
     (left, right), (low, high) = ((rows_of(x, end - 1), rows_of(x, end)) for x in (positions, logs))
     step = high - low
-    inside = left + (right - left) * ((level - low) / x_where(step > 0, step, 1.0))
+    inside = left + (right - left) * ((level - low) / fast_where(step > 0, step, 1.0))
     found = lax.select(after > 0, inside, positions[0] + (level - logs[0]) / 2)
-    return x_where(positive, jnp.exp(x_where(~(level > logs[-1]), found, jnp.inf)), 0.0)
+    return fast_where(positive, jnp.exp(fast_where(~(level > logs[-1]), found, jnp.inf)), 0.0)
 
 
 @jax.jit
 def deviation_ratio(data: Data, temperature: jax.Array) -> jax.Array:
     """The median of spread(p) / spread(q), q tempered by T, over all kept rows and coordinates."""
     predictions, is_finite = data.predictions, jnp.isfinite(temperature)
-    after = tempered(predictions, x_where(is_finite, temperature, 1.0))
+    after = tempered(predictions, fast_where(is_finite, temperature, 1.0))
     ratios = predictions.spread() / after.spread()
     kept = jnp.ones(len(predictions), bool) if data.where is None else data.where
     kept = kept.reshape(-1, *(1,) * (ratios.ndim - 1))
-    ratio = jnp.nanmedian(x_where(kept, ratios, jnp.nan))
-    return x_where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))
+    ratio = jnp.nanmedian(fast_where(kept, ratios, jnp.nan))
+    return fast_where(is_finite, ratio, jnp.where(jnp.isnan(temperature), jnp.nan, 0.0))

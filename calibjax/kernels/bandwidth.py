@@ -12,7 +12,7 @@ from calibjax._base.struct import as_pytree, widest_dtype
 from calibjax._data.data import Rows, fill_masked, spaced_rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import check_rows
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 from calibjax._numbers.unit_interval import smallest_with
 from calibjax.kernels.base import pairwise
 from calibjax.kernels.check import check_distance_formula, check_kernel
@@ -85,11 +85,11 @@ def _median_distance(axis: Axis, distance: DistanceLike, rows: Rows) -> jax.Arra
         spread = jax.tree.map(lambda x: jnp.max(jnp.max(x, axis=0) - jnp.min(x, axis=0)), chosen)
         largest = functools.reduce(jnp.maximum, jax.tree.leaves(spread))
         coincide = (median != 1) | (largest == 0) | squares_keep_digits(largest)
-        median = x_where(coincide & squares_keep_digits(median), median, jnp.nan)
+        median = fast_where(coincide & squares_keep_digits(median), median, jnp.nan)
     median = lax.stop_gradient(median)
     if valid is None:
         return median
-    return x_where(all_sum(jnp.sum(~valid), axis) == 0, median, jnp.nan)
+    return fast_where(all_sum(jnp.sum(~valid), axis) == 0, median, jnp.nan)
 
 
 def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
@@ -102,18 +102,18 @@ def _median(distances: jax.Array, kept: jax.Array) -> jax.Array:
     n_pairs = jnp.sum(pairs)
     last = jnp.maximum(n_pairs - 1, 0)
     # Pairs that do not count come last in the order.
-    ordered = x_where(pairs, distances, jnp.inf)
+    ordered = fast_where(pairs, distances, jnp.inf)
     # The lower median by bisection, a pass for each bit: sorting on a CPU takes many times as long.
     zero = jnp.zeros((), ordered.dtype)
     lower = smallest_with(lambda x: jnp.sum(ordered <= x) > last >> 1, zero)
-    above = jnp.min(x_where(ordered > lower, ordered, jnp.inf))
+    above = jnp.min(fast_where(ordered > lower, ordered, jnp.inf))
     enough = jnp.sum(ordered <= lower) > (last + 1) >> 1
     median = (lower + lax.select(enough, lower, above)) / 2
-    total = jnp.sum(x_where(pairs, distances, 0.0))
+    total = jnp.sum(fast_where(pairs, distances, 0.0))
     mean = total / jnp.maximum(n_pairs, 1).astype(total.dtype)
-    fallback = x_where(mean > 0, mean, 1.0)
+    fallback = fast_where(mean > 0, mean, 1.0)
     # By the least one, which is NaN if one is: where XLA knows that no distance is negative, it
     # would spend a second of compiling on the conjunction of a million truths.
     are_distances = jnp.min(ordered) >= 0
     median = lax.select((median > 0) & (n_pairs > 0), median, fallback)
-    return x_where(are_distances, median, jnp.nan)
+    return fast_where(are_distances, median, jnp.nan)

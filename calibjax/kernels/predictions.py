@@ -22,7 +22,7 @@ from calibjax._loops.coordinate_sums import (
     sum_over_coordinates,
 )
 from calibjax._loops.random_numbers import normal_of, positive_stable_of, uniform_numbers
-from calibjax._numbers.arithmetic import dot, power_of_two, x_where
+from calibjax._numbers.arithmetic import dot, fast_where, power_of_two
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
 from calibjax.kernels.base import (
@@ -194,7 +194,7 @@ def largest_difference(xs: Coordinates, ys: Coordinates) -> jax.Array:
     largest = []
     for x, y in zip(xs, ys, strict=True):
         size = jnp.abs(x - y)
-        largest.append(jnp.max(x_where(jnp.isfinite(size), size, 0.0), initial=0.0))
+        largest.append(jnp.max(fast_where(jnp.isfinite(size), size, 0.0), initial=0.0))
     return functools.reduce(jnp.maximum, largest)
 
 
@@ -360,12 +360,12 @@ def _squarable(scale: jax.Array) -> jax.Array:
             f"got {scale}: rescale, divide predictions and targets by a constant, or use "
             "jax.enable_x64."
         )
-    return x_where(jnp.asarray(in_range), scale, jnp.nan)
+    return fast_where(jnp.asarray(in_range), scale, jnp.nan)
 
 
 def _exp_of_minus(x: jax.Array) -> jax.Array:
     # A constant NaN would not stay one: on CPUs XLA turns exp of it into any number.
-    return x_where(x == x, jnp.exp(-x), jnp.nan)
+    return fast_where(x == x, jnp.exp(-x), jnp.nan)
 
 
 @struct

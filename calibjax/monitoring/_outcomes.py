@@ -52,7 +52,7 @@ from calibjax._base.struct import PyTree, as_pytree, batch_of_one, struct
 from calibjax._data.capabilities import KnownLevels
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import unit_interval
-from calibjax._numbers.arithmetic import dot, eigh_of_kernel, x_where
+from calibjax._numbers.arithmetic import dot, eigh_of_kernel, fast_where
 from calibjax.expectations.default_features import (
     is_top_label,
     log_probability_of,
@@ -236,14 +236,14 @@ def make_basis(
     root = jnp.sqrt(jnp.einsum("na,nak->n", probabilities, jnp.square(psi)) / n_psi / n)
     matrix = root[:, None] * values * root[None, :]
     eigenvalues, vectors = _whitening(matrix, n_functions)
-    inverse_roots = x_where(eigenvalues > 0, jax.lax.rsqrt(eigenvalues), 0.0)
+    inverse_roots = fast_where(eigenvalues > 0, jax.lax.rsqrt(eigenvalues), 0.0)
     prior = eigenvalues[:, None] * mu[None, :]
     total = jnp.sum(prior)
     return Basis(
         # `_whitening` divides by the root of an eigenvalue, and phi by the eigenvalue itself.
         of_kernels=root[:, None] * vectors * inverse_roots[None, :],
         of_features=of_features,
-        prior=prior / x_where(total > 0, total, 1.0),
+        prior=prior / fast_where(total > 0, total, 1.0),
     )
 
 
@@ -269,7 +269,7 @@ def _mean_covariance(features: jax.Array, probabilities: jax.Array) -> jax.Array
 
 def _centred(values: jax.Array, probabilities: jax.Array) -> jax.Array:
     """Values at cells ``[n, A, K]`` minus their means under the predictions."""
-    weights = x_where(probabilities > 0, probabilities, 0.0)
+    weights = fast_where(probabilities > 0, probabilities, 0.0)
     return values - jnp.sum(weights[:, :, None] * values, axis=1, keepdims=True)
 
 
@@ -281,5 +281,5 @@ def _whitening(matrix: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     in_ascending_order = eigh_of_kernel(matrix)
     values, vectors = (jnp.flip(x, axis=-1)[..., :size] for x in in_ascending_order)
     counts = values > _LEAST_EIGENVALUE * jnp.maximum(values[0], jnp.finfo(values.dtype).tiny)
-    roots = jnp.sqrt(x_where(counts, values, 1.0))
-    return x_where(counts, values, 0.0), x_where(counts[None], vectors / roots[None], 0.0)
+    roots = jnp.sqrt(fast_where(counts, values, 1.0))
+    return fast_where(counts, values, 0.0), fast_where(counts[None], vectors / roots[None], 0.0)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.struct import struct
-from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, fast_where
 from calibjax._numbers.derivatives import absolute
 from calibjax._numbers.special_functions import log_quotient
 from calibjax._numbers.unit_interval import smallest_between
@@ -52,11 +52,11 @@ class Bins:
         expected = jnp.stack([mean, size * self.complement])
         deviance = 2 * jnp.sum(_times_log_ratio(counts, expected), axis=0)
         certain = self.variance <= 0
-        scale = mean * self.complement / x_where(certain, 1.0, self.variance)
+        scale = mean * self.complement / fast_where(certain, 1.0, self.variance)
         impossible = certain & (happened != lax.round(mean, lax.RoundingMethod.TO_NEAREST_EVEN))
-        distances = x_where(certain, x_where(impossible, jnp.inf, 0.0), scale * deviance)
+        distances = fast_where(certain, fast_where(impossible, jnp.inf, 0.0), scale * deviance)
         # Rounding makes a deviance of 0 negative.
-        return x_where(self.size > 0, jnp.maximum(distances, 0.0), 0.0)
+        return fast_where(self.size > 0, jnp.maximum(distances, 0.0), 0.0)
 
     def critical(self, redrawn: jax.Array, level: jax.Array) -> jax.Array:
         """The critical value of the largest distance, from events ``[R, b]`` of R data sets."""
@@ -104,8 +104,8 @@ def fractions(events: jax.Array, size: jax.Array, dtype: jnp.dtype) -> jax.Array
 def _times_log_ratio(count: jax.Array, expected: jax.Array) -> jax.Array:
     """k log(k / e), which is 0 for k = 0 and infinite for e = 0 < k."""
     some, possible = count > 0, expected > 0
-    ratio = log_quotient(x_where(some, count, 1.0), x_where(possible, expected, 1.0))
-    return x_where(some, x_where(possible, count * ratio, jnp.inf), 0.0)
+    ratio = log_quotient(fast_where(some, count, 1.0), fast_where(possible, expected, 1.0))
+    return fast_where(some, fast_where(possible, count * ratio, jnp.inf), 0.0)
 
 
 def redrawn_uniform_counts(

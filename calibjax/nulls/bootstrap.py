@@ -72,7 +72,7 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data.data import Rows
 from calibjax._loops.random_numbers import random_bits
-from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, fast_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.engine import in_passes
 from calibjax.nulls.ranks import rounding_of
@@ -186,7 +186,7 @@ def centred_counts(
             row = drawn - first
             is_here = (position < n_all) & (row >= 0) & (row < n_kept)
             # A row is drawn once on average, and practically never more than 127 times.
-            here = counts.at[x_where(is_here, row, n)]
+            here = counts.at[fast_where(is_here, row, n)]
             return here.add(jnp.int8(1), mode="drop", wrap_negative_indices=False), None
 
         return lax.scan(add_draws, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
@@ -304,7 +304,7 @@ def dependent_sums(key: jax.Array, h: TiledH, data: Rows, n_resamples: int) -> D
     off_diagonal = all_sum(jnp.sum(weights * row_sums), axis)
     total, unit = off_diagonal + trace, 1 / jnp.square(count)
     unrelated = 1 - unit * (n_pairs + squares)
-    unrelated = x_where(
+    unrelated = fast_where(
         unrelated > ROUNDINGS_OF_TERMS * jnp.finfo(weights.dtype).eps, unrelated, jnp.nan
     )
     means = totals / count
@@ -313,7 +313,7 @@ def dependent_sums(key: jax.Array, h: TiledH, data: Rows, n_resamples: int) -> D
     null = unit * quadratic
     batches = jnp.arange(-(-n_resamples // DRAWS_PER_BATCH), dtype=jnp.int32)
     if isinstance(eta, TimeTurns):
-        sizes = x_where(jnp.isnan(unrelated), jnp.nan, eta.sizes(key, batches))
+        sizes = fast_where(jnp.isnan(unrelated), jnp.nan, eta.sizes(key, batches))
     else:
         freedom = jnp.maximum(unrelated / (1 - unrelated), 1.0)
         sizes = sizes_of_draws(key, batches, freedom, freedom) / jnp.sqrt(unrelated)

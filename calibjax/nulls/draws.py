@@ -15,7 +15,7 @@ from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.random_numbers import random_bits
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 
 #: The number of draws that share one key.
 DRAWS_PER_BATCH = 100
@@ -104,7 +104,7 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
         # The same label without sorting: the rarer one, of equal ones 0, comes first.
         rarer = (probabilities[1] < probabilities[0]).astype(jnp.int32)
         is_rarer = uniform * jnp.sum(probabilities) < jnp.min(probabilities)
-        return x_where(is_rarer, rarer, 1 - rarer)
+        return fast_where(is_rarer, rarer, 1 - rarer)
     order = _increasing_order(probabilities)
     sums = increasing_sums(rows_of(probabilities, order))
     # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.
@@ -142,4 +142,4 @@ def increasing_sums(probabilities: jax.Array) -> jax.Array:
     """The sums up to each label, ``[m]``; they never decrease, nor increase by a probability 0."""
     # Rounding makes parallel sums fall, or rise where the probability is 0.
     sums = jnp.cumsum(probabilities)
-    return lax.cummax(x_where(probabilities > 0, sums, 0.0))
+    return lax.cummax(fast_where(probabilities > 0, sums, 0.0))

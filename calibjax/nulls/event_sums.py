@@ -22,7 +22,7 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import indexed, static, struct
 from calibjax._data.distribution import Binary, Distribution
-from calibjax._numbers.arithmetic import dot, x_where
+from calibjax._numbers.arithmetic import dot, fast_where
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, row_numbers
 from calibjax.nulls.engine import in_passes
@@ -243,7 +243,7 @@ def redrawn_label_counts(
         (predictions, numbers, cells), weights = chunk
         labels = draw_batches(key, predictions, numbers, batches)
         drawn = jnp.take_along_axis(cells, labels, axis=1)
-        drawn = x_where((weights == 0)[:, None], n_cells, drawn)
+        drawn = fast_where((weights == 0)[:, None], n_cells, drawn)
         here = counts.at[draws[None], drawn]
         return here.add(1, mode="drop", wrap_negative_indices=False), None
 

@@ -50,7 +50,7 @@ from jax.typing import ArrayLike, DTypeLike
 from calibjax._base.check import check_integer
 from calibjax._base.compile import quick_jit
 from calibjax._base.struct import indexed, is_traced, rows_of, struct
-from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, fast_where
 
 #: A level of confidence that `checked_level` has seen.
 Level = jax.Array | np.ndarray
@@ -64,7 +64,7 @@ def checked_level(level: ArrayLike, dtype: DTypeLike, name: str = "confidence_le
             raise ValueError(f"{name} must be in (0, 1), got {level}.")
         return given.astype(dtype)
     level = jnp.asarray(level, dtype)
-    return x_where((level > 0) & (level < 1), level, jnp.nan)
+    return fast_where((level > 0) & (level < 1), level, jnp.nan)
 
 
 def one_level(confidence_level: ArrayLike, dtype: DTypeLike) -> Level:
@@ -80,7 +80,7 @@ def check_resamples(confidence_level: ArrayLike, n_resamples: int) -> tuple[Any,
     n_resamples = check_integer("n_resamples", n_resamples, 1)
     level, reached = one_level(confidence_level, jnp.float32), n_resamples / (n_resamples + 1)
     if is_traced(level):
-        level = x_where(level <= reached, level, jnp.nan)
+        level = fast_where(level <= reached, level, jnp.nan)
     elif np.asarray(confidence_level) > reached:
         raise ValueError(
             f"confidence_level must be at most {n_resamples} / {n_resamples + 1} with "
@@ -118,7 +118,7 @@ def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
     smaller = jnp.sum(along < statistic[..., None], axis=-1)
     pvalue = (1 + n - smaller).astype(statistic.dtype) / (n + 1)
     is_known = (statistic == statistic) & jnp.any(draws == draws)
-    return x_where(is_known, pvalue, jnp.nan)
+    return fast_where(is_known, pvalue, jnp.nan)
 
 
 def counted_pvalue_with_ties(values: jax.Array) -> jax.Array:
@@ -147,7 +147,7 @@ def as_multiple(pvalue: jax.Array | float, n_resamples: int) -> float:
 
 def rounding_of(values: jax.Array) -> jax.Array:
     """By how much statistics of equal data may differ, for statistics along the last axis."""
-    sizes = jnp.abs(x_where(jnp.isfinite(values), values, 0.0))
+    sizes = jnp.abs(fast_where(jnp.isfinite(values), values, 0.0))
     return ROUNDINGS_OF_SUMS * jnp.finfo(values.dtype).eps * jnp.max(sizes, axis=-1)
 
 
@@ -163,12 +163,12 @@ def upper_quantile(draws: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.A
     # 0.95 of 1000 draws is the draw 950 in spite of rounding.
     rounding = 8 * jnp.finfo(draws.dtype).eps
     rank = jnp.ceil((level - rounding) * (n_draws + 1))
-    index = jnp.minimum(x_where(rank >= 1, rank, 1.0), n_draws).astype(jnp.int32) - 1
+    index = jnp.minimum(fast_where(rank >= 1, rank, 1.0), n_draws).astype(jnp.int32) - 1
     index = jnp.broadcast_to(index, shape)[..., None]
     found = jnp.take_along_axis(ordered, index, axis=-1)[..., 0]
     reached = jnp.asarray(n_draws / (n_draws + 1), draws.dtype)
     beyond = normal_quantile(level) / normal_quantile(reached)
-    return x_where(jnp.isnan(level), jnp.nan, found), beyond
+    return fast_where(jnp.isnan(level), jnp.nan, found), beyond
 
 
 def critical_value(distances: jax.Array, level: jax.Array) -> jax.Array:
@@ -237,11 +237,11 @@ def normal_scores(x: jax.Array, skewness: jax.Array, least_ratio: float = -math.
     tends to X as g tends to 0.  1 + g X / 2 counts as at least `least_ratio`.
     """
     is_skew = jnp.abs(skewness) > _LEAST_SKEWNESS
-    g = x_where(is_skew, skewness, 1.0)
+    g = fast_where(is_skew, skewness, 1.0)
     shift = jnp.maximum(g * x / 2, least_ratio - 1)
     root = jnp.cbrt(1 + shift)
     # (1 + s)^(1/3) - 1 = s / (r^2 + r + 1) keeps the digits of a small s.
-    return x_where(is_skew, 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6, x)
+    return fast_where(is_skew, 6 / g * (shift / (jnp.square(root) + root + 1)) + g / 6, x)
 
 
 # A kernel with one eigenvalue, chi-squared with one degree of freedom, has 2.8.  Rare events have
@@ -369,14 +369,14 @@ def aggregate(
     deviation = jnp.sqrt(jnp.mean(jnp.square(values - mean), axis=1, keepdims=True))
     # A kernel whose numbers differ by little more than rounding errors says nothing.
     constant = deviation <= 2 * rounding
-    safe = x_where(constant, 1.0, deviation)
-    standardised = x_where(constant, 0.0, values - mean) / safe
-    own = Scale(mean, x_where(constant, 0.0, deviation), _skewness(standardised))
+    safe = fast_where(constant, 1.0, deviation)
+    standardised = fast_where(constant, 0.0, values - mean) / safe
+    own = Scale(mean, fast_where(constant, 0.0, deviation), _skewness(standardised))
 
     def score(x: jax.Array) -> jax.Array:
         # If all kernels say nothing, all draws are equal.
-        least = x_where(jnp.all(constant), values.dtype.type(0), -jnp.inf)
-        return x_where(constant, least, own.score(x))
+        least = fast_where(jnp.all(constant), values.dtype.type(0), -jnp.inf)
+        return fast_where(constant, least, own.score(x))
 
     # Data that are equal up to rounding have a z not less than the last one for the same kernel.
     least = standardised[:, :1] - rounding / safe
@@ -435,14 +435,14 @@ def _scale_of_families(scores: jax.Array, families: tuple[int, ...]) -> Scale:
     numbers = np.array(families, np.int32)
     largest = jax.ops.segment_max(scores, numbers, int(numbers.max()) + 1)
     # Where all kernels of a family say nothing, all are -infinity.
-    largest = x_where(jnp.isneginf(largest), 0.0, largest)
+    largest = fast_where(jnp.isneginf(largest), 0.0, largest)
     mean = jnp.mean(largest, axis=1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(jnp.square(largest - mean), axis=1, keepdims=True))
-    deviation = x_where(deviation > 0, deviation, 1.0)
+    deviation = fast_where(deviation > 0, deviation, 1.0)
     skewness = _skewness((largest - mean) / deviation)
     return Scale(mean[numbers], deviation[numbers], skewness[numbers])
 
 
 def _in_family(scale: Scale, z: jax.Array) -> jax.Array:
     transformed = scale.score((z - scale.mean) / scale.deviation)
-    return x_where(jnp.isneginf(z), -jnp.inf, transformed)
+    return fast_where(jnp.isneginf(z), -jnp.inf, transformed)

@@ -24,7 +24,13 @@ from calibjax._base.sharding import (
 )
 from calibjax._base.struct import PyTree, indexed, static, struct
 from calibjax._data.data import Rows, clean, in_dtype
-from calibjax._numbers.arithmetic import compensated_add, dot, eigh_of_kernel, pairs_weight, x_where
+from calibjax._numbers.arithmetic import (
+    compensated_add,
+    dot,
+    eigh_of_kernel,
+    fast_where,
+    pairs_weight,
+)
 from calibjax._pairwise.ring import Trees, ring, ring_sum
 from calibjax._pairwise.tiles import cut, in_chunks, most_tile_rows, pad, tile_sizes, tile_values
 from calibjax.discrepancy import SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
@@ -249,7 +255,7 @@ class TiledH(DiscrepancyMatrix):
     def off_diagonal(self, left: WeightedRows, right: WeightedRows, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
         values = tile_values(h_tile, self.kernel, left[0], right[0])
-        return x_where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
+        return fast_where(jnp.eye(self.tile_rows, dtype=bool) & same, 0.0, values)
 
 
 def in_tiles(kernel: SumOfTerms, samples: Sample, weights: jax.Array, axis: Axis = None) -> TiledH:
@@ -267,7 +273,7 @@ def poisoned_unless_symmetric(kernel: SumOfTerms, data: Rows) -> Rows:
     """
     for term in () if kernel.is_ours else kernel.terms:
         symmetric = is_symmetric(term, *data.samples)
-        data = data.replace(weights=x_where(symmetric, data.weights, jnp.nan))
+        data = data.replace(weights=fast_where(symmetric, data.weights, jnp.nan))
     return data
 
 
@@ -304,7 +310,7 @@ def related_sums(h: TiledH, data: Rows) -> tuple[jax.Array, jax.Array]:
         is_pair = ~(jnp.eye(h.tile_rows, dtype=bool) & same) & related(left_units, right_units)
 
         def total(values: jax.Array) -> jax.Array:
-            return dot(left[1], dot(x_where(is_pair, values, 0.0), right[1]))
+            return dot(left[1], dot(fast_where(is_pair, values, 0.0), right[1]))
 
         sums = jnp.stack([total(values), total(jnp.ones_like(values))])
         return 2 * factor * sums, ([], [], [])

@@ -20,7 +20,7 @@ from calibjax._data.data import Data, Rows, as_data, clean
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import filled, padded
-from calibjax._numbers.arithmetic import exact_sum, x_where
+from calibjax._numbers.arithmetic import exact_sum, fast_where
 from calibjax._numbers.tempering import tempered_label_log_prob
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.distributions import Bernoulli, Categorical
@@ -205,9 +205,9 @@ def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> 
         temperature = _LARGEST**power
         if objective is None:
             log_prob = _log_prob(data, temperature)
-            total = exact_sum(x_where(counted, data.weights * log_prob, 0.0))
+            total = exact_sum(fast_where(counted, data.weights * log_prob, 0.0))
             weight = jnp.sum(data.weights, where=counted)
-            return -total / x_where(weight > 0, weight, 1.0)  # 0 if no row counts
+            return -total / fast_where(weight > 0, weight, 1.0)  # 0 if no row counts
         recalibrated = apply_temperature(data.predictions, temperature)
         value = jnp.asarray(objective(recalibrated, data.targets, **extra))
         if value.shape:
@@ -217,7 +217,7 @@ def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> 
     power = _minimise(loss, jnp.asarray(np.linspace(-1, 1, _GRID_POINTS), dtype))
     # All weights are NaN if a row is invalid, and then the comparison is false.
     enough = jnp.sum(data.weights > 0) >= 2
-    return lax.stop_gradient(x_where(enough, _LARGEST**power, jnp.nan))
+    return lax.stop_gradient(fast_where(enough, _LARGEST**power, jnp.nan))
 
 
 def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> jax.Array:
@@ -228,26 +228,26 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
     """
     values = lax.map(function, grid)
     undefined = jnp.isnan(values)
-    values = x_where(undefined, jnp.inf, values)
+    values = fast_where(undefined, jnp.inf, values)
     constant = jnp.all(values == values[0])
-    best = x_where(constant, len(grid) // 2, jnp.argmin(values))
+    best = fast_where(constant, len(grid) // 2, jnp.argmin(values))
     ends = jnp.maximum(best - 1, 0), best, jnp.minimum(best + 1, len(grid) - 1)
 
     def narrow(_, state):
         low, middle, high, least = state
         upwards = high - middle > middle - low
-        new = middle + _GOLDEN * (x_where(upwards, high, low) - middle)
+        new = middle + _GOLDEN * (fast_where(upwards, high, low) - middle)
         value = function(new)
         better = value < least
         # The worse of the two inner points becomes a bound, and the better one is the new middle.
-        bound = x_where(better, middle, new)
-        low = x_where(better == upwards, bound, low)
-        high = x_where(better == upwards, high, bound)
-        return low, x_where(better, new, middle), high, x_where(better, value, least)
+        bound = fast_where(better, middle, new)
+        low = fast_where(better == upwards, bound, low)
+        high = fast_where(better == upwards, high, bound)
+        return low, fast_where(better, new, middle), high, fast_where(better, value, least)
 
     # After these steps the bracket is so narrow that rounding of the values decides.
     n_steps = 43 if grid.dtype == jnp.float64 else 23
     _, middle, _, _ = lax.fori_loop(
         0, n_steps, narrow, (*(rows_of(grid, i) for i in ends), rows_of(values, best))
     )
-    return x_where(jnp.all(undefined), jnp.nan, middle)
+    return fast_where(jnp.all(undefined), jnp.nan, middle)

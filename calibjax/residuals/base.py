@@ -24,7 +24,7 @@ from jax.typing import DTypeLike
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, batch_of_one, rows_of, struct, type_name
 from calibjax._data.distribution import Distribution, Labels, as_labels
-from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, eigh_of_kernel, x_where
+from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, eigh_of_kernel, fast_where
 from calibjax.expectations import inner_product, mean_embedding
 from calibjax.expectations.dispatch import (
     all_labels,
@@ -223,7 +223,7 @@ class FeatureResidual(FiniteResidual):
             table = of_targets(p, all_labels(p))
             probabilities = p.label_probabilities()
             # A feature such as log p(y) may be infinite at labels that never occur.
-            possible = x_where(probabilities[:, None] > 0, table, 0.0)
+            possible = fast_where(probabilities[:, None] > 0, table, 0.0)
             return _difference(rows_of(table, labels), dot(probabilities, possible))
 
         def of_drawn(p: Distribution, targets: jax.Array, others: jax.Array) -> jax.Array:
@@ -248,7 +248,7 @@ def _difference(values: jax.Array, mean: jax.Array) -> jax.Array:
     """f - E f for values ``[D, M]``, and 0 where it is below its rounding error."""
     residuals = values - mean[None]
     rounding = ROUNDINGS_OF_TERMS * jnp.finfo(values.dtype).eps * jnp.abs(values)
-    return x_where(jnp.abs(residuals) <= rounding, 0.0, residuals)
+    return fast_where(jnp.abs(residuals) <= rounding, 0.0, residuals)
 
 
 def labels_and_residual(kernel: str, p: Distribution, y: jax.Array) -> tuple[jax.Array, jax.Array]:

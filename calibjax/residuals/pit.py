@@ -14,7 +14,7 @@ from calibjax._base.struct import PyTree, rows_of, static, struct, widest_dtype
 from calibjax._data.capabilities import exchangeable_pool, pit_ends
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import unit_interval
-from calibjax._numbers.arithmetic import x_where
+from calibjax._numbers.arithmetic import fast_where
 from calibjax._numbers.unit_interval import UnitInterval, cell_of_line, cells_of_line, interval
 from calibjax.kernels.base import KernelLike, Sample
 from calibjax.kernels.pit import UnitFeature, pooled
@@ -62,7 +62,7 @@ class DrawnPIT(NamedTuple):
             drawn = of_points(*self.drawn)
         if self.hidden is not None:
             of_hidden = of_intervals(self.hidden.interval)[:, None]
-            drawn = x_where(self.hidden.contains[..., None], of_hidden, drawn)
+            drawn = fast_where(self.hidden.contains[..., None], of_hidden, drawn)
         return jnp.concatenate([observed, drawn], axis=1)
 
 
