@@ -44,7 +44,7 @@ def cell(family: type, kernel: type) -> str:
             if (parent, kernel_type) in cj.mean_embedding.rules:
                 if parent is cj.Univariate:
                     return "–" if kernel_type is cj.WhiteKernel else "quadrature"
-                names = {cj.Mixture: "as they", cj.Counts: "series"}
+                names = {cj.Mixture: "as components", cj.Counts: "series"}
                 return names.get(parent, "sum" if kernel_type is object else "✓")
     has_stein_kernel = kernel not in (cj.WhiteKernel, cj.LaplacianKernel)
     return "by its score" if family.score_only and has_stein_kernel else "–"

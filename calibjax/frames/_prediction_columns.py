@@ -94,8 +94,8 @@ class PredictionColumns:
             if values.ndim == 1:
                 table.refuse(
                     self.names[0],
-                    f"expected a pattern with one *, such as '{self.names[0]}_*', or an array of "
-                    "two dimensions; pivot a table with a row for each member or class first",
+                    "got one column; for one event use prob, else a pattern with one *, such as "
+                    f"'{self.names[0]}_*', or an array of two dimensions; pivot long tables first",
                 )
             return values
         columns = [None] * len(self.names) if absent is None else absent.T
