@@ -94,19 +94,19 @@ def page(results: Mapping[str, Any]) -> str:
     levels = results.get("levels", {})
     found = [of_n[n] for cases in levels.values() for of_n in cases.values() for n in of_n]
     parts = [
-        "# The level and the power of `compare_calibration`",
+        "# Level and power of `compare_calibration`",
         "Made by `python -m benchmarks.comparison`. Percentages of simulated data sets in which "
-        f"two models were found to be differently calibrated at the level {LEVEL:.0%}, with the "
-        f"default kernel of both and {N_RESAMPLES} resamples.",
+        f"two models were found to differ in calibration at level {LEVEL:.0%}, with their common "
+        f"default kernel and {N_RESAMPLES} resamples.",
         "## Level",
-        "Both models have the same SKCE. They are both calibrated, though one sees less; or each "
-        "sees one of two features and takes it for both; or one is nearly sure and the other one "
-        "knows next to nothing, both calibrated. Counts compare a negative binomial with a Poisson "
-        "model where both are calibrated. A model does not differ from itself: the difference is "
-        "exactly 0, and the p-value is 1. Where both are calibrated, the resamples vary up to 3 "
-        "times as much as the difference, and rejections are rare.",
-        f"The highest of {len(found)} rates is {max(map(excess, found), default=0.0):.1f} standard "
-        "errors from the level, where positive numbers are above it.",
+        'Both models have the same SKCE. "both calibrated": one uses fewer features. "equally '
+        'wrong": each uses one of two features and is over-confident. "one sharp, one blunt": '
+        "both are calibrated, one nearly certain, the other nearly uninformative. For counts, a "
+        "negative binomial model is compared with a Poisson model. If both models are "
+        "calibrated, the resamples vary up to 3 times as much as the difference, so rejections "
+        "are rare. A model compared with itself has difference 0 and p-value 1.",
+        f"The highest of {len(found)} rates is {max(map(excess, found), default=0.0):.1f} "
+        "standard errors above the level (negative: below).",
         table(
             ["predictions", "truth", *(f"n = {n}" for n in DATA_SETS)],
             [
@@ -119,8 +119,8 @@ def page(results: Mapping[str, Any]) -> str:
         + ", ".join(f"{k} for n = {n}" for n, k in DATA_SETS.items())
         + (" (quick: fewer)." if results.get("quick") else "."),
         "## Power",
-        f"The first model is calibrated, n = {POWER_ROWS}, {POWER_DATA_SETS} data sets. The logits "
-        "of the second one are too large by a factor, or its standard deviations are too small.",
+        f"The first model is calibrated, n = {POWER_ROWS}, {POWER_DATA_SETS} data sets. The "
+        "second model has logits (or standard deviations) times a factor.",
         *(
             table(
                 [f"{family}: factor", *map(str, factors)],
@@ -153,9 +153,9 @@ def networks_in_words(networks: Mapping[str, Any]) -> list[str]:
         rows.append(cells + [""] * (5 - len(cells)))
     return [
         f"Networks of {networks['file']}, n = {networks['n']}, with {networks['n_resamples']} "
-        "resamples: the unbiased SKCE, its difference from the best network with intervals that "
-        "hold at once at 95 %, and p-values for all of them. Errors are in thousandths. The best "
-        "network was chosen with the same data, which intervals and p-values do not know.",
+        "resamples: the unbiased SKCE, its difference from the best network with simultaneous 95 "
+        "% intervals, and adjusted p-values. Errors are in thousandths. The best network was "
+        "chosen on the same data; intervals and p-values do not account for that.",
         table(["network", "SKCE", "difference", "interval", "p-value"], rows),
     ]
 

@@ -75,21 +75,21 @@ def page(results: Mapping[str, Any]) -> str:
     quick = " (quick: fewer data sets)" if results.get("quick") else ""
     parts = [
         "# Tests with covariates",
-        "Made by `python -m benchmarks.covariates`. How often `calibration_test` rejects at "
-        f"{LEVEL}, of 200 data sets of 500 rows (100 with 20 columns, 50 with 50), with "
-        f"{N_RESAMPLES} draws; standard errors are 0.015 near 0.05, and at most 0.035 (0.05, "
-        "0.07). d columns are independent and standard normal, and one or two of them say where "
-        'predictions are wrong. "without" sees predictions and targets alone, whatever d is; '
-        "`segment_test` cuts columns at their quartiles.",
+        "Made by `python -m benchmarks.covariates`. Rejection rates of `calibration_test` at "
+        f"level {LEVEL}, with {N_RESAMPLES} draws. Each rate is of 200 data sets of 500 rows (100 "
+        "data sets with 20 columns, 50 with 50). Standard errors are 0.015 near 0.05, and at "
+        "most 0.035 (0.05, 0.07). The d columns are independent and standard normal; the errors "
+        'of the predictions depend on one or two of them. "without" uses only predictions and '
+        "targets; `segment_test` cuts columns at their quartiles.",
     ]
     for chapter in filter(results.__contains__, CHAPTERS):
         parts += [f"## {CHAPTERS[chapter]}", _table(results[chapter])]
         if chapter == "simulation":
             parts.append(
-                "A parameter of the law N(0, 1) and an observation that has the correlation 0.2 "
-                "with it. Rows are simulations, the covariate is the observation, and the "
-                "forecast is the posterior, or the prior in its place, which is calibrated too, "
-                "but for the observation."
+                "A parameter with distribution N(0, 1), and an observation with correlation 0.2 "
+                "to it. Rows are simulations, and the covariate is the observation. The forecast "
+                "is the posterior or the prior. The prior is also calibrated, but not given the "
+                "observation."
             )
     parts.append(f"Device: {results.get('device', '')}{quick}.")
     return "\n\n".join(parts) + "\n"

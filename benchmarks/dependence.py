@@ -148,33 +148,33 @@ def page(results: Mapping[str, Any]) -> str:
         if (rate := result["rates"]["told"][str(level)]) > level + 3 * _error(result, level)
     ]
     parts = [
-        "# Rows that depend on each other",
-        "Made by `python -m benchmarks.dependence`. How often simulated data sets are rejected, "
-        f"with {N_RESAMPLES} resamples. Autoregressions have the memory 0.9, and their forecasts "
-        "are perfect; clusters have one size, and the predictions of their rows depend on each "
-        'other too. "in location": errors have this correlation; "in spread": only their sizes '
-        'have something in common, not their signs; "in class": one class of ten.',
+        "# Dependent rows",
+        "Made by `python -m benchmarks.dependence`. Rejection rates of simulated data sets, with "
+        f"{N_RESAMPLES} resamples. Autoregressions have coefficient 0.9, and their forecasts are "
+        "perfect. All clusters have the same size, and predictions within a cluster are also "
+        'correlated. "in location": errors have this correlation; "in spread": only the sizes of '
+        'errors are correlated, not their signs; "in class": one class of ten.',
         "* **with the units**: `calibration_test` with `clusters=`, or `times=` and `horizon=`.\n"
-        "* **without them**: the same test, which takes rows for independent.\n"
-        "* **one row of each unit**: the same of one row of each cluster or horizon.\n"
+        "* **without them**: the same test, assuming independent rows.\n"
+        "* **one row of each unit**: the same test on one row of each cluster or horizon.\n"
         "* **POT, PRIT, PIET**: tests of dependent PIT values by Tesso and Vehtari (2026, "
-        "arXiv:2603.02928), which combine p-values of single values by Cauchy's law, written from "
-        "their formulas.",
+        "arXiv:2603.02928), which combine p-values of single values by the Cauchy distribution "
+        "(our implementation).",
         "## Level",
-        f"{N_DATA_SETS['level'][0]} data sets with the units (standard error 0.007 near 0.05, and "
-        f"0.003 near 0.01), {N_DATA_SETS['level'][1]} of them with the other tests (0.015).",
+        f"With the units, {N_DATA_SETS['level'][0]} data sets (standard error 0.007 near 0.05, "
+        f"and 0.003 near 0.01); with the other tests, {N_DATA_SETS['level'][1]} of them (0.015).",
         _table(results.get("level", {}), [str(level) for level in LEVELS], "told"),
         "More than three standard errors above the level with the units named: "
         f"{'; '.join(beyond) or 'none'}.",
         f"## Power at 0.05, {N_DATA_SETS['power'][0]} data sets",
-        '"exact" knows the dependence: it rejects where the statistic of the test without units '
-        "is beyond the 95 % quantile of what calibrated data sets of the same kind have.",
+        '"exact" is the ideal test: it rejects if the statistic of the test without units '
+        "exceeds its 95 % quantile over calibrated data sets with the same dependence.",
         _table(results.get("power", {}), ["0.05"], "exact"),
         f"## Few stretches and few clusters, {N_DATA_SETS['few'][0]} data sets",
-        "`calibration_test` with the units, 999 turns. A stretch is a horizon of four weeks; "
-        "errors of places share 60 % of their variance, and last over the horizon, or are an "
-        "autoregression with a correlation of 0.1 at it. Hospitals differ by 0.3 in logits, or in "
-        "deviations, unless they are wrong. Standard errors: 0.015 near 0.05, 0.035 near 0.5.",
+        "`calibration_test` with the units, 999 rotations or signs. A stretch is one horizon of "
+        "four weeks. Errors of places share 60 % of their variance. They last for the horizon, "
+        "or are an autoregression with correlation 0.1 at the horizon. Cluster effects have SD "
+        "0.3, in logits or in predicted SDs. Standard errors: 0.015 near 0.05, 0.035 near 0.5.",
         _few_table(results.get("few", {})),
         f"Device: {results.get('device', '')}{quick}.",
     ]

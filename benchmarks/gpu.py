@@ -174,13 +174,13 @@ def measure(work: Work, n: int) -> dict[str, Any]:
 
 TEXT = """# On a GPU
 
-Made by `python -m benchmarks.gpu` on one {device}, with jax {jax} and float32,
-on {date}. Every work is one compiled function of arrays that lie on the device. Seconds are the
-median of repeats after compilation, without XLA's search among kernels of Triton for products of
-matrices; memory is what the compiled program holds beyond its inputs.
-The error is the largest difference between the result, gradients included, and the same numbers in
-float64 on a CPU, as a part of the largest of them: the SKCE of a calibrated model is the difference
-of far larger sums. Tests draw 199 data sets (`calibration_test`) or 1000 resamples.
+Made by `python -m benchmarks.gpu` on one {device}, with jax {jax} and float32, on {date}. Each row
+is one compiled function of arrays on the device. Seconds are the median of repeats after
+compilation, without XLA's search for Triton matrix-product kernels. Memory is that of the compiled
+program, without its inputs. The error is the largest difference to the result in float64 on a CPU
+(including gradients), divided by the largest of these values. It is not smaller because the SKCE of
+a calibrated model is the difference of much larger sums. Tests draw 199 data sets
+(`calibration_test`) or 1000 resamples.
 
 | work | n | time | compilation | memory | error |
 |---|---|---|---|---|---|

@@ -77,20 +77,20 @@ def page(results: Results) -> str:
     sets = ", ".join(f"{size} for n = {n}" for n, size in DATA_SETS.items())
     parts = [
         "# Confidence intervals for the SKCE",
-        "Made by `python -m benchmarks.intervals`. Percentages of data sets whose intervals at "
-        "90 % and 95 % contain the SKCE, and median widths at 95 %. Predictions are drawn from "
-        "200, so that the SKCE is known; a part of all targets follows another law, as many as "
-        "give the SKCE of a row. SKCE and widths are in units of t/n, where t = E h_ii: the mean "
-        "squared error of a mean of n functions. A wide kernel has 4 times the lengthscale of "
-        "`product_kernel` between predictions and few large eigenvalues, a narrow one has 1/8 of "
-        "it and many. The strengths 0.01 and largest are the SKCE itself.",
+        "Made by `python -m benchmarks.intervals`. Coverage (%) of 90 % and 95 % intervals for "
+        "the SKCE, and median widths at 95 %. Predictions are drawn from 200, so that the SKCE "
+        "is known. A share of the targets has another distribution; this share determines the "
+        "SKCE of a row. SKCE and widths are in units of t/n, the mean squared error of a mean of "
+        "n functions, with t = E h_ii. The wide kernel has 4 times the lengthscale of "
+        "`product_kernel` on predictions, and few large eigenvalues; the narrow one has 1/8 of "
+        "it, and many. The strengths 0.01 and largest are the SKCE itself.",
         "*Hájek* is estimate ± z times the `standard_error` of `asymptotic_skce_test`, *blocks* "
-        "the interval of `asymptotic_block_skce_test` with blocks of √n rows, both cut off at 0. "
-        "They are shorter where they do not hold.",
+        "the interval of `asymptotic_block_skce_test` with blocks of √n rows, both truncated at "
+        "0. They are shorter where they cover too rarely.",
         "\n".join(
             [
                 f"* `skce_confidence_interval`: the lowest of {len(LEVELS) * len(results)} rates "
-                f"is {ours:.1f} standard errors below its level; its upper end alone, at the "
+                f"is {ours:.1f} standard errors below its level; for the upper end alone, at "
                 f"levels 95 % and 97.5 %, {certificate:.1f}.",
                 f"* Normal interval with the Hájek standard error: {hajek:.0f}.",
                 f"* Normal interval of blocks: {blocks:.0f}.",
@@ -112,21 +112,21 @@ def chapter(name: str, rates: Mapping[str, Mapping[str, Mapping[str, float]]]) -
     """A chapter from the rates of misses, by the name of a case and the number of rows."""
     if name == "few":
         text = (
-            f"Percentages of {few_rows.DATA_SETS} data sets in which the interval of "
-            "`skce_confidence_interval` at 95 % lies above | below the SKCE, in all at most 5 "
-            f"({few_rows.N_RESAMPLES} resamples). Where rows are fewer than 50, or less than ten "
-            "targets differ from the most common one, or are expected not to be the most probable "
-            "one, a report of `evaluate` says that intervals may be too narrow: if no event came, "
-            "the rows do not show that one can."
+            f"Percentages of {few_rows.DATA_SETS} data sets in which the 95 % interval of "
+            "`skce_confidence_interval` lies above | below the SKCE, together at most 5 "
+            f"({few_rows.N_RESAMPLES} resamples). `evaluate` warns that intervals may be too "
+            "narrow with fewer than 50 rows, or if fewer than ten targets differ from the most "
+            "common one, or are expected to differ from the most probable one: if no event "
+            "occurred, the data do not show that events are possible."
         )
     else:
         text = (
-            f"Percentages of {means.DATA_SETS} data sets in which the interval at 95 % in the "
-            "table of `evaluate` lies above | below the mean, in all 5, and in brackets the misses "
-            "of mean ± 1.96 standard errors. Shares have Wilson's interval, and means Student's "
-            "interval, corrected for skewness (Hall 1992). The smallest errors of few rows look "
-            "alike whether or not larger ones can come: no interval from 10 rows of a long tail "
-            "misses in 5 %."
+            f"Percentages of {means.DATA_SETS} data sets in which the 95 % interval in the table "
+            "of `evaluate` lies above | below the mean, ideally 5 together. In brackets: the "
+            "misses of mean ± 1.96 standard errors. Shares have Wilson's interval, and means "
+            "Student's interval, corrected for skewness (Hall 1992). Ten rows of a long-tailed "
+            "distribution do not show how large its errors can be, so no interval from them "
+            "misses in only 5 %."
         )
     columns = list(next(iter(rates.values())))
     lines = [f"| | {' | '.join(f'n = {n}' for n in columns)} |", "|---" * (len(columns) + 1) + "|"]

@@ -67,12 +67,12 @@ def page(results: Mapping[str, Mapping[str, Result]]) -> str:
     worst = [max(excess(result, level) for result in all_results) for level in LEVELS]
     devices = ", ".join(sorted({result["device"] for result in all_results}))
     parts = [
-        "# The level of `aggregated_skce_test`",
+        "# Level of `aggregated_skce_test`",
         "Made by `python -m benchmarks.levels`. Percentages of data sets from calibrated models "
-        f"that were rejected at the levels 1 % and 5 %, with the default kernels and {N_RESAMPLES} "
-        "draws. Targets are drawn from the predictions, or, for samples, from the law that the "
-        "samples are drawn from. Where events are rare, many draws are equal to the data, and "
-        "the test rejects less often than stated.",
+        f"that are rejected at levels 1 % and 5 %, with the default kernels and {N_RESAMPLES} "
+        "draws. Targets are drawn from the predictions, or, for samples, from the distribution "
+        "of the samples. If events are rare, many simulated data sets equal the observed one, "
+        "and the test rejects less often than the level.",
         "\n".join(
             f"* Level {level:.0%}: the highest rate is {z:.1f} standard errors above the level, "
             f"of {len(all_results)} rates."
@@ -88,11 +88,11 @@ def page(results: Mapping[str, Mapping[str, Result]]) -> str:
                 ),
             ]
         ),
-        "The least number of data sets of a column: "
+        "Smallest number of data sets of a column: "
         + ", ".join(f"{sets(results, n)} for n = {n}" for n in DATA_SETS)
         + f". Device: {devices}.",
-        "Each curve is the distribution of the p-value. It lies on or below the diagonal, up to "
-        "chance.",
+        "Each curve is the distribution of the p-value. It is on or below the diagonal, up to "
+        "random error.",
         "![Distribution of p-values](figures/levels.png)",
     ]
     return "\n\n".join(parts) + "\n"

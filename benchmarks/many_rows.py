@@ -203,13 +203,13 @@ def line(row: dict[str, Any]) -> str:
 def write(rows: list[dict[str, Any]], folder: Path) -> None:
     found = ", ".join(f"{name} {value}" for name, value in environment().items())
     lines = [
-        "# Many rows: seconds and memory of `evaluate` and its print",
+        "# Many rows: time and memory of `evaluate`",
         "",
-        "Made by `python -m benchmarks.many_rows`: `print(cj.evaluate(predictions, targets))`, or "
-        "`fit_recalibrator`, in a new process, imports and the making of the data included, first "
-        "with no compiled programs, and again with those that the first process kept.  Targets "
-        "vary 1.5 times as much as predicted (labels: their logits are divided by 1.5), so that "
-        "all models are rejected and explained.",
+        "Made by `python -m benchmarks.many_rows`: `print(cj.evaluate(predictions, targets))`, "
+        "or `fit_recalibrator`, in a new process, including imports and the generation of the "
+        "data. The first process starts without compiled programs; the second uses those cached "
+        "by the first. Targets vary 1.5 times as much as predicted (labels: true logits are "
+        "divided by 1.5), so all models are rejected and the verdict explains them.",
         "",
         f"{found}.",
         "",

@@ -38,12 +38,12 @@ _TEXT = """\
 
 Made by `python -m benchmarks.penalties`. The loss is the negative log likelihood (NLL) plus a
 weight times the biased SKCE of blocks of {block} rows in batches of 50, with one of two kernels:
-"Normal x Gaussian" is the `product_kernel`, and "PIT" is the `default_kernel`. Both come from the
-predictions of a network that was trained without a penalty, and are the same for all seeds. Means
-over {seeds} seeds on held-out rows ± standard errors; each seed has its own data or split. Behind
-"none" the NLL and the SKCEs are what the penalty changes, paired over seeds. The
-p-value of `calibration_test` is the median, and "rejected" counts the seeds where it is at most
-0.05. The SKCEs are unbiased, times 1000."""
+"Normal x Gaussian" is the `product_kernel`, and "PIT" is the `default_kernel`. Both are chosen on
+the predictions of a network trained without a penalty, and are the same for all seeds. Values are
+means over {seeds} seeds on held-out rows ± standard errors; each seed has its own data or split.
+Below "none", the NLL and the SKCEs are differences from "none", paired by seed. The p-value is the
+median of `calibration_test`, and "rejected" is the number of seeds with p at most 0.05. The SKCEs
+are unbiased estimates, times 1000."""
 
 
 class Data(NamedTuple):

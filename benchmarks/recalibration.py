@@ -257,8 +257,8 @@ def page(results: dict) -> str:
     parts = [
         "# Recalibration",
         "Made by `python -m benchmarks.recalibration`. Models of scikit-learn are fitted to 40 % "
-        "of the rows of data sets, maps to 30 %, and the rest judges them. Cases may be of several "
-        "runs, of which `--missing` goes on from the last.",
+        "of the rows of each data set, and maps to 30 %; the rest is the test set. Cases may be "
+        "from several runs: `--missing` continues the last.",
     ]
     n_pairs = len(results.get("pairs", {}))
     if 0 < n_pairs < N_PAIRS:
@@ -281,10 +281,10 @@ def page(results: dict) -> str:
             rows.append([f"`{method}`", *cells])
         parts.append(
             f"## {title}\n\n{len(found)} pairs of a data set and a model. The first two columns "
-            "are the share of the other methods that a method beats, in the mean over pairs; the "
-            "last is how many pairs `calibration_test` does not reject at 0.05, of at most "
-            f"{N_TEST} rows that did not fit the map. With about as many rows that fitted it, the "
-            "noise of a fit is seen, too."
+            "are the mean share of the other methods that a method beats. The last is the number "
+            f"of pairs that `calibration_test` does not reject at 0.05, on at most {N_TEST} test "
+            "rows. The map is fitted to about as many rows, so the test also detects the random "
+            "error of the fit."
         )
         header = ["method", "beaten, log loss", "beaten, Brier", "mean log loss", "passes a test"]
         parts.append(table(header, rows))
@@ -298,8 +298,8 @@ def page(results: dict) -> str:
             for m, g in gaps.items()
         ]
         parts.append(
-            "## Beside probmetrics\n\nThe log loss of rows that did not fit the map, ours less "
-            "theirs. Where a model calls a target impossible, the rules for zeros differ."
+            "## Beside probmetrics\n\nHeld-out log loss, ours minus theirs. The treatment of "
+            "observed targets with predicted probability 0 differs."
         )
         parts.append(table(["method", "pairs", "median", "least", "largest"], rows))
     if results.get("cifar"):
@@ -309,7 +309,7 @@ def page(results: dict) -> str:
                 theirs = x["peer"].get(method)
                 cells = f"{own['log']:.5f}", f"{theirs['log']:.5f}" if theirs else ""
                 rows.append([name, f"`{method}`", *cells])
-        parts.append("## CIFAR\n\n5000 rows fit a map, and 5000 judge it.")
+        parts.append("## CIFAR\n\nMaps are fitted to 5000 rows and evaluated on 5000 others.")
         header = ["predictions", "method", "log loss", "probmetrics"]
         parts.append(table(header, rows))
     if results.get("numbers"):
@@ -327,9 +327,9 @@ def page(results: dict) -> str:
                     cells += [f"{own[k] / theirs[k]:.2f}" for k in ("first", "warm")]
                 rows.append([m, f"`{method}`", *cells, *[""] * (6 - len(cells))])
         parts.append(
-            "## Seconds\n\nCPU seconds of fits to 5000 rows of m classes, in one process in which "
-            "those of both packages take turns: a first fit, which may compile and import, the "
-            "median of three more, and ours divided by theirs. Below 1 ours is faster."
+            "## Seconds\n\nCPU seconds of fits to 5000 rows of m classes, in one process, with "
+            "both packages in turn: the first fit, which may compile and import; the median of "
+            "three more; and ours divided by theirs. Below 1, ours is faster."
         )
         both = [f"{who}{x}" for who in ("", "probmetrics, ", "ratio, ") for x in ("first", "warm")]
         parts.append(table(["m", "method", *both], rows))

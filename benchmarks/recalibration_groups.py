@@ -153,12 +153,12 @@ def part_of_page(
 ) -> str:
     """The chapter on groups."""
     parts = [
-        "## Groups\n\nEvents with groups of rows: planted errors in segments and pairs of "
-        "segments, predictions without an error, and recidivism (600 rows fit and 400 judge, three "
-        "splits). Divergence is that of Kullback and Leibler to the truth, x 1000. The worst "
-        "segment is that of the largest score of a rate in `segment_test` of the rows that judge, "
-        "with what was observed less what was predicted; p is that of the test of all segments. "
-        "Seconds are CPU seconds of fit and use, with compilation."
+        "## Groups\n\nEvents in groups: simulated errors in segments and pairs of segments, "
+        "calibrated predictions, and recidivism (600 rows to fit, 400 to test, three splits). "
+        "Divergence is the Kullback-Leibler divergence to the true probabilities, x 1000. The "
+        "worst segment has the largest score of a rate in `segment_test` on the test rows, shown "
+        "with observed minus predicted rate. p is that of the test of all segments. Seconds are "
+        "CPU seconds of fit and use, including compilation."
     ]
     for name, found in results.items():
         rows = []

@@ -277,13 +277,13 @@ def part_of_page(
     """The chapter on forecasts of numbers."""
     parts = [
         "## Numbers\n\nMaps of PIT values, fitted to one half of the rows or to one flu season, "
-        "and judged on the other half, or on the next season. Pinball loss (half of the weighted "
-        "interval score) and CRPS are changes in %; of multi-scale rows they are in units of the "
-        "size. Coverage is that of central intervals of 50 and 90 % (of quantiles at other levels: "
-        "the nearest ones). p is that of `calibration_test`, at most "
-        f"{N_TEST} rows; of flu weeks less than 4 apart may depend on each other. `pit_isotonic` "
-        "is the map of Kuleshov et al.; crepes are its normalised predictive systems, and MAPIE is "
-        "its conformalized quantile regression of each pair of opposite levels."
+        "and evaluated on the other half or the next season. Pinball loss (half of the weighted "
+        "interval score) and CRPS are changes in %; for multi-scale rows they are in units of "
+        "the scale. Coverage is that of central 50 and 90 % intervals (or the nearest levels). p "
+        f"is that of `calibration_test` on at most {N_TEST} rows; flu weeks less than 4 apart may "
+        "depend on each other. `pit_isotonic` is the map of Kuleshov et al.; crepes stands for "
+        "its normalised predictive systems, and MAPIE for its conformalized quantile regression "
+        "of each pair u, 1 - u."
     ]
     for name, found in results.items():
         before = found["identity"]

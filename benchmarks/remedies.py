@@ -39,10 +39,11 @@ Made by `python -m benchmarks.remedies`. The networks of `examples/train_digits.
 layer of 128 units, 1000 rows, batches of 64, Adam at 0.003, {epochs} epochs) with a biased penalty
 of some weight, labels smoothed by some share, the focal loss, the MMCE times a weight, the Brier
 score in place of the log loss, or with none of these. "Stopped" is the best of 10, 20, … {epochs}
-epochs. Each is judged on {judge} held-out rows, as it is, and behind a temperature. The log loss of
-{fit} other rows chooses temperature and length: who needs neither could have trained on these.
-Means over {seeds} seeds ± standard errors; each seed has its own data or split. Behind the first
-line of a table the numbers are changes of this line, paired over seeds."""
+epochs. Each network is evaluated on {judge} held-out rows, without and with a fitted temperature.
+Temperature and number of epochs minimise the log loss of {fit} other rows; without these remedies,
+these rows could be used for training. Means over {seeds} seeds ± standard errors; each seed has its
+own data or split. Below the first row of a table, values are differences from that row, paired by
+seed."""
 
 
 def simulated(key: jax.Array) -> Any:
@@ -180,8 +181,8 @@ def best_pairs(found: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     gains = found[single]["NLL"] - found[pair]["NLL"]
     mean, error = mean_and_error(gains)
     return (
-        f"The least NLL of one remedy has {single}, and of two {pair}, which is lower by "
-        f"{mean:.3f} ± {error:.3f}, and in {np.sum(gains > 0)} of {len(gains)} seeds."
+        f"Lowest NLL of one remedy: {single}; of two: {pair}. The latter is lower by "
+        f"{mean:.3f} ± {error:.3f}, in {np.sum(gains > 0)} of {len(gains)} seeds."
     )
 
 

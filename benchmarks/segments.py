@@ -157,29 +157,30 @@ def page(results: Mapping[str, Any]) -> str:
     ]
     parts = [
         "# For whom is a model wrong?",
-        "Made by `python -m benchmarks.segments`. How often simulated data sets are rejected with "
+        "Made by `python -m benchmarks.segments`. Rejection rates of simulated data sets, with "
         f"{N_RESAMPLES} resamples. The rows have four columns: 5 stations, 4 lead times, 4 kinds "
-        "of weather, and a number, which is cut at its quartiles: 126 segments of up to two "
+        "of weather, and a number cut at its quartiles. This gives 126 segments of up to two "
         "columns.",
         "* **`segment_test`**: its p-value, adjusted for all segments and statistics.\n"
-        "* **Bonferroni, normal tails**: the least p-value of the same sums, taken for normal, "
-        "times their number.\n"
-        "* **Benjamini and Yekutieli**: the same p-values, any rejected by their procedure.\n"
-        "* **a loop of `calibration_test`**: the levels of each column one by one, the least "
-        f"p-value, {N_LOOPS} data sets.\n"
-        "* **MCGrad's own p-value**: of mcgrad 0.1.5 with the same columns, "
-        f"{N_PEERS} data sets; it says of itself that it is not adjusted for multiple testing.",
+        "* **Bonferroni, normal tails**: the smallest p-value of the same sums, assuming "
+        "normality, times their number.\n"
+        "* **Benjamini and Yekutieli**: the same p-values; rejected if their procedure rejects "
+        "any.\n"
+        "* **a loop of `calibration_test`**: the smallest p-value over the categories of each "
+        f"column, {N_LOOPS} data sets.\n"
+        f"* **MCGrad's own p-value**: that of mcgrad 0.1.5 with the same columns, {N_PEERS} data "
+        "sets; documented as not adjusted for multiple testing.",
         "## False alarms of calibrated models, 500 rows",
         "The standard error near 0.05 is 0.005 for 2000 data sets, and 0.011 for 400. Cases were "
-        "run one by one (`--cases`), with as many data sets as the second column says.",
+        "run separately (`--cases`); the second column is the number of data sets.",
         _table(results.get("level", {}), [str(level) for level in LEVELS], False),
         f"More than three standard errors above the level: {'; '.join(beyond) or 'none'}.",
         f"## Power at 0.05, 1000 rows, {N_DATA_SETS['power']} data sets",
-        "**named first**: how often the segment with the largest score is one that is wrong.",
+        "**named first**: how often the segment with the largest score is a miscalibrated one.",
         _table(results.get("power", {}), ["0.05"], True),
         "## Speed",
-        "10^5 rows, 999 draws, the second call: seconds of all cores together, which hardly depend "
-        "on what else a machine does.",
+        "10^5 rows, 999 draws, second call. Seconds are CPU seconds, which hardly depend on the "
+        "other load of the machine.",
         _speed_table(results.get("speed", {})),
         f"Device: {results.get('device', '')}{quick}.",
     ]

@@ -52,22 +52,22 @@ def page(results: Mapping[str, Any]) -> str:
     quick = " (quick: fewer data sets)" if results.get("quick") else ""
     parts = [
         "# Tests of censored lifetimes",
-        "Made by `python -m benchmarks.survival`. Percentages of simulated data sets that are "
-        f"rejected at the level {LEVEL}. Predictions are Weibull laws with the shape 1.5 and "
-        "scales that vary by a factor of 1.65 up and down; times of censoring are Weibull too. "
-        f"{N_RESAMPLES} resamples. All cases have the same random numbers, so that their rates "
-        "depend on each other.",
-        "* `calibration_test` with `IntervalCensored.right_censored`: multipliers of rows; and "
-        "with `censored_at`, where it is exact.\n"
+        "Made by `python -m benchmarks.survival`. Percentages of simulated data sets rejected at "
+        f"level {LEVEL}. Predictions are Weibull distributions with shape 1.5 and scales that "
+        f"vary by a factor of 1.65 up and down. Censoring times are also Weibull. {N_RESAMPLES} "
+        "resamples. All cases use the same random numbers, so their rates are dependent.",
+        "* `calibration_test` with `IntervalCensored.right_censored`: wild bootstrap of rows; "
+        "with `censored_at` it is exact.\n"
         "* D-calibration: `d_calibration`, 10 bins (Haider et al. 2020).\n"
         "* A-calibration: the sum of (O - E)² / E over 10 cells of U = F(y), with 10 degrees of "
-        "freedom, for the events O in a cell and the sum E of the cumulative hazards of U that "
-        "rows at risk pass there; the cells have equal E. That is how we read the test of Akritas "
-        "(1988), which Simonsen and Waagepetersen (2025) propose; their program was not run.\n"
-        "* One-sample log-rank: the same with one cell.",
+        "freedom, with the number of events O in a cell, and the sum E of the cumulative hazards "
+        "of U over rows at risk in the cell. The cells have equal E. This is our reading of the "
+        "test of Akritas (1988) that Simonsen and Waagepetersen (2025) propose; their program "
+        "was not run.\n"
+        "* One-sample log-rank: the same test with one cell.",
         f"## Level, {N_DATA_SETS['level']} data sets",
         _table("level", known),
-        f"By how many standard errors the highest rate exceeds the level. {highest}.",
+        f"Highest rate minus level, in standard errors. {highest}.",
         f"## Power, n = {POWER_ROWS}, {N_DATA_SETS['power']} data sets",
         _table("power", known),
         f"Device: {results.get('device', '')}{quick}.",

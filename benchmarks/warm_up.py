@@ -23,10 +23,10 @@ from train_digits import measure
 WEIGHTS = [0.0, 10.0, 30.0, 100.0]
 #: Epochs and learning rate, and what they make of a network without a penalty.
 LENGTHS = {
-    (20, 1e-3): "has not learned enough",
+    (20, 1e-3): "underfits",
     (20, 3e-3): "is near its best",
     (60, 1e-3): "is near its best",
-    (60, 3e-3): "has learned the training data by heart",
+    (60, 3e-3): "overfits",
 }
 #: Fractions of the steps during which the weight grows from 0.
 WARM_UPS = {0.0: "from the start", 0.5: "grows over the first half"}
@@ -75,14 +75,14 @@ def main() -> None:
     lengths = {(10, 3e-3): "is young"} if quick else LENGTHS
     seeds = 2 if quick else 10
     lines = [
-        "# A penalty from the start, or one that grows",
+        "# Constant or growing weight of a penalty",
         "",
         "Made by `python -m benchmarks.warm_up`. Networks of `examples/train_digits.py` (1000 "
         "digits with 40 % of their pixels, batches of 64, Adam, biased penalty) with the penalty "
         "at its full weight from the start, or at a weight that grows linearly from 0 during the "
-        f"first half of all steps. On 797 held-out images, mean ± standard error over {seeds} "
-        "seeds. The first row of each table has values, the others what the penalty changes, "
-        "paired over seeds: they start from the same parameters and see the same batches.",
+        f"first half of all steps. Values are means ± standard errors over {seeds} seeds, on 797 "
+        "held-out images. The first row of each table has values, the other rows differences "
+        "from it, paired by seed: all start from the same parameters and use the same batches.",
         "",
     ]
     for (epochs, learning_rate), state in lengths.items():

@@ -77,11 +77,10 @@ def in_segment(rng: Rng) -> DataSet:
 
 COLUMNS = "the truth", "what is false", "nothing"
 TEXT = f"""\
-# What verdicts name
+# Are verdicts right?
 
-Of data sets of {N} rows (rare events: {10 * N}) the share whose verdict names, as the first
-direction or segment, what is wrong, something else, or nothing. Made by
-`python -m benchmarks.words`.
+Share of data sets whose verdict first names the true error (or segment), a false one, or none. Each
+data set has {N} rows (rare events: {10 * N}). Made by `python -m benchmarks.words`.
 
 | what is wrong | {" | ".join(COLUMNS)} | data sets |
 |---|---|---|---|---|"""

@@ -30,7 +30,7 @@ from benchmarks.monitor import (
 #: Title and module of each part, in the order of the page; a module has `measure` and `section`.
 PARTS = {
     "false_alarms": ("False alarms", false_alarms),
-    "peeking": ("Tests that are looked at every day", peeking),
+    "peeking": ("Tests that are checked every day", peeking),
     "probcal": ("Rare events: probcal's simulation", probcal_simulation),
     "friedman": ("Normal predictions: FriedmanDrift", friedman_drift),
     "speed": ("Speed and state", speed),
@@ -40,7 +40,7 @@ _TEXT = """\
 # The monitor: false alarms, delays, speed
 
 Made by `python -m benchmarks.monitor`, on a CPU in about an hour; `--help` says how to run parts.
-`CalibrationMonitor` is called as it is by default, and rings at level 0.05."""
+`CalibrationMonitor` has its default options and level 0.05."""
 
 
 def page(results: Mapping[str, Any]) -> str:

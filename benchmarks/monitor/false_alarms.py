@@ -99,9 +99,9 @@ def section(result: Mapping[str, Any]) -> str:
         [row["family"], *(percent(row["rates"][str(a)]) for a in LEVELS)] for row in result["rows"]
     ]
     text = (
-        f"P(ever an alarm) of calibrated models: {n_streams} streams of {result['n_updates']} "
-        f"updates with {result['n_rows']} rows each, looked at after every update. The theorem "
-        "says at most the level; the standard error of 5 % is 0.2 %. Every "
-        f"{_CHUNK} streams have another example batch and other features."
+        f"Probability of any false alarm for calibrated models: {n_streams} streams of "
+        f"{result['n_updates']} updates with {result['n_rows']} rows each, checked after every "
+        "update. By the theorem it is at most the level; the standard error near 5 % is 0.2 %. "
+        f"Each group of {_CHUNK} streams has its own example batch and features."
     )
     return f"{text}\n\n{table(header, cells)}"

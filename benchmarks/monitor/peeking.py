@@ -88,8 +88,8 @@ def section(result: Mapping[str, Any]) -> str:
     rows = result["rows"]
     text = (
         f"{rows[0]['n_streams']} streams of {result['n_days']} days, each of {result['n_rows']} "
-        "rows of ten classes from a calibrated model. Somebody looks every day, and is alarmed by "
-        "p <= 0.05. A test has its level for one look that is planned beforehand."
+        "rows of ten classes from a calibrated model. Each test is checked every day, and p <= "
+        "0.05 is an alarm. A test has its level only for one check planned beforehand."
     )
     cells = [[row["way"], percent(row["rate"])] for row in rows]
     return f"{text}\n\n{table(['what is looked at', 'streams with an alarm'], cells)}"

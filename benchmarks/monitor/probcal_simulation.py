@@ -137,11 +137,11 @@ def measure(quick: bool) -> Mapping[str, Any]:
 
 def section(result: Mapping[str, Any]) -> str:
     parts = [
-        "24 batches of 2000 rare events each, as probcal documents for its own monitor, level "
-        "0.05. Both monitors see the same runs (probcal the first ones of them, with its default "
-        "components). An alarm before the drift is a false one; the delay counts batches from the "
-        "first drifted one, which is 0. probcal documents its numbers for 2000 calibrated and 500 "
-        "drifted runs."
+        "24 batches of 2000 rows with rare events, as in probcal's documentation of its own "
+        "monitor, level 0.05. Both monitors process the same runs (probcal only the first of "
+        "them, with its default components). An alarm before the drift is false. The delay is in "
+        "batches; 0 is the first batch with drift. The documented numbers of probcal are from "
+        "2000 calibrated and 500 drifted runs."
     ]
     for setting in SETTINGS:
         rows = [row for row in result["rows"] if row["setting"] == setting.title]

@@ -116,9 +116,9 @@ def section(result: Mapping[str, Any]) -> str:
         for row in result["rows"]
     ]
     text = (
-        "One `update` inside `jit`, the median of 15, until the arrays are there. The state is all "
-        "arrays of the monitor, features included. The last column: ten batches in one go, and "
-        "five, a file, and five more in another process, give the same e-value and p-value to the "
-        "last bit."
+        "Time of one `update` inside `jit` until its arrays are computed, median of 15. The "
+        "state consists of all arrays of the monitor, including features. Last column: whether "
+        "ten batches in one process give the same bits of e-value and p-value as five batches, a "
+        "saved file, and five batches in another process."
     )
     return f"{text}\n\n{table(header, cells)}"

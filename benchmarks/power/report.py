@@ -13,54 +13,52 @@ from benchmarks.rows import quantity
 GOAL = 0.9
 
 _TEXT = """\
-# Power: how often each test sees what is wrong
+# Power of the tests
 
 Made by `python -m benchmarks.power`, on a GPU in some minutes; `--help` says how to run parts.
-Numbers are the fractions of data sets that a test rejects at level {level}. All tests see the same
-data sets, and all tests that draw take the same number of draws. The first row of each table is a
-calibrated model: it shows the level, and where it is far above {level}, the other rows say little
-about this test. NaN counts as no rejection. The standard error of a fraction f of N data sets is
-sqrt(f (1 - f) / N): with 400 data sets 0.025 at f = 0.5 and 0.011 at f = 0.05, with 200 data sets
-0.035 and 0.015.
+Values are the fractions of data sets that a test rejects at level {level}. All tests use the same
+data sets, and the same number of draws. The first row of each table is a calibrated model. If a
+test rejects it far more often than {level}, its other rows say little. NaN counts as no rejection.
+The standard error of a fraction f of N data sets is sqrt(f (1 - f) / N): with 400 data sets 0.025
+at f = 0.5 and 0.011 at f = 0.05, with 200 data sets 0.035 and 0.015.
 
-* **aggregated**: `aggregated_skce_test` as it is called, with `default_kernels`: the largest z.
-* **of the best**: its power over that of the best kernel of the grid, where the latter is at least
-  0.1. The best of nine noisy numbers is a little larger than the power of the best kernel. **Bold
-  with a mark (!)** is a ratio below {goal}.
+* **aggregated**: `aggregated_skce_test` with its default options and kernels: the largest z.
+* **of the best**: its power divided by that of the best kernel of the grid, if the latter is at
+  least 0.1. The largest of nine noisy rates slightly overestimates the power of the best kernel.
+  **Bold with a mark (!)**: the ratio is below {goal}.
 * **previous default**: `asymptotic_skce_test` with the bootstrap and `default_kernel`.
 * **default kernel**: `default_kernel` alone, with targets redrawn from the predictions. **median
-  lengthscale**: `product_kernel`, the kernel of the papers, likewise. Tables without the first of
-  these columns are older than it: `default_kernel` was `product_kernel` for them, and the
-  `default_kernels` of numbers were six.
-* **best of the grid**: of lengthscales 2^-6, 2^-5, …, 2^2 times the median the one that is most
-  often right; nobody knows it beforehand. **best default kernel**: likewise one of the
+  lengthscale**: the same for `product_kernel`, the kernel of the papers. Tables without the first
+  column are older: then `default_kernel` was `product_kernel`, and numbers had six
   `default_kernels`.
+* **best of the grid**: the lengthscale with the highest power, among 2^-6, 2^-5, …, 2^2 times the
+  median. In practice it is unknown. **best default kernel**: the same among the `default_kernels`.
 * **largest z**, **max T/s**, **min-p**, **log-sum-exp**: four ways to aggregate the
-  `default_kernels` with one set of draws. T/s is the statistic over the root of the mean of its
-  squares, and log-sum-exp is log sum exp(T/s), as in MMD-FUSE. Equal ranks of min-p are ordered by
-  T/s. "aggregated" differs from "largest z" in the number of landmarks only: it has 512, and all
-  columns of single kernels and rules have as many as rows, but at most 1024.
+  `default_kernels` with one set of draws. T/s is the statistic divided by the root of the mean of
+  its squares, and log-sum-exp is log sum exp(T/s), as in MMD-FUSE. Ties of min-p are ordered by
+  T/s. "aggregated" differs from "largest z" only in the number of landmarks: it has 512. The
+  columns of single kernels and rules have one per row, but at most 1024.
 * **distribution-free** (biased estimate), **block** (sqrt(n) rows in a block, but at least 30
-  blocks) and **CME** (one random location for each 100 rows, at most 10) take `default_kernel`;
-  **ECE** is the `consistency_test` of the ECE of the confidences in 15 bins, where predictions stay
-  and targets are redrawn.
+  blocks) and **CME** (one random location for each 100 rows, at most 10) use `default_kernel`.
+  **ECE** is the `consistency_test` of the top-label ECE with 15 bins, with redrawn targets.
 * **ranks** and **units of the pool** are the aggregated test with parts of its kernels of members:
   those of ranks among members, and those of the target in units of the members and itself.
-* **T-Cal** (Lee, Huang, Hassani and Dobriban, JMLR 2023), written anew: the adaptive test over
-  dyadic numbers of bins, and the test with the number of bins that is best for the known smoothness
-  of the bumps; 999 trials under H0 for each data set, where the authors take 3000."""
+* **T-Cal** (Lee, Huang, Hassani and Dobriban, JMLR 2023), our implementation: the adaptive test
+  over dyadic numbers of bins, and the test with the best number of bins for the known smoothness of
+  the bumps. Each data set has 999 trials under H0; the authors use 3000."""
 
 _TIMES = """\
 ## Time
 
-Of one test of one data set, median of five, compiled. "one kernel" is `aggregated_skce_test` with
-`default_kernel` alone; "all kernels" makes all columns of single kernels and rules at once."""
+Time of one test of one data set, median of five, after compilation. "one kernel" is
+`aggregated_skce_test` with only `default_kernel`; "all kernels" computes all columns of single
+kernels and rules together."""
 
 _DETAILS = """\
-## All kernels, and the rules with the plain grid
+## All kernels, and the rules with the grid
 
-"2^j" is `product_kernel` with 2^j times its lengthscale. The last columns are the four rules with
-the nine kernels of this grid."""
+"2^j" is `product_kernel` with 2^j times its lengthscale. The last columns are the four rules on the
+nine kernels of this grid."""
 
 _TEST_COLUMNS = (
     "distribution-free",

@@ -10,8 +10,8 @@ from benchmarks.works import binary
 
 @table("The exact test", columns=("work", "ours", "peer", "target", "megabytes"))
 def exact_test(quick: bool) -> Iterator[Row]:
-    """`aggregated_skce_test` with the six `default_kernels`, or nine lengthscales; choosing the
-    kernels is not timed. Memory above what the data take."""
+    """`aggregated_skce_test` with the six `default_kernels`, or nine lengthscales, without the time
+    to choose the kernels. Memory is without the data."""
     size = 64 if quick else 1000
     n_resamples = 20 if quick else 999
     few, large, huge = (20, 128, 256) if quick else (199, 10**5, 10**6)
@@ -47,9 +47,9 @@ def exact_test(quick: bool) -> Iterator[Row]:
 
 @table("The exact test beside its peers", columns=("work", "ours", "peer", "ratio"))
 def exact_test_peers(quick: bool) -> Iterator[Row]:
-    """As many resamples each. All pairs: n x n matrices of nine kernels and their products with all
-    signs in JAX, as MMD-FUSE has it. T-Cal: its adaptive test in NumPy, all its scales, binary.
-    probcal: `skce_test` of one kernel, binary."""
+    """The same number of resamples for all. All pairs: n x n matrices of nine kernels and their
+    products with all signs in JAX, as in MMD-FUSE. T-Cal: its adaptive test in NumPy, all scales,
+    binary. probcal: `skce_test` with one kernel, binary."""
     n_resamples = 20 if quick else 999
     for n in (64,) if quick else (1000, 4000):
         calls = {

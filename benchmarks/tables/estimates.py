@@ -12,7 +12,7 @@ from benchmarks.works import labels, normals
 
 @table("Estimates beside h of one pair, vmapped twice")
 def vmap(quick: bool) -> Iterator[Row]:
-    """`jit(vmap(vmap(h)))` and the mean of it off the diagonal."""
+    """Peer: `jit(vmap(vmap(h)))` and its mean off the diagonal."""
     n = 256 if quick else 4096
     for m, target in ((10, ">25"),) if quick else ((10, ">25"), (100, ">40")):
         calls = {"skce": labels.skce(n, m), "vmap": labels.skce_by_vmap(n, m)}
@@ -21,8 +21,8 @@ def vmap(quick: bool) -> Iterator[Row]:
 
 @table("Estimates beside a scan over tiles")
 def tiles(quick: bool) -> Iterator[Row]:
-    """Half of the tiles of 512 rows, each one fused expression and a product of matrices, in
-    fifteen lines, as a good user of JAX would write it; its steps are checkpointed."""
+    """Peer: half of the tiles of 512 rows, each a fused expression and a matrix product, with
+    checkpointed steps; fifteen lines, as an experienced user of JAX would write."""
     n = 256 if quick else 4096
     for m, gradient in itertools.product((10,) if quick else (10, 100), (False, True)):
         calls = {
@@ -35,8 +35,8 @@ def tiles(quick: bool) -> Iterator[Row]:
 
 @table("Estimates beside SciPy and BLAS")
 def scipy(quick: bool) -> Iterator[Row]:
-    """Distances by `pdist`, residuals by a product of matrices: as one writes it, with square
-    matrices, and with care for memory, row by row."""
+    """Peer: distances by `pdist`, residuals by a matrix product. Once with square matrices, and
+    once row by row, which saves memory."""
     size = {"n": 256 if quick else 10_000, "m": 10}
     ours = harness.peak_memory(labels.skce, **size)["megabytes"]
     for rowwise, how in ((False, "square matrices"), (True, "row by row")):
@@ -52,9 +52,9 @@ def scipy(quick: bool) -> Iterator[Row]:
 
 @table("Normal predictions beside a loop written by hand")
 def normal(quick: bool) -> Iterator[Row]:
-    """The formula of Normal predictions and a Gaussian target kernel in a loop over tiles of the
-    upper triangle: the plain one of the textbook, which loses all digits for narrow predictions,
-    and a stable one."""
+    """Peer: the formula for Normal predictions and a Gaussian target kernel, in a loop over tiles
+    of the upper triangle. Once the textbook formula, which loses all digits for narrow predictions,
+    and once a stable one."""
     n = 256 if quick else 16_384
     peers = {"plain": normals.plain_residual, "stable": normals.stable_residual}
     calls = {"skce": normals.normal_skce(n)}

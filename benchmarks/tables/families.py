@@ -32,8 +32,8 @@ def _rows_of(name: str, n: int) -> int:
 
 @table("Value and gradient, beside the value alone")
 def gradient(quick: bool) -> Iterator[Row]:
-    """Ours is the value with its gradient in all parameters of the predictions, the "peer" our
-    value alone."""
+    """Ours is the value and its gradient in all parameters of the predictions, the "peer" only our
+    value."""
     for n, m in ((256, 10),) if quick else ((10_000, 10), (4096, 100)):
         calls = {
             "value and gradient": labels.skce(n, m, gradient=True),
@@ -52,9 +52,9 @@ def gradient(quick: bool) -> Iterator[Row]:
 
 @table("Value and gradient out of one loop, beside the value alone")
 def fusion(quick: bool) -> Iterator[Row]:
-    """Predictions and targets that are numbers, for which a CPU makes the value and all partial
-    derivatives of a pair in one loop. A ratio of ten or more says that XLA has stopped to fuse
-    these loops, or LLVM to vectorise them. Ours is the value and gradient, the "peer" the value."""
+    """For predictions and targets that are numbers, a CPU computes the value and all partial
+    derivatives of a pair in one loop. A ratio of ten or more means that XLA no longer fuses these
+    loops, or LLVM no longer vectorises them. Ours is value and gradient, the "peer" the value."""
     for family in ("Normal", "Laplace", "Poisson"):
         batch = batches(32 if quick else 2048)[family]
         for name, kernel in batch.kernels().items():

@@ -65,11 +65,12 @@ OF_GRADIENTS = ("value and gradient [ns]", "its floor [ns]", "of the value")
 
 @table("Arithmetic of a pair", columns=COLUMNS + OF_GRADIENTS)
 def floors(quick: bool) -> Iterator[Row]:
-    """Nanoseconds of each of the n (n - 1) / 2 pairs of `skce`, beside a floor: the operations of
-    its formula that depend on both sides, each at the speed of a loop that does nothing else, on
-    all cores. Additions stand for comparisons and minima too; terms of products of matrices and
-    factorizations have the speed of a product [512, 512] x [512, 512]. The floor with the gradient
-    is that of autodiff of one pair, and of labels three times the value's sums over classes."""
+    """Nanoseconds per pair of `skce`, of n (n - 1) / 2 pairs, and a lower bound (floor). The floor
+    counts the operations of the formula that depend on both rows, each at the speed of a loop with
+    only this operation, on all cores. Comparisons and minima count as additions. Matrix products
+    and factorizations have the speed of a product [512, 512] x [512, 512]. The floor with the
+    gradient is that of autodiff of one pair; for labels, three times the value's sums over
+    classes."""
     repeats = 1 if quick else 5
     seconds = rates(1 if quick else 15)
     for name, time in seconds.items():

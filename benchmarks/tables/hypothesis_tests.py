@@ -20,9 +20,9 @@ def _same_law(calls: dict[str, harness.Call], n_resamples: int) -> None:
 
 @table("The bootstrap test beside its peers")
 def bootstrap(quick: bool) -> Iterator[Row]:
-    """H and the draws included, m = 10. NumPy: the same products of matrices with BLAS, counts by
-    `bincount`. Products in JAX: sum(V * (H @ V)) with all of H, as aggregated two-sample tests have
-    it. Julia: the time that is published with the paper, of another machine."""
+    """Times include H and the draws, m = 10. NumPy: the same matrix products with BLAS, counts by
+    `bincount`. Products in JAX: sum(V * (H @ V)) with the full H, as in aggregated two-sample
+    tests. Julia: the time published with the paper, on another machine."""
     n, n_resamples = (64, 20) if quick else (1024, 1000)
     for name, peer, target in (
         ("NumPy and BLAS", works.bootstrap_test_by_numpy, ">1.4"),
@@ -49,7 +49,7 @@ def bootstrap(quick: bool) -> Iterator[Row]:
 
 @table("Memory of the bootstrap test")
 def bootstrap_memory(quick: bool) -> Iterator[Row]:
-    """Peak memory, with the time in brackets."""
+    """Peak memory; time in brackets."""
     for n, n_resamples in ((128, 20),) if quick else ((10_000, 1000), (100_000, 200)):
         used = harness.peak_memory(works.bootstrap_test, n=n, m=10, n_resamples=n_resamples)
         work = f"n = {n}, {n_resamples} resamples ({quantity(used['seconds'], 's')})"
@@ -58,7 +58,7 @@ def bootstrap_memory(quick: bool) -> Iterator[Row]:
 
 @table("All hypothesis tests", columns=("work", "ours"))
 def tests(quick: bool) -> Iterator[Row]:
-    """10 classes, and 1000 draws where a test draws."""
+    """10 classes; 1000 draws for tests with draws."""
     for n in (64,) if quick else (128, 1024, 10_000):
         for name, test in works.hypothesis_tests(n, 10).items():
             times = harness.time_calls({name: test}, repeats=1 if quick else 5)

@@ -39,7 +39,7 @@ def _with_memory(result: Row, ours: Callable, its: Callable, **size: int) -> Row
 @table("Binary predictions beside probcal", columns=COLUMNS)
 def probcal(quick: bool) -> Iterator[Row]:
     """`probcal.metrics.kernel`, NumPy in float64: `skce(estimator="uq")`, and `skce_test` with 999
-    resamples, whose statistic is the same estimate. The first call is ours, with compilation."""
+    resamples and the same statistic. "First call" is ours, including compilation."""
     words = missing("probcal")
     n_resamples = 20 if quick else 999
     for n in (64,) if quick else (500, 1000, 2000, 5000):
@@ -69,11 +69,11 @@ def probcal(quick: bool) -> Iterator[Row]:
 
 @table("Calibration losses with their gradients, beside PyTorch", columns=COLUMNS)
 def torch_losses(quick: bool) -> Iterator[Row]:
-    """Value and gradient in a batch of logits; both are compared first. MMCE²: the mean of Kumar et
-    al. over all pairs, written with matrices. MMCE_w: `netcal.regularization.MMCEPenalty`, in which
-    hits and misses weigh the same; ours is the root of a weighted biased SKCE. MMD loss: that of
-    Marx et al. (NeurIPS 2023) from its formula, with sums over all pairs of labels of all pairs of
-    rows; ours is a multiple of the SKCE. The first call is ours, with compilation."""
+    """Value and gradient in the logits of a batch; both are compared first. MMCE²: the mean of
+    Kumar et al. over all pairs, with matrices. MMCE_w: `netcal.regularization.MMCEPenalty`, with
+    equal weights of hits and misses; ours is the root of a weighted biased SKCE. MMD loss: that of
+    Marx et al. (NeurIPS 2023) from its formula, with sums over all pairs of labels and of rows;
+    ours is a multiple of the SKCE. "First call" is ours, including compilation."""
     sizes = ((16, 3),) if quick else tuple((n, m) for m in (10, 100) for n in (64, 128, 256))
     for peer in LOSSES:
         for n, m in sizes:

@@ -27,9 +27,9 @@ def _estimates() -> dict[str, tuple[accuracy.Estimate, int]]:
     columns=("n", "estimate", "time [ms]", "root mean squared error", "data sets"),
 )
 def random_features(quick: bool) -> Iterator[Row]:
-    """Estimates of the SKCE of a model of 10 classes whose logits are 1.2 times too large; its SKCE
-    itself is known from blocks of 10^7 rows. The root of the mean squared error is over data sets,
-    each with random features of its own."""
+    """Estimates of the SKCE of a model of 10 classes whose logits are 1.2 times too large; its true
+    SKCE is computed from blocks of 10^7 rows. The root mean squared error is over data sets, each
+    with its own random features."""
     truth = float(accuracy.truth(2 if quick else 1000))
     for n in (256,) if quick else (1000, 10_000, 100_000, 1_000_000):
         keys = jax.random.split(jax.random.key(n), 2 if quick else 100 if n < 100_000 else 10)

@@ -23,7 +23,7 @@ MILLION = 1_000_000
 
 @table("Memory of all pairs")
 def large(quick: bool) -> Iterator[Row]:
-    """Peak memory of the exact U-statistic beyond its inputs, m = 10, with the time in brackets."""
+    """Peak memory of the exact U-statistic, without its inputs, m = 10; time in brackets."""
     n = 1000 if quick else 100_000
     for arguments, work, target in (
         ({}, "value", "<200"),
@@ -40,8 +40,8 @@ def large(quick: bool) -> Iterator[Row]:
 
 @table("Blocks: time for each row")
 def blocks(quick: bool) -> Iterator[Row]:
-    """Value and gradient, m = 10. Time is linear in n where a row takes as long in the largest
-    batch (ours) as in the smallest (the "peer")."""
+    """Value and gradient, m = 10. Time is linear in n if a row takes as long in the largest batch
+    (ours) as in the smallest ("peer")."""
     sizes = (256, 1024) if quick else (10_000, 100_000, 1_000_000)
     for block_size in (32,) if quick else (2, 32, 256):
         arguments = {"m": 10, "block_size": block_size, "gradient": True}
@@ -53,8 +53,8 @@ def blocks(quick: bool) -> Iterator[Row]:
 
 @table("A stream of rows", columns=("rows", "work", "seconds", "MB", "estimate", "standard error"))
 def streamed(quick: bool) -> Iterator[Row]:
-    """`SKCEState` in a `lax.scan`: each batch of 10 000 rows of a calibrated model, m = 10, is made
-    from a key and forgotten; blocks of 50. Below it what the batches alone take."""
+    """`SKCEState` in a `lax.scan`: each batch of 10 000 rows of a calibrated model, m = 10, is
+    generated from a key and discarded; blocks of 50. Second row: generating the batches."""
     n, batch = (2000, 500) if quick else (10_000_000, 10_000)
     size = {"n": n, "m": 10, "batch": batch}
     ours = harness.peak_memory(stream.stream, **size, block_size=50)
@@ -90,8 +90,8 @@ def _point(name: str, n: int, m: int) -> dict[str, Any] | None:
 
 @table("Cost against n and m", columns=("n", "m", *SERIES))
 def cost(quick: bool) -> Iterator[Row]:
-    """Time and peak memory beyond the inputs, each cell in a process of its own. Value and blocks
-    are called outside of jit, as they are by most."""
+    """Time and peak memory without the inputs, each cell in a separate process. Value and blocks
+    are called outside of jit, as is usual."""
     of_n = (64, 128) if quick else (100, 1000, 4096, 10_000, 100_000, MILLION)
     fixed, of_m = (128, (2, 10)) if quick else (2048, (2, 10, 100, 1000))
     for n, m in dict.fromkeys([(n, 10) for n in of_n] + [(fixed, m) for m in of_m]):

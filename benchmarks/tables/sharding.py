@@ -14,9 +14,9 @@ from benchmarks.works.sharding import EIGHT_DEVICES
     columns=("devices", "value", "less one device's", "pairs on each device", "share", "ideal"),
 )
 def sharding(quick: bool) -> Iterator[Row]:
-    """The SKCE of rows that lie on D devices by `NamedSharding`, m = 10. The devices are simulated
-    on one CPU, so that there is no speed to measure: what is counted is how often the program of
-    each device evaluates a pair, tiles that are padded and pairs of a row with itself included."""
+    """The SKCE of rows on D devices by `NamedSharding`, m = 10. The devices are simulated on one
+    CPU, so speed cannot be measured. Instead, the table has the number of pairs that the program of
+    each device evaluates, including padded tiles and pairs of a row with itself."""
     n = 2048 if quick else 16_384
     results = harness.in_fresh_process(
         "import json; from benchmarks.works.sharding import sharded_skce; "

@@ -9,7 +9,7 @@ from benchmarks.rows import Row, quantity, row, table
 
 @table("Import")
 def imports(quick: bool) -> Iterator[Row]:
-    """calibjax after jax in fresh processes, the median of five."""
+    """calibjax after jax, in new processes, median of five."""
     code = (
         "import json, time; start = time.perf_counter(); import jax; middle = time.perf_counter();"
         "import calibjax; print(json.dumps((middle - start, time.perf_counter() - middle)))"

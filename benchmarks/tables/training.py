@@ -17,10 +17,10 @@ MILLISECONDS = {"without": "without [ms]", "with": "with [ms]", "penalty": "pena
     columns=("network", "batch", *MILLISECONDS.values(), "added [%]", "target"),
 )
 def training(quick: bool) -> Iterator[Row]:
-    """Adam on images of 28 x 28 pixels, m = 10, the kernel fixed beforehand. The CNN has two
-    convolutions (32 and 64 channels) and a dense layer, the MLP two hidden layers of 512. The
-    penalty alone is its value and gradient in the logits. Medians; what is added is that of the
-    fastest steps, as steps vary by more than the penalty."""
+    """Adam on images of 28 x 28 pixels, m = 10, with a fixed kernel. The CNN has two convolutions
+    (32 and 64 channels) and a dense layer, the MLP two hidden layers of 512. The penalty alone is
+    its value and gradient in the logits. Times are medians. The added time is that of the fastest
+    steps, because steps vary by more than the penalty."""
     for network in NETWORKS:
         for batch in (16,) if quick else (64, 128, 256, 512, 1024):
             calls = training_steps(network, batch, M)

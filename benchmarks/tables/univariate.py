@@ -10,8 +10,8 @@ from benchmarks.works import univariate
 @table("Quadrature beside closed forms")
 def quadrature(quick: bool) -> Iterator[Row]:
     """Default kernels, which are Gaussian for targets. The "peer" is the closed form of Normal
-    predictions; with a Laplacian kernel, and for gradients, it is the same work of those. The ratio
-    is ours over the peer's time where there is a target, and else the peer's over ours."""
+    predictions; with a Laplacian kernel, and for gradients, it is the same computation for Normal.
+    With a target, the ratio is our time over the peer's; otherwise the reverse."""
     n, repeats = (64, 1) if quick else (2048, 7)
     for family in univariate.FAMILIES[1:]:
         yield _beside_normal(n, family, repeats, "<10")
@@ -32,7 +32,7 @@ def _beside_normal(n: int, family: str, repeats: int, target: str | None, **opti
 
 @table("Memory of the quadrature", ("work", "ours", "target"))
 def quadrature_memory(quick: bool) -> Iterator[Row]:
-    """Peak memory beyond the inputs."""
+    """Peak memory without the inputs."""
     for n, gradient in ((256, False),) if quick else ((16_384, False), (16_384, True)):
         used = harness.peak_memory(univariate.skce, n=n, family="StudentT", gradient=gradient)
         what = "value and gradient" if gradient else "value"
