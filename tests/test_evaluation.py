@@ -21,14 +21,14 @@ from sklearn import metrics
 
 import calibjax as cj
 import calibjax.plot
-from calibjax._base.text import class_name, shares_in_words, working
+from calibjax._base.text import class_name, p_in_words, pvalue_text, shares_in_words, working
 from calibjax._data.data import Data, as_data
 from calibjax._data.padding import padded
 from calibjax.evaluation import _evaluation
 from calibjax.evaluation._curves import worst_level
 from calibjax.evaluation._directions import Direction
 from calibjax.evaluation._effect import BestTemperature, interval_of_temperature, skce_of
-from calibjax.evaluation._evaluation import skce_in_words, verdict
+from calibjax.evaluation._evaluation import verdict
 from calibjax.evaluation._report._page import kernel_in_words, lines_of_kernels, rows_of_page
 from calibjax.evaluation._rows import (
     ZERO_PROBABILITY,
@@ -37,7 +37,14 @@ from calibjax.evaluation._rows import (
     zero_probability_rows,
 )
 from calibjax.evaluation._section import Section
-from calibjax.evaluation._wording import interval_text, number, shown_names, value_text
+from calibjax.evaluation._wording import (
+    aligned_numbers,
+    cells,
+    interval_text,
+    number,
+    shown_names,
+    with_interval,
+)
 from calibjax.frames import read_arrays
 from calibjax.measures.families import _error_over_variance, measures
 from calibjax.measures.measure import MeasureResult, Subset
@@ -197,7 +204,7 @@ def test_inputs_of_other_kinds():
 def test_the_verdict(evaluation):
     assert evaluation.rejected and evaluation.pvalue == pytest.approx(0.001)
     assert re.match(
-        r"Not calibrated \(p = 0.001, n = 120\).\nOver-confident: mean confidence [\d.]+ %, "
+        r"Not calibrated \(p ≤ 0.001, n = 120\).\nOver-confident: mean confidence [\d.]+ %, "
         r"accuracy [\d.]+ %; fitted temperature [\d.]+ \(95 % CI [\d.]+ to [\d.]+\).$",
         evaluation.verdict,
     )
@@ -306,7 +313,7 @@ def test_which_targets_are_impossible():
     known = cj.IntervalCensored.right_censored(jnp.array([0.5, 1.5, 4.0]), jnp.ones(3, bool))
     data = padded(as_data(curves, known, intervals=True))
     (found,) = measures(jax.random.key(0), data, 0.95, 9)
-    score = found["log score"]
+    score = found["log loss"]
     assert (score.value, score.note) == (np.inf, "2 events where curves are flat: rows 0, 2")
 
 
@@ -369,7 +376,8 @@ VERDICTS = {
     ),
     "calibrated events": (
         {"pvalue": 0.3, "measures": MEASURES_OF_EVENTS},
-        ").\nO/E 0.77 (95 % CI 0.71 to 0.84); calibration slope 0.7 (95 % CI 0.6 to 0.8).",
+        ").\nO/E 0.770 (95 % CI 0.710 to 0.840); calibration slope 0.70 (95 % CI 0.60 to 0.80), "
+        "risks too extreme by this interval alone.",
         "temperature",
     ),
     "a bound": (
@@ -379,7 +387,7 @@ VERDICTS = {
     ),
     "over-confident": (
         {"best": 3.0, "interval": (2.0, 4.0), "found": [TOO_SURE]},
-        "\nOver-confident: of the test; fitted temperature 3 (95 % CI 2 to 4).",
+        "\nOver-confident: of the test; fitted temperature 3.0 (95 % CI 2.0 to 4.0).",
         "",
     ),
     "under-confident": (
@@ -409,18 +417,19 @@ VERDICTS = {
             "found": [direction("over-confident", 0.4), direction("'b' over-estimated", 0.3)],
             "measures": MEASURES_OF_EVENTS,
         },
-        "\nOver-confident: of the test; calibration slope 0.7 (95 % CI 0.6 to 0.8); 'b' "
-        "over-estimated; O/E 0.77 (95 % CI 0.71 to 0.84).",
+        "\nOver-confident: of the test; calibration slope 0.70 (95 % CI 0.60 to 0.80), risks "
+        "too extreme; 'b' over-estimated; O/E 0.770 (95 % CI 0.710 to 0.840).",
         "temperature",
     ),
     "a map that was not fitted": (
         {"n": 200},
-        "\nRecalibrate it with fit_recalibrator(method='spline'); estimate the gain with",
+        "\nTo recalibrate, use fit_recalibrator(method='spline'); estimate the gain with",
         "",
     ),
     "a bound on the error": (
         {"pvalue": 0.3, "best": 1.02, "interval": (0.9, 1.1)},
-        "detected (p = 0.3, n = 12, 0 events).\nFitted temperature 1.02 (95 % CI 0.9 to 1.1).",
+        "(p = 0.3, n = 12, 0 events).\nFitted temperature 1.02 (95 % CI 0.90 to 1.10), 1 if "
+        "calibrated.",
         "",
     ),
 }
@@ -485,28 +494,53 @@ def test_the_interval_of_many_rows_is_that_of_few(n_classes, factor, monkeypatch
 def test_bounds_are_said():
     values = {100.0: "≥ 100", 0.01: "≤ 0.01", 99.0: "99"}
     for value, text in values.items():
-        assert value_text("fitted temperature", MeasureResult(value)) == text
+        assert cells("fitted temperature", MeasureResult(value))[0] == text
 
 
-def test_the_size_of_an_error_in_a_sentence():
+def test_p_values_say_where_they_end():
+    words = {0.31: "p = 0.31", 0.001: "p ≤ 0.001", 1e-9: "p ≤ 0.001"}
+    assert {p: p_in_words(p, 1 / 1000) for p in words} == words
+    assert p_in_words(np.float32(0.001)) == "p = 0.001" and p_in_words(9e-4) == "p < 0.001"
+    assert pvalue_text(0.02, 0.01) == "0.02" and pvalue_text(None) == pvalue_text(np.nan) == ""
+
+
+def test_an_estimate_has_the_decimals_of_its_interval():
+    """Two digits of half of the width; ends that are not 0 do not become 0."""
+
     def words(value, *interval):
-        return skce_in_words(value, interval, 95.0)
+        return with_interval("{}", value, interval, 0.05)
 
     assert words(0.00404, 0.00171, 0.00747) == "0.0040 (95 % CI 0.0017 to 0.0075)"
-    assert words(4.4e-5, 0.0, 0.00142) == "4.4e-05 (95 % CI 0 to 0.0014)"
-    note = "the unbiased estimator can be negative"
-    assert words(-4.44e-5, 0.0, 0.00142) == f"-4.4e-05 (95 % CI 0 to 0.0014; {note})"
-    assert words(0.0, 0.0, 0.0) == "0 (95 % CI 0 to 0)"
+    assert words(4.4e-5, 0.0, 0.00142) == "0.00004 (95 % CI 0 to 0.00142)"
+    assert words(0.000883, 3.26e-6, 0.00361) == "0.0009 (95 % CI 3.3e-06 to 0.0036)"
+    assert words(-4.4e-10, 0.0, 1.42e-9) == "-4.4e-10 (95 % CI 0 to 1.42e-09)"
+    assert words(0.0, 0.0, 0.0) == "0 (95 % CI 0 to 0)" and words(1.31, 1.1, 1.52).endswith("1.52)")
+    assert words(412.3, 377.1, 450.9) == "412 (95 % CI 377 to 451)"
+    assert cells("ECE", MeasureResult(0.0357, None, (0.018, 0.0632))) == (
+        "0.036",
+        "",
+        "0.018 … 0.063",
+        "",
+    )
+    assert cells("bias", MeasureResult(0.1, (0.0, 0.2), (0.5, 0.5)))[2] == "expected 0.5"
+    assert cells("SKCE", MeasureResult(-0.1, (0.0, 0.2)))[2] == "unbiased: can be negative"
+    assert cells("p-value (9 clusters)", MeasureResult(0.001, n_draws=999))[0] == "≤ 0.001"
+    assert aligned_numbers([0.0345, 0.339, np.nan, np.inf]) == ["0.035", "0.339", "", "∞"]
+    assert aligned_numbers([15.0, 1234.0]) == ["15", "1234"] and aligned_numbers([]) == []
 
 
 def test_the_sentence_of_a_paper(evaluation):
     low, high = evaluation.skce.interval
-    assert evaluation.citation == (
+    said = evaluation.citation
+    assert said.startswith(
         "Calibration was rejected (exact aggregated kernel test, 999 simulated data sets, "
-        "p = 0.001, n = 120). The squared kernel calibration error (default kernel) was "
+        "p ≤ 0.001, n = 120). Over-confident: mean confidence "
+    )
+    assert said.endswith(
+        "). The squared kernel calibration error (default kernel) was "
         f"{evaluation.skce.value:.3f} (95 % CI {low:.3f} to {high:.3f})."
     )
-    assert evaluation.to_dict()["citation"] == evaluation.citation
+    assert evaluation.to_dict()["citation"] == said
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
@@ -556,7 +590,7 @@ def test_few_rows_and_few_events_are_said():
 def test_columns_of_long_intervals_do_not_touch(evaluation):
     long = MeasureResult(8.3e47, (-1.96e47, 5.95e48), (1.0, 1.0))
     shown = repr(with_found(evaluation, measures={"squares": long}))
-    assert "-1.96e+47 … 5.95e+48 1\n" in shown
+    assert "-1.96e+47 … 5.95e+48 expected 1\n" in shown
 
 
 def test_contributions_and_rows(evaluation):
@@ -726,26 +760,28 @@ def test_measures_of_quantiles():
         "CRPS",
         "bias",
         "coverage of 80 % intervals",
-        *(f"share below level {u}" for u in levels),
+        *(f"observed below {u} quantile" for u in levels),
     ]
-    hits = {f"share below level {u}": y <= values[:, k] for k, u in enumerate(levels)}
+    hits = {f"observed below {u} quantile": y <= values[:, k] for k, u in enumerate(levels)}
     hits["coverage of 80 % intervals"] = (y > values[:, 0]) & (y <= values[:, 2])
     for name, of_rows in hits.items():
-        probability = 0.8 if "coverage" in name else float(name.split()[-1])
+        probability = 0.8 if "coverage" in name else float(name.split()[2])
         assert found[name].value == pytest.approx(of_rows.mean())
         wilson = stats.binomtest(int(of_rows.sum()), 400).proportion_ci(0.95, method="wilson")
         np.testing.assert_allclose(found[name].interval, wilson, rtol=1e-9)
         expected = np.array(stats.binom(400, probability).interval(0.95)) / 400
         np.testing.assert_allclose(found[name].if_calibrated, expected)
     worst = worst_level(cj.Data(predictions, y), 0.95)
-    scores = [abs(hits[f"share below level {u}"].mean() - u) / (u * (1 - u)) ** 0.5 for u in levels]
+    scores = [
+        abs(hits[f"observed below {u} quantile"].mean() - u) / (u * (1 - u)) ** 0.5 for u in levels
+    ]
     assert worst is not None and f"at the {levels[np.argmax(scores)]} quantile: " in worst
     assert worst_level(cj.Data(predictions, x + z), 0.95) is None
     assert worst_level(cj.Data(cj.Normal(x, jnp.ones(400)), y), 0.95) is None
     many = cj.Quantiles(jnp.tile(jnp.arange(1.0, 100), (50, 1)), np.arange(1, 100) / 100)
     shown = list(measures_of(many, jnp.full(50, 7.0)))
-    shares = [name for name in shown if name.startswith("share")]
-    assert shares == [f"share below level {u}" for u in (0.05, 0.25, 0.5, 0.75, 0.95)]
+    shares = [name for name in shown if name.startswith("observed below")]
+    assert shares == [f"observed below {u} quantile" for u in (0.05, 0.25, 0.5, 0.75, 0.95)]
     coverages = set(shown) - set(coverages_not_printed(shown))
     assert len(shown) == 7 + 49 + 5 and len(coverages) == 7 + 3 + 5
     assert {f"coverage of {x} % intervals" for x in (50, 80, 90)} < coverages
@@ -757,7 +793,7 @@ def test_a_row_without_a_cdf_is_not_counted():
     found = measures_of(predictions, targets)
     for name in ("CRPS", "coverage of 90 % intervals"):
         assert np.isnan(found[name].value) and found[name].note == "NaN in row 4"
-    assert np.isfinite(found["log score"].value) and found["log score"].note is None
+    assert np.isfinite(found["log loss"].value) and found["log loss"].note is None
 
 
 @pytest.mark.slow

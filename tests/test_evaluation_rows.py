@@ -63,9 +63,9 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
 def test_measures_of_hidden_targets(of_hidden, lifetimes):
     predictions, seen, observed = lifetimes
     law = stats.weibull_min(1.5, scale=np.asarray(predictions.scale))
-    assert list(of_hidden.measures) == ["log score", "mean PIT", "events"]
+    assert list(of_hidden.measures) == ["log loss", "mean PIT", "events"]
     scores = -np.where(observed, law.logpdf(seen), law.logsf(seen))
-    assert of_hidden.measures["log score"].value == pytest.approx(scores.mean(), rel=1e-5)
+    assert of_hidden.measures["log loss"].value == pytest.approx(scores.mean(), rel=1e-5)
     pits = np.where(observed, law.cdf(seen), (1 + law.cdf(seen)) / 2)
     events = of_hidden.measures["events"]
     expected = -law.logsf(seen).sum()
@@ -76,7 +76,9 @@ def test_measures_of_hidden_targets(of_hidden, lifetimes):
     mean_pit = of_hidden.measures["mean PIT"]
     assert mean_pit.value == pytest.approx(pits.mean(), rel=1e-5)
     of_pit = f"mean PIT {mean_pit.value:.3g}, 0.5 if calibrated"
-    assert of_hidden.verdict.endswith(f" observed, {ends} expected if calibrated; {of_pit}.")
+    assert of_hidden.verdict.endswith(
+        f" observed, {ends} expected during the same follow-up; {of_pit}."
+    )
     student = stats.t(N - 1, pits.mean(), stats.sem(pits)).interval(0.95)
     np.testing.assert_allclose(mean_pit.interval, student, atol=3e-3)  # but for skewness
     assert mean_pit.if_calibrated == (0.5, 0.5)
@@ -202,7 +204,7 @@ def test_words_for_hidden_targets():
     assert shift_in_words(MeasureResult(0.4, (0.3, 0.51))) is None
     assert shift_in_words(MeasureResult(np.nan)) is None
     early = shift_in_words(MeasureResult(0.6, (0.55, 0.65)), MeasureResult(8.0, None, (20.0, 20.0)))
-    assert early.startswith("events later than predicted: 8 observed, 20 expected if calibrated; ")
+    assert early.startswith("events later than predicted: 8 observed, 20 expected during the same ")
 
 
 def test_hidden_targets_as_people_have_them():

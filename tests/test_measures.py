@@ -196,7 +196,9 @@ def test_scores_of_quantiles_by_loops(case):
                 row[f"coverage of {100 - 200 * low:.0f} % intervals"] = (a <= y <= b).item()
         for name, x in row.items():
             expected.setdefault(name, []).append(x)
-    assert {name for name in found if not name.startswith("share")} == expected.keys() | {"CRPS"}
+    assert {name for name in found if not name.startswith("observed ")} == expected.keys() | {
+        "CRPS"
+    }
     for name, rows in expected.items():
         assert_near(found[name].value, np.mean(rows), name)
     assert ("weighted interval score" in found) == (case != "not in pairs")
@@ -226,7 +228,7 @@ def test_bias_coverage_and_spread_of_members():
     spread = np.sqrt(np.mean([np.var(x, ddof=1) * (1 + 1 / x.size) for x in rows]))
     errors = [np.square(x.mean() - y) for x, y in zip(rows, targets, strict=True)]
     assert_near(found["spread"].value, spread, "spread")
-    assert_near(found["error of the mean"].value, np.mean(errors) ** 0.5, "error of the mean")
+    assert_near(found["RMSE of the mean"].value, np.mean(errors) ** 0.5, "RMSE of the mean")
     # A target is anywhere among those that it ties with, and its rank in a cell of the unit line.
     u = np.concatenate(
         [

@@ -111,7 +111,7 @@ def test_shares_below_and_up_to_quantiles():
     predictions = cj.Quantiles(jnp.asarray(values), LEVELS)
     data = as_data(predictions, jnp.asarray(targets))
     (found,) = measures(jax.random.key(0), data, 0.95, 9)
-    below, up_to = found["share below level 0.3"], found["share up to level 0.3"]
+    below, up_to = found["observed below 0.3 quantile"], found["observed up to 0.3 quantile"]
     assert below.value == np.mean(targets < values[:, 1])
     assert up_to.value == np.mean(targets <= values[:, 1])
     assert below.value < 0.2 and up_to.value > 0.37  # with one of these it would be wrong

@@ -29,7 +29,7 @@ def test_readme_code_runs(capsys):
             exec(compile(block, str(README), "exec"), namespace)
     *verdict, error, pvalue, tempered = capsys.readouterr().out.splitlines()
     first, second, *_ = verdict
-    assert first == "Not calibrated (p = 0.001, n = 1000)."
+    assert first == "Not calibrated (p ≤ 0.001, n = 1000)."
     assert second.startswith("Over-confident: mean confidence")
     assert "fitted temperature 1.4" in second
     assert 0.005 < float(error) < 0.05 and abs(float(tempered)) < 0.1 * float(error)

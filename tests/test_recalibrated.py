@@ -398,9 +398,9 @@ def test_log_scores_of_held_out_rows_are_differences():
     fit = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")
     known = (("identity", -1e-6), ("shift_scale", -0.25))
     fit = dataclasses.replace(fit, fit=fit.fit._replace(losses=known, change=(-0.2, -0.3, -0.1)))
-    change = "change of held-out log score: -0.2 (95 % CI -0.3 to -0.1); negative is better"
+    change = "change of held-out log loss: -0.2 (95 % CI -0.3 to -0.1); negative is better"
     assert f"  {change}\n" in str(fit)
-    words = "held-out log score, change: "
+    words = "held-out log loss, change: "
     assert f"{words}shift_scale -0.2500, identity 0.0000\n" in str(fit)
 
 

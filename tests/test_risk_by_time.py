@@ -190,7 +190,7 @@ def test_censoring_that_depends_on_the_predicted_risk_is_said():
         assert found == pytest.approx(2 * stats.norm.sf(abs(score) / curvature**0.5), rel=1e-5)
         notes.append(CENSORING.notes(Evaluation(data, None, 0.05, 0))[1:])
     assert notes[0] == [] and notes[1][0].startswith(
-        "Censoring depends on the predicted risk (p = "
+        "Censoring depends on the predicted risk (p < 0.001)"
     )
 
 
@@ -200,14 +200,16 @@ def test_the_first_time_in_words():
 
     early, late = risk(0.1, 0.11, 0.5), risk(0.6, 0.375, 0.02)
     said = (
-        "risk by 4: predicted 60.0 %, observed 37.5 % (Kaplan-Meier; p = 0.04 adjusted for 2 times)"
+        "risk by 4: predicted 60.0 %, observed 37.5 % (Kaplan-Meier), "
+        "p = 0.04 adjusted for 2 time points"
     )
     both = {"risk by 2": early, "events": late, "risk by 4": late}
     assert time_in_words(both, 0.05) == said and time_in_words(both, 0.03) is None
-    assert "risk by 2 onwards: predicted" in time_in_words(both | {"risk by 2": late}, 0.05)
+    later = time_in_words(both | {"risk by 2": late}, 0.05)
+    assert later.startswith("risk by 2 (and at later times): predicted")
     first = {"risk by 2": late, "risk by 4": early}
     assert time_in_words(first, 0.05).startswith("risk by 2: predicted")
-    assert time_in_words({"risk by 4": late}, 0.05).endswith("(Kaplan-Meier; p = 0.02)")
+    assert time_in_words({"risk by 4": late}, 0.05).endswith("(Kaplan-Meier), p = 0.02")
 
 
 @pytest.mark.parametrize("weights", [None, np.where(np.arange(N) % 3 == 0, 2, 1)])

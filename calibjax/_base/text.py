@@ -27,15 +27,33 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def shares_in_words(
-    predicted: float, observed: float, names: tuple[str, str] = ("predicted", "observed")
+    predicted: float,
+    observed: float,
+    names: tuple[str, str] = ("predicted", "observed"),
+    least: int = 1,
 ) -> str:
     """Both shares of events, with as many digits as tell them apart, and the ratio of rare ones."""
     gap = 100 * abs(observed - predicted)
-    digits = min(max(1 - math.floor(math.log10(gap)), 1), 6) if gap > 0 else 1
+    digits = min(max(1 - math.floor(math.log10(gap)), least), 6) if gap > 0 else least
     p, y = percent(predicted, digits), percent(observed, digits)
     said = f"{names[0]} {p}, {names[1]} {y}"
     ratio = f"{observed / predicted:.2g}" if 0 < predicted < _RARE and observed > 0 else "1"
     return said if ratio == "1" else f"{said} (O/E {ratio})"
+
+
+def pvalue_text(pvalue: float | None, least: float | None = None) -> str:
+    """A p-value; "≤ 0.001" for the least that draws give, "< 0.001" for tiny ones, "" for NaN."""
+    if pvalue is None or math.isnan(pvalue):
+        return ""
+    if least is not None and pvalue <= 1.001 * least:
+        return f"≤ {least:.3g}"
+    return f"{pvalue:.3g}" if pvalue >= 0.0009995 else "< 0.001"
+
+
+def p_in_words(pvalue: float, least: float | None = None) -> str:
+    """A p-value in a sentence, "p = 0.31", "p ≤ 0.001" or "p < 0.001"."""
+    text = pvalue_text(pvalue, least)
+    return f"p {text}" if text[:1] in ("≤", "<") else f"p = {text}"
 
 
 def format_distinct(x: float, other: float, digits: int = 3) -> tuple[str, str]:

@@ -11,13 +11,13 @@ import numpy as np
 
 from calibjax._base.compile import bucket
 from calibjax._base.struct import on_host
-from calibjax._base.text import plain, text_table
+from calibjax._base.text import plain, pvalue_text, text_table
 from calibjax._data.distribution import Labels
 from calibjax._data.typed_column import named_columns
 from calibjax.evaluation._directions import Direction, clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
 from calibjax.evaluation._section import N_RESAMPLES, Case
-from calibjax.evaluation._wording import number, pvalue_text
+from calibjax.evaluation._wording import aligned_numbers
 from calibjax.frames import groups_of
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
@@ -36,7 +36,7 @@ _OF_EVENTS = {EVENTS: "observed", EXPECTED: "expected", RATIO: RATIO, SLOPE: "sl
 _OF_CLASSES = {PREDICTED: "mean confidence", "accuracy": "accuracy", "top-label ECE": "ECE"}
 _OF_CLASSES["temperature"] = "temperature"
 _OF_NUMBERS = {PREDICTED: "predicted", OBSERVED: "observed", "weighted interval score": "WIS"}
-_OF_NUMBERS |= {x: x for x in ("CRPS", "bias", "spread", "error of the mean", "mean PIT", "events")}
+_OF_NUMBERS |= {x: x for x in ("CRPS", "bias", "spread", "RMSE of the mean", "mean PIT", "events")}
 _OF_NUMBERS |= {f"coverage of {x} % intervals": f"coverage {x} %" for x in (50, 90)}
 _OF_NUMBERS |= {"integrated Brier score": "integrated Brier score"}
 # A column of texts of the table.
@@ -141,14 +141,15 @@ class GroupVerdicts:
     def cells(self) -> list[list[str]]:
         """The table as texts, of which the first line has the names of columns."""
         rows = self.rows()
-        lines = [[self._text(*x) for x in row.items()] for row in rows]
         names = [x for x in rows[0] if x != _ERROR or any(row[x] for row in rows)]
-        return [names, *(line[: len(names)] for line in lines)]
+        columns = (self._texts(x, [row[x] for row in rows]) for x in names)
+        return [names, *map(list, zip(*columns, strict=True))]
 
-    def _text(self, name: str, value: object) -> str:
-        if not isinstance(value, float):
-            return str(value)
-        return pvalue_text(value, self.n_draws) if name == "p" else number(value)
+    def _texts(self, name: str, values: list[Any]) -> list[str]:
+        if name == "p":
+            return [pvalue_text(x, 1 / (self.n_draws + 1)) for x in values]
+        are_numbers = all(isinstance(x, float) for x in values)
+        return aligned_numbers(values) if are_numbers else list(map(str, values))
 
     def __repr__(self) -> str:
         cells, n_levels = self.cells(), len(self.groups[0].levels)
@@ -166,7 +167,8 @@ class GroupVerdicts:
         found = [f"p is adjusted for {n_tested} groups"] if n_tested > 1 else []
         least, pooled = 1 / (self.n_draws + 1), self.pooled
         if any(x.adjusted <= least for x in self.groups):
-            found.append(f"≤ {number(least)}: the smallest p-value that {self.n_draws} draws give")
+            text = pvalue_text(least, least)
+            found.append(f"{text}: the smallest p-value that {self.n_draws} draws give")
         return found + ([] if pooled is None else [str(pooled)])
 
 

@@ -22,7 +22,7 @@ from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._overall_error import local_errors, probit_line
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
-from calibjax.evaluation._wording import event_name, interval_text
+from calibjax.evaluation._wording import event_name, number
 from calibjax.measures.labels import as_event
 from calibjax.measures.quantiles import shares_of_levels
 from calibjax.measures.risk_by_time import Lifetimes
@@ -114,7 +114,7 @@ def _residual_in_words(residuals: curves.ResidualMap, cell: tuple[int, int, int]
     layer, *indices = cell
     edges = residuals.location_edges, residuals.spread_edges
     means, deviations = (
-        interval_text(tuple(np.asarray(x)[k : k + 2].tolist()), " to ")
+        " to ".join(dict.fromkeys(map(number, np.asarray(x)[k : k + 2].tolist())))
         for x, k in zip(edges, indices, strict=True)
     )
     value = float(np.asarray(residuals.value)[cell])

@@ -26,7 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._base.text import class_name, format_distinct, percent, shares_in_words
+from calibjax._base.text import (
+    class_name,
+    format_distinct,
+    p_in_words,
+    percent,
+    shares_in_words,
+)
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
@@ -36,7 +42,7 @@ from calibjax.evaluation import _effect
 from calibjax.evaluation._overall_error import LEVELS, widening, with_fitted_logits
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import Case, Section
-from calibjax.evaluation._wording import NO_OVERALL_ERROR, event_name, number, with_interval
+from calibjax.evaluation._wording import NO_OVERALL_ERROR, event_name, with_interval
 from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.families import EVENTS, MEAN_PIT, moments
 from calibjax.measures.measure import MeasureResult
@@ -206,8 +212,10 @@ def directions_of_labels(
         name = "risk" if classes is None and m == 2 else class_name(classes, c)
         p = probabilities[:, c]
         predicted, observed = (float(shares @ x) for x in (p, came[:, c]))
-        # O/E of an event has its own text.
-        words = shares_in_words(predicted, observed).partition(" (O/E" if m == 2 else "\n")[0]
+        # O/E of an event has its own text, and must follow from both shares.
+        least = 2 if m == 2 and predicted < 0.1 else 1
+        words = shares_in_words(predicted, observed, least=least)
+        words = words.partition(" (O/E" if m == 2 else "\n")[0]
         return _Error(
             (f"{name} under-estimated", f"{name} over-estimated"),
             came[:, c] - p,
@@ -261,6 +269,7 @@ def directions_of_numbers(
     quantiles: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
     factor: MeasureResult | None = None,
     level: float = 0.05,
+    are_counts: bool = False,
 ) -> list[Direction]:
     """Bias and dispersion errors of predictions of numbers.
 
@@ -277,6 +286,7 @@ def directions_of_numbers(
         factor: how many times as wide intervals should be once the bias is removed, and an interval
             of it; None if that is not known.
         level: the level of this interval.
+        are_counts: whether the ratio of the means is told as well.
     """
     shares, sides = sampling.shares(), 2 * pits - 1
     is_biased = abs(_score_of_mean(sides, 1 / 3, sampling)) > NormalDist().inv_cdf(1 - level / 4)
@@ -287,7 +297,8 @@ def directions_of_numbers(
             predicted, observed = (float(shares @ x) for x in means)
             if (observed > predicted) == is_low:
                 p, y = format_distinct(predicted, observed)
-                return predicted, observed, f"mean predicted {p}, observed {y}"
+                ratio = f" (O/E {observed / predicted:.2f})" if are_counts and predicted > 0 else ""
+                return predicted, observed, f"mean predicted {p}, observed {y}{ratio}"
         at, above = 0.5, float(shares @ (pits > 0.5))
         up_to = above
         if quantiles is not None:
@@ -330,8 +341,9 @@ def directions_of_numbers(
             # Where no target or each one is outside all quantiles, they do not tell how far.
             is_bound = bool(np.isclose(*ends))
             bound = ("at most " if factor.value < 1 else "at least ") if is_bound else ""
-            change = f"{corrected}intervals should be {bound}{number(factor.value)} times as wide"
-            words += f"; {change if is_bound else with_interval(change, ends, level)}"
+            change = f"{corrected}intervals should be {bound}{{}} times as wide"
+            interval = None if is_bound else ends
+            words += f"; {with_interval(change, factor.value, interval, level)}"
         return predicted, observed, words
 
     names = _DISPERSION
@@ -428,7 +440,9 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
         # Half of the targets that are equal to a quantile are below it.
         below = quantiles[0], (quantiles[1].astype(float) + quantiles[2]) / 2
     factor = widening(data, np.flatnonzero(counts), below, sampling, case.level)
-    return directions_of_numbers(pits, sampling, means, quantiles, factor, case.level)
+    are_counts = predictions.target_kind == "integer"
+    options = factor, case.level, are_counts
+    return directions_of_numbers(pits, sampling, means, quantiles, *options)
 
 
 def clear_directions(found: Sequence[Direction], level: float) -> tuple[Direction, ...]:
@@ -529,7 +543,7 @@ def shift_in_words(mean_pit: MeasureResult, events: MeasureResult | None = None)
     if events is None or events.if_calibrated is None:
         return f"biased {'low' if is_high else 'high'}: {said}"
     expected = " to ".join(f"{end:.0f}" for end in sorted({*events.if_calibrated}))
-    said = f"{events.value:.0f} observed, {expected} expected if calibrated; {said}"
+    said = f"{events.value:.0f} observed, {expected} expected during the same follow-up; {said}"
     return f"events {'later' if is_high else 'earlier'} than predicted: {said}"
 
 
@@ -544,8 +558,8 @@ def time_in_words(measures: dict[str, MeasureResult], level: float) -> str | Non
         return None
     (name, pvalue), last = clear[0], len(found) - 1
     first = [x for x, _ in found].index(name)
-    onwards = " onwards" if first < last and len(clear) == len(found) - first else ""
+    later = " (and at later times)" if first < last and len(clear) == len(found) - first else ""
     value, ends = measures[name].value, measures[name].if_calibrated
     assert ends is not None
-    said = f"{shares_in_words(ends[0], value)} (Kaplan-Meier; p = {pvalue:.2g}"
-    return f"{name}{onwards}: {said}" + (f" adjusted for {len(found)} times)" if last else ")")
+    said = f"{shares_in_words(ends[0], value)} (Kaplan-Meier), {p_in_words(pvalue)}"
+    return f"{name}{later}: {said}" + (f" adjusted for {len(found)} time points" if last else "")

@@ -25,9 +25,9 @@ from calibjax.intervals.skce_interval import (
     skce_and_interval,
 )
 from calibjax.measures.events import RATIO, SLOPE
-from calibjax.measures.families import few_draws, measures
+from calibjax.measures.families import EVENTS, few_draws, measures
 from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
-from calibjax.measures.quantiles import coverages_not_printed
+from calibjax.measures.quantiles import WIS, coverages_not_printed
 from calibjax.measures.sampling import Interval, Sampling, mean_interval
 from calibjax.recalibration import apply_temperature, fit_temperature, is_end_of_range
 from calibjax.scores import log_score
@@ -40,6 +40,11 @@ _CELLS = 2**10
 # Measures that the table leaves out; the verdict has both means where they differ.
 _ONLY_SAVED = {PREDICTED, OBSERVED, "observed events", "expected events", "E50", "E90"}
 _ONLY_SAVED |= {"scaled Brier score", "smooth ECE", "accuracy at 1/2"}
+# What the table adds to names of measures.
+_LABELS = {"bias": "bias (-1 to 1, + too high)", "spread": "spread (expected RMSE)"}
+_LABELS[EVENTS] = "events (during follow-up)"
+_LABELS_OF_WIS = {x: f"  {x}" for x in ("dispersion", "overprediction", "underprediction")}
+_LABELS_OF_WIS["pinball loss"] = "pinball loss (WIS / 2)"
 
 
 class _SKCE(Section[MeasureResult]):
@@ -111,14 +116,17 @@ class _BestTemperature(Section[BestTemperature | None]):
         return BestTemperature(best, interval_of_temperature(case.padded, best, 1 - case.level))
 
     def clause(self, case: Case) -> str | None:
-        ratio, confidence = events_of(case).get(RATIO), confidence_of(case)
-        said = [] if ratio is None else [ratio_in_words(ratio, case.level)]
-        said += [] if confidence is None else [confidence[1]]
+        events, confidence = events_of(case), confidence_of(case)
+        said = [ratio_in_words(events[RATIO], case.level)] if RATIO in events else []
+        expected = "" if SLOPE in events else ", 1 if calibrated"
+        said += [] if confidence is None else [confidence[1] + expected]
         return "; ".join(said) or None
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
-        best = self.of(case)
-        return () if best is None else ((wording.BEST_TEMPERATURE, MeasureResult(*best)),)
+        # Events have a slope: with O/E away from 1 a temperature without intercept misleads.
+        best = None if SLOPE in events_of(case) else self.of(case)
+        shown = best and MeasureResult(*best, if_calibrated=(1.0, 1.0))
+        return () if shown is None else ((wording.BEST_TEMPERATURE, shown),)
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         value, interval = self.of(case) or (None, None)
@@ -141,8 +149,10 @@ class _Measures(Section[dict[str, MeasureResult]]):
         return found
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
-        left_out = _ONLY_SAVED.union(coverages_not_printed(self.of(case)))
-        return [x for x in self.of(case).items() if x[0] not in left_out]
+        found = self.of(case)
+        left_out = _ONLY_SAVED.union(coverages_not_printed(found))
+        labels = _LABELS | (_LABELS_OF_WIS if WIS in found else {})
+        return [(labels.get(x, x), found[x]) for x in found if x not in left_out]
 
 
 MEASURES = _Measures()
@@ -200,7 +210,17 @@ def events_of(case: Case) -> dict[str, MeasureResult]:
 
 def ratio_in_words(ratio: MeasureResult, level: float) -> str:
     """Observed over expected events with its interval."""
-    return wording.with_interval(f"O/E {wording.number(ratio.value)}", ratio.interval, level)
+    return wording.with_interval("O/E {}", ratio.value, ratio.interval, level)
+
+
+def slope_in_words(slope: MeasureResult, case: Case, text: str = f"{SLOPE} {{}}") -> str:
+    """The calibration slope with its interval, and what it shows if that excludes 1."""
+    said = wording.with_interval(text, slope.value, slope.interval, case.level)
+    low, high = slope.interval or (1.0, 1.0)
+    if low <= 1 <= high:
+        return said
+    alone = "" if case.rejected else " by this interval alone"
+    return f"{said}, risks too {'extreme' if high < 1 else 'moderate'}{alone}"
 
 
 def confidence_of(case: Case) -> tuple[bool, str] | None:
@@ -210,9 +230,9 @@ def confidence_of(case: Case) -> tuple[bool, str] | None:
     """
     slope, best = events_of(case).get(SLOPE), BEST_TEMPERATURE.of(case)
     if slope is not None and slope.interval is not None:
-        text = f"{SLOPE} {wording.number(slope.value)}"
-        return slope.value < 1, wording.with_interval(text, slope.interval, case.level)
+        return slope.value < 1, slope_in_words(slope, case)
     if best is None:
         return None
-    text = f"{wording.BEST_TEMPERATURE} {wording.temperature_text(best.value)}"
-    return best.value > 1, wording.with_interval(text, best.interval, case.level)
+    value = wording.temperature_text(best.value) if best.interval is None else "{}"
+    text = f"{wording.BEST_TEMPERATURE} {value}"
+    return best.value > 1, wording.with_interval(text, *best, case.level)

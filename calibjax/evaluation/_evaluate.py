@@ -20,7 +20,7 @@ from calibjax._data.padding import padded
 from calibjax._numbers.validity import are_whole
 from calibjax.distributions import Bernoulli, Quantiles
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._section import N_RESAMPLES, keys_of
+from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, keys_of
 from calibjax.evaluation._serial_dependence import Column, columns_of_rows
 from calibjax.frames import Table, given_columns, read_arrays, read_model
 from calibjax.hypothesis_tests import calibration_test
@@ -30,8 +30,6 @@ from calibjax.segments import read_segments
 
 # What holds values beside arrays, and names of columns beside a frame.
 _BESIDE_ARRAYS = {"classes", "normalize", "weights", "clusters", "times", "horizon", "groups"}
-# The smallest p-value there can be; no model could be rejected at a smaller level.
-_LEAST_LEVEL = 1 / (N_RESAMPLES + 1)
 # A larger level is probably a confidence, and such narrow intervals may miss the estimate.
 _LARGEST_LEVEL = 0.5
 
@@ -111,7 +109,7 @@ def evaluate(
         >>> probabilities = [[0.7, 0.3], [0.4, 0.6]] * 30
         >>> evaluation = cj.evaluate(probabilities, ["no", "yes"] * 30, classes=["no", "yes"])
         >>> print(evaluation.verdict[:26])
-        Not calibrated (p = 0.001,
+        Not calibrated (p ≤ 0.001,
         >>> frame = {"p_no": [0.7, 0.4] * 30, "p_yes": [0.3, 0.6] * 30, "y": ["no", "yes"] * 30}
         >>> cj.evaluate(frame, target="y", probs="p_*").verdict == evaluation.verdict
         True
@@ -152,9 +150,9 @@ def evaluate_data(
     Masked rows are left out, and up to `order` columns of groups make a segment.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
-    if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
+    if not (isinstance(level, (float, np.floating)) and LEAST_PVALUE <= level <= _LARGEST_LEVEL):
         raise ValueError(
-            f"level must be a number from {_LEAST_LEVEL} to {_LARGEST_LEVEL}, such as 0.05 for a "
+            f"level must be a number from {LEAST_PVALUE} to {_LARGEST_LEVEL}, such as 0.05 for a "
             f"confidence of 95 %, got {level!r}."
         )
     data = as_data(data, intervals=True)

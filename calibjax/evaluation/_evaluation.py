@@ -3,7 +3,6 @@
 import functools
 import html
 import json
-import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -13,19 +12,26 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from calibjax._base.text import plain, working
+from calibjax._base.text import p_in_words, plain, working
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation import _rows
 from calibjax.evaluation._by_group import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
-from calibjax.evaluation._effect import BEST_TEMPERATURE, EQUIVALENT_TEMPERATURE, MEASURES, SKCE
+from calibjax.evaluation._effect import (
+    BEST_TEMPERATURE,
+    EQUIVALENT_TEMPERATURE,
+    MEASURES,
+    SKCE,
+    ratio_in_words,
+    slope_in_words,
+)
 from calibjax.evaluation._groups import SEGMENTS
 from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
-from calibjax.evaluation._section import N_RESAMPLES, Case, Section
-from calibjax.evaluation._wording import table_of_numbers
+from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, Case, Section
+from calibjax.evaluation._wording import P_VALUE, table_of_numbers, with_interval
 from calibjax.kernels.base import describe
 from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.measure import MeasureResult
@@ -128,10 +134,10 @@ class Evaluation(Case):
     def rows(self) -> list[tuple[str, MeasureResult]]:
         """The names and numbers of the printed table, in its order."""
         is_tested = self.why_not_tested is None
-        note = self.units or "assumes independent rows" if is_tested else "cannot be tested"
-        first = MeasureResult(self.pvalue, note=note)
+        units = self.units or "independent rows" if is_tested else "cannot be tested"
+        first = MeasureResult(self.pvalue, n_draws=N_RESAMPLES)
         rows = (row for section in _SECTIONS.values() for row in section.rows(self))
-        return [("p-value", first), *rows]
+        return [(f"{P_VALUE} ({units})", first), *rows]
 
     def _compute(self, *others: str) -> None:
         """Computes the printed sections, and reports progress."""
@@ -271,7 +277,7 @@ def verdict(case: Case) -> str:
         rows += f", {_rows.CENSORING.of(case)} censored"
     if case.why_not_tested is not None:
         return _lines(f"Calibration {case.why_not_tested}", rows)
-    found = f"(p = {case.pvalue:.3g}, {rows})"
+    found = f"({p_in_words(case.pvalue, LEAST_PVALUE)}, {rows})"
     if case.rejected:
         sections = DIRECTIONS, SEGMENTS, WORST, _rows.ZERO_PROBABILITY
         details = [section.clause(case) for section in sections]
@@ -304,50 +310,30 @@ def citation(case: Case) -> str:
     if case.why_not_tested is not None:
         return f"Calibration {case.why_not_tested}; n = {case.n}."
     skce, rejected = SKCE.of(case), "rejected" if case.rejected else "not rejected"
-    assert skce.interval is not None
-    size = skce_in_words(skce.value, skce.interval, 100 * (1 - case.level))
     test = "aggregated kernel test"
     if case.test.is_exact:
         test = f"exact {test}, {N_RESAMPLES} simulated data sets"
     else:
-        test = f"{test}, {NullSampler.of(case.data).describe(case.data)}"
-    said = (
-        f"Calibration was {rejected} ({test}, p = {case.pvalue:.3g}, n = {case.n})",
-        _risk_in_words(MEASURES.of(case), 100 * (1 - case.level)),
+        test = f"{test}, {N_RESAMPLES} draws, {NullSampler.of(case.data).describe(case.data)}"
+    size = with_interval("{}", skce.value, skce.interval, case.level)
+    size += "" if skce.value >= 0 else "; this unbiased estimator can be negative"
+    found = p_in_words(case.pvalue, LEAST_PVALUE)
+    return _lines(
+        f"Calibration was {rejected} ({test}, {found}, n = {case.n})",
+        *(_risk_in_words(case) or [DIRECTIONS.clause(case)]),
         f"The squared kernel calibration error (default kernel) was {size}",
-    )
-    return "".join(f"{x}. " for x in said if x).rstrip()
+    ).replace("\n", " ")
 
 
-def _risk_in_words(measures: dict[str, MeasureResult], confidence: float) -> str | None:
-    """Observed / expected and the slope of events, as clinical papers report them; None without."""
-    ratio, slope = measures.get(RATIO), measures.get(SLOPE)
+def _risk_in_words(case: Case) -> list[str | None]:
+    """Observed / expected and the slope of events, as clinical papers report them."""
+    ratio, slope = (MEASURES.of(case).get(name) for name in (RATIO, SLOPE))
     if ratio is None or ratio.interval is None:
-        return None
+        return []
     low, high = ratio.interval
-    clear = "over-estimated " if high < 1 else "under-estimated " if low > 1 else ""
-    ci = f"{confidence:.3g} % CI"
-    said = f"The model {clear}risk (" if clear else "Risk agreed with events on average ("
-    said += f"O/E {ratio.value:.2f}, {ci} {low:.2f} to {high:.2f}"
-    if slope is None or slope.interval is None:
-        return f"{said})"
-    ends = " to ".join(f"{x:.2f}" for x in slope.interval)
-    return f"{said}; calibration slope {slope.value:.2f}, {ci} {ends})"
-
-
-def skce_in_words(value: float, interval: tuple[float, float], confidence: float) -> str:
-    """The size of an error with its interval; an estimate without bias may be negative.
-
-    Numbers have as many decimals as the largest one needs for two digits, or two digits.
-    """
-    numbers = value, *interval
-    size = max(map(abs, filter(math.isfinite, numbers)), default=0.0)
-    n_decimals = min(max(1 - math.floor(math.log10(size)), 0), 12) if size > 0 else 0
-    texts = [f"{x:.{n_decimals}f}" for x in numbers]
-    shown, low, high = (
-        text if math.isnan(x) or float(text) != 0 else f"{x + 0.0:.2g}"
-        for x, text in zip(numbers, texts, strict=True)
-    )
-    ends = f"{confidence:.3g} % CI {low} to {high}"
-    note = "" if value >= 0 else "; the unbiased estimator can be negative"
-    return f"{shown} ({ends}{note})"
+    clear = "over" if high < 1 else "under" if low > 1 else ""
+    risk = f"The model {clear}-estimated risk" if clear else "On average, risk agreed with events"
+    said: list[str | None] = [f"{risk}: {ratio_in_words(ratio, case.level)}"]
+    if slope is not None:
+        said.append(slope_in_words(slope, case, f"The {SLOPE} was {{}}"))
+    return said

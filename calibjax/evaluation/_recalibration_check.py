@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from calibjax._base.struct import with_fields
+from calibjax._base.text import p_in_words
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import IntervalCensored
@@ -17,7 +18,7 @@ from calibjax.evaluation._directions import clear_directions_of, directions_in_w
 from calibjax.evaluation._groups import SEGMENTS, recalibration_of_segments, segments_in_words
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
-from calibjax.evaluation._wording import number, temperature_text
+from calibjax.evaluation._wording import aligned_numbers, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.temperatures import has_temperature
 from calibjax.recalibration import apply_temperature, fit_recalibrator, fit_temperature
@@ -38,7 +39,8 @@ _OF_NUMBERS, _OF_MANY_NUMBERS, _MANY_ROWS = "auto", "pit_spline", 2000
 _FOLDS = 5
 # The names of methods in sentences, where that of the argument does not say what it is.
 _NAMES = {
-    "auto": "automatic choice, auto",
+    "auto": "automatic choice of the map, auto",
+    "shift_scale": "shift and scale, shift_scale",
     "sms": "structured matrix scaling, sms",
     "svs": "structured vector scaling, svs",
     "pit_spline": "spline of PIT values, pit_spline",
@@ -61,6 +63,7 @@ class RecalibrationCheck:
         score: "log loss", "pinball loss" or "CRPS".
         description: the parameters of the map that is fitted to all rows.
         remaining: the error that remains after it, as text; empty if none is detected.
+        n_draws: the number of data sets that the p-value is from.
     """
 
     method: str
@@ -70,6 +73,7 @@ class RecalibrationCheck:
     score: str = "log loss"
     description: str = ""
     remaining: str = ""
+    n_draws: int = N_RESAMPLES
 
     @property
     def helps(self) -> bool:
@@ -83,11 +87,12 @@ class RecalibrationCheck:
             return f"{name} does not lower held-out {self.score}"
         ends = "then not" if self.pvalue > level else "still"
         left = f"; remaining error: {self.remaining}" if self.remaining else ""
-        before, after = number(self.before), number(self.after)
+        before, after = aligned_numbers([self.before, self.after])
         change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
             change = f"leaves held-out {self.score} at {after}"
-        return f"{name} {change}; calibration is {ends} rejected (p = {self.pvalue:.3g}){left}."
+        found = p_in_words(self.pvalue, 1 / (self.n_draws + 1))
+        return f"{name} {change}; calibration of these rows is {ends} rejected ({found}){left}."
 
 
 def best_method(data: Data) -> str | None:
@@ -166,7 +171,9 @@ def _check(
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
     left = "" if judge is None else judge(data, pvalue)
-    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score], remaining=left)
+    return RecalibrationCheck(
+        method, before, after, pvalue, _SCORES[score], remaining=left, n_draws=n_resamples
+    )
 
 
 def _size(data: Data) -> int:
@@ -198,9 +205,9 @@ class _Recalibration(Section[RecalibrationCheck | None]):
             return check.in_words(case.level)
         method = best_method(case.data)
         return method and case.said_as(
-            f"recalibrate it with fit_recalibrator(method={method!r}); "
+            f"to recalibrate, use fit_recalibrator(method={method!r}); "
             "estimate the gain with cross_fit",
-            f"recalibrate it with calibjax recalibrate --method {method}, which shows the gain",
+            f"to recalibrate, use calibjax recalibrate --method {method}, which shows the gain",
         )
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import widest_dtype
-from calibjax._base.text import named_rows, percent
+from calibjax._base.text import named_rows, p_in_words, percent
 from calibjax._data.capabilities import KnownLevels
 from calibjax._data.data import Data, Rows
 from calibjax._data.distribution import Labels
@@ -19,7 +19,7 @@ from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.estimators import contributions
 from calibjax.evaluation import _serial_dependence as serial
-from calibjax.evaluation._section import N_RESAMPLES, Case, Section
+from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.rare_events import FEW_EVENTS, expected_rare_events
@@ -72,8 +72,8 @@ def notes_on_rows(data: Data) -> list[str]:
     if units is not None:
         found.append(
             f"Dependent rows ({units}): the p-value, the intervals above and the bands of "
-            "reliability, PIT and coverage account for it. The CORP curve, error maps and worst "
-            "cells assume independent rows; recalibrations are omitted."
+            "reliability, PIT and coverage allow for it. The CORP curve, error maps and worst "
+            "cells assume independent rows. Recalibration was not tried."
         )
     found += notes_on_few_units(data)
     if isinstance(data.targets, IntervalCensored):
@@ -213,13 +213,14 @@ def note_on_censoring(data: Data) -> str:
         said = "The p-value needs no censoring model; it is asymptotically valid."
     else:
         said = (
-            f"The p-value may be too small: {percent(share, 0)} of rows are censored between two "
-            f"times of a curve that falls by more than {_LARGE_CELL:g} between them, where it is "
-            "assumed to be linear. Give curves at more times, or censored_at of all rows."
+            f"A small p-value may be too small: {percent(share, 0)} of rows are censored between "
+            f"two times of a curve that falls by more than {_LARGE_CELL:g}, where it is taken to "
+            "be linear. Give curves at more times, or the planned censoring time of every row "
+            "(censored_at)."
         )
     return (
-        f"Censored targets: {n_censored(targets)} of {len(targets.low)}. {said} Coverage, CRPS, "
-        "temperatures, recalibrations and plots of errors need exact targets and are omitted."
+        f"Censored targets: {n_censored(targets)} of {len(targets.low)}. {said} Omitted, as "
+        "they need the target of every row: coverage, CRPS, temperature, recalibration, error maps."
     )
 
 
@@ -229,8 +230,9 @@ def _note_on_risks(data: Data) -> list[str]:
     if lifetimes is None or (pvalue := lifetimes.pvalue_of_censoring()) > _DEPENDENT_CENSORING:
         return []
     return [
-        f"Censoring depends on the predicted risk (p = {pvalue:.2g}): Kaplan-Meier risks, observed "
-        "/ expected and the integrated Brier score may be biased. The p-values of times are valid."
+        f"Censoring depends on the predicted risk ({p_in_words(pvalue)}): Kaplan-Meier risks, "
+        "observed / expected and the integrated Brier score may be biased. The p-values of times "
+        "are valid."
     ]
 
 
@@ -298,7 +300,7 @@ class _ZeroProbability(Section[ZeroProbability]):
             kind = "probability" if predictions.target_kind == "integer" else "density"
             zero = f"{kind} 0 or less than {least:.2g}"
         target, it = ("target", "it") if n == 1 else ("targets", "them")
-        without = "" if pvalue is None else f"; without {it} p = {pvalue:.3g}"
+        without = "" if pvalue is None else f"; without {it} {p_in_words(pvalue, LEAST_PVALUE)}"
         said = f"{n} observed {target} had predicted {zero}"
         if isinstance(predictions, Labels):
             certain = np.asarray(predictions.label_probabilities()).max(axis=1) == 1

@@ -1,53 +1,76 @@
 """Numbers, rows and classes, and a table of numbers, as text."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from calibjax._base.text import class_name, cut
+from calibjax._base.text import class_name, cut, pvalue_text
 from calibjax.measures.measure import MeasureResult
+from calibjax.measures.sampling import Interval
 from calibjax.recalibration import is_end_of_range
 
 #: The name of a number that may be an end of the range that was searched.
 BEST_TEMPERATURE = "fitted temperature"
+#: The name of the p-value of the test, before what it assumes.
+P_VALUE = "p-value"
 #: The text for a rejected model without a clear overall error.
 NO_OVERALL_ERROR = "no overall bias or dispersion error detected; errors may be local or in shape"
 # Below it whole numbers have all their digits, instead of a power of ten.
 _LARGE = 1e6
+# Maximum number of decimals; smaller numbers have a power of ten.
+_MOST_DECIMALS = 7
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number, finite or not, with this number of digits; empty for NaN."""
+def number(value: float, digits: int = 3, decimals: int | None = None) -> str:
+    """A number, finite or not, with this number of digits or decimals; empty for NaN."""
     if math.isnan(value):
         return ""
+    if decimals is not None and math.isfinite(value):
+        text = f"{value:.{decimals}f}"
+        return text if float(text) else f"{value + 0.0:.2g}"
     if 10**digits - 0.5 <= abs(value) < _LARGE:
         return f"{value:.0f}"
     # Print -0.0 as 0.
     return f"{value + 0.0:.{digits}g}".replace("inf", "∞")
 
 
-def pvalue_text(pvalue: float | None, n_draws: int | None) -> str:
-    """A p-value, with ≤ if it is the least of n draws: none of them shows as much."""
-    if pvalue is None:
-        return ""
-    is_least = n_draws is not None and pvalue <= 1 / (n_draws + 1)
-    return f"≤ {number(pvalue)}" if is_least else number(pvalue)
+def _decimals(size: float, digits: int) -> int | None:
+    """How many decimals show this number of digits of a size; None for powers of ten."""
+    if not 0 < size < _LARGE:
+        return None
+    n_decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
+    return n_decimals if n_decimals <= _MOST_DECIMALS else None
 
 
-def interval_text(interval: tuple[float, float] | None, between: str = " … ") -> str:
-    """Both ends of an interval, one number if they are equal, or nothing."""
+def aligned_numbers(values: Sequence[float]) -> list[str]:
+    """Numbers with as many decimals as the largest of them needs for three digits."""
+    sizes = [abs(x) for x in values if math.isfinite(x)]
+    are_whole = all(x == round(x) for x in sizes)
+    decimals = 0 if are_whole else _decimals(max(sizes), 3)
+    return [number(x, decimals=decimals) for x in values]
+
+
+def interval_text(
+    interval: Interval | None, between: str = " … ", decimals: int | None = None
+) -> str:
+    """Both ends of an interval, or nothing."""
+    return between.join(number(x, decimals=decimals) for x in interval or ())
+
+
+def _decimals_of(interval: Interval | None) -> int | None:
+    """How many decimals show two digits of half of the width of an interval."""
+    return None if interval is None else _decimals((interval[1] - interval[0]) / 2, 2)
+
+
+def with_interval(text: str, value: float, interval: Interval | None, level: float) -> str:
+    """A text with a number in it and its CI, "O/E 1.67 (95 % CI 1.60 to 1.74)"."""
+    decimals = _decimals_of(interval)
+    said = text.format(number(value, decimals=decimals))
     if interval is None:
-        return ""
-    low, high = map(number, interval)
-    return low if low == high else f"{low}{between}{high}"
-
-
-def with_interval(text: str, interval: tuple[float, float] | None, level: float) -> str:
-    """A number as text with its confidence interval, "1.67 (95 % CI 1.6 to 1.74)"."""
-    ends = interval_text(interval, " to ")
-    return f"{text} ({100 * (1 - level):.3g} % CI {ends})" if ends else text
+        return said
+    return f"{said} ({100 * (1 - level):.3g} % CI {interval_text(interval, ' to ', decimals)})"
 
 
 def temperature_text(best_temperature: float) -> str:
@@ -62,7 +85,9 @@ def target_in_words(low: float, high: float) -> str:
     """An interval low < y <= high, or the target itself."""
     if low < high == np.inf:
         return f"> {number(low)}"
-    return f"≤ {number(high)}" if low == -np.inf < high else interval_text((low, high))
+    if low == high:
+        return number(low)
+    return f"≤ {number(high)}" if low == -np.inf else interval_text((low, high))
 
 
 def event_name(classes: list[Any] | None) -> str:
@@ -83,20 +108,32 @@ def shown_names(classes: list[Any] | None) -> list[str] | None:
 
 def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) -> list[str]:
     """The lines of a table of numbers by their names."""
-    rows, confidence = list(rows), f"{100 * (1 - level):.3g} % CI"
+    rows, of_level = list(rows), f"{100 * (1 - level):.3g} %"
     last = "unadjusted p" if any(measure.pvalue is not None for _, measure in rows) else ""
     width = max([26, *(len(name) for name, _ in rows)])
-    lines = [f"{'':<{width}}{'value':>10}  {confidence:<20}{'range if calibrated':<21}{last}"]
+    titles = f"{of_level + ' CI':<20}{of_level + ' range if calibrated':<26}{last}"
+    lines = [f"{'':<{width}}{'value':>10}  {titles}"]
     for name, measure in rows:
-        pvalue = pvalue_text(measure.pvalue, measure.n_draws)
-        ends = interval_text(measure.interval), interval_text(measure.if_calibrated)
-        rest = measure.note or f"{ends[0]:<19} {ends[1]:<20} {pvalue}"
-        lines.append(f"{name:<{width}}{value_text(name, measure):>10}  {rest}")
+        value, interval, expected, pvalue = cells(name, measure)
+        rest = measure.note or f"{interval:<19} {expected:<25} {pvalue}"
+        lines.append(f"{name:<{width}}{value:>10}  {rest}")
     return lines
 
 
-def value_text(name: str, measure: MeasureResult) -> str:
-    """The number of a line of the table, or which bound it has reached."""
+def cells(name: str, measure: MeasureResult) -> tuple[str, str, str, str]:
+    """The value, the interval, the range if calibrated and the p-value of a line of the table."""
+    interval, expected = measure.interval, ""
+    decimals = _decimals_of(interval or measure.if_calibrated)
+    if measure.if_calibrated is not None:
+        low, high = measure.if_calibrated
+        expected = interval_text((low, high), decimals=decimals)
+        expected = f"expected {number(low)}" if low == high else expected
+    elif interval is not None and measure.value < interval[0]:
+        expected = "unbiased: can be negative"
+    value, ends = number(measure.value, decimals=decimals), interval_text(interval, " … ", decimals)
     if name == BEST_TEMPERATURE and is_end_of_range(measure.value):
-        return f"{'≥' if measure.value > 1 else '≤'} {number(measure.value)}"
-    return number(measure.value)
+        value = f"{'≥' if measure.value > 1 else '≤'} {value}"
+    least = None if measure.n_draws is None else 1 / (measure.n_draws + 1)
+    value = pvalue_text(measure.value, least) if name.startswith(P_VALUE) else value
+    pvalue = pvalue_text(measure.pvalue, least)
+    return value, ends, expected, pvalue

@@ -201,7 +201,7 @@ def _log_score(data: Data) -> dict[str, NumberOfRows]:
         return MeasureResult(math.inf, note=f"{count}{curves} flat: {named_rows(rows.names[lost])}")
 
     is_curve = isinstance(data.predictions, SurvivalCurve)
-    return {"log score": of_curves if is_curve else measure}
+    return {"log loss": of_curves if is_curve else measure}
 
 
 def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
@@ -225,7 +225,7 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
         if n_members is not None:
             roots: Any = {"function": lambda means: np.sqrt(means[..., 0]), "possible": NONNEGATIVE}
             found["spread"] = Measure(np.asarray(ratio.columns)[:, 1], **roots)
-            found["error of the mean"] = Measure(squares, **roots)
+            found["RMSE of the mean"] = Measure(squares, **roots)
     pits, ends = pit_and_interval(key, data)
     found |= _bias_and_dispersion(ends, n_members, n)
     distances = np.abs(2 * np.asarray(pits)[:n] - 1)

@@ -14,6 +14,8 @@ from calibjax.measures.sampling import Interval
 from calibjax.scores import crps
 
 NONNEGATIVE = (0.0, math.inf)
+#: The name of the weighted interval score.
+WIS = "weighted interval score"
 # Maximum number of levels that all have a share, and the levels that have one if there are more.
 _MOST_LEVELS, _USUAL_LEVELS = 9, np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 # Maximum number of coverages that are all printed, and those that are printed of more.
@@ -49,7 +51,7 @@ def quantile_measures(data: Data) -> dict[str, NumberOfRows]:
     pinball = pinball_losses(*data.samples)[kept]
     columns: dict[str, Any] = {}
     if are_in_pairs(levels):
-        columns["weighted interval score"] = 2 * pinball
+        columns[WIS] = 2 * pinball
         columns |= _parts_of_score(levels, values, errors)
     columns |= {"pinball loss": pinball, "CRPS": crps(data)}
     found: dict[str, NumberOfRows] = {
@@ -68,11 +70,11 @@ def quantile_measures(data: Data) -> dict[str, NumberOfRows]:
     if levels.size > _MOST_LEVELS:
         shown = np.unique(np.abs(levels[:, None] - _USUAL_LEVELS).argmin(axis=0))
     for k in shown:
-        level, name = float(levels[k]), f"level {levels[k]:.4g}"
+        level, name = float(levels[k]), f"{levels[k]:.4g} quantile"
         ends = 0.0 if is_hit[k] else level, level
-        found[f"share below {name}"] = Measure(below[:, k], expected=ends, is_share=True)
+        found[f"observed below {name}"] = Measure(below[:, k], expected=ends, is_share=True)
         if is_hit[k]:
-            found[f"share up to {name}"] = Measure(
+            found[f"observed up to {name}"] = Measure(
                 up_to[:, k], expected=(level, 1.0), is_share=True
             )
     return found

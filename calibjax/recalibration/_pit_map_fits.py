@@ -166,7 +166,7 @@ PIT_MAP_FITS: dict[str, Callable[[np.ndarray, np.ndarray, float], FittedPITMap]]
 _ROUNDING_OF_CDF = 16 * float(np.finfo(np.float32).eps)
 
 
-LOG_SCORE = "log score, change"
+LOG_SCORE = "log loss, change"
 
 
 class Scored(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax import kernels
-from calibjax._base.text import class_name, named_rows
+from calibjax._base.text import class_name, named_rows, p_in_words, pvalue_text
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation import _wording as wording
@@ -18,6 +18,7 @@ from calibjax.evaluation._by_group import GroupVerdicts
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._groups import SEGMENTS
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
+from calibjax.evaluation._section import LEAST_PVALUE
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.kernels.base import KernelLike, Sum, describe
 
@@ -64,11 +65,12 @@ def page(evaluation: Evaluation, by: GroupVerdicts | None = None) -> str:
         evaluation=evaluation,
         badge=badge,
         number=wording.number,
-        pvalue_text=wording.pvalue_text,
+        pvalue_text=pvalue_text,
+        p_in_words=p_in_words,
+        least=LEAST_PVALUE,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
         classes=wording.shown_names(evaluation.classes),
-        interval_text=wording.interval_text,
-        value_text=wording.value_text,
+        cells=wording.cells,
         numbers=evaluation.rows(),
         figures=pictures_of(evaluation),
         event=event,
@@ -169,7 +171,7 @@ def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str
             "estimate": wording.number(float(estimate)),
             "interval": _interval(*map(float, (estimate, low, high))),
             "score": wording.number(float(score)) if np.isfinite(score) else "",
-            "pvalue": wording.number(float(pvalue)),
+            "pvalue": pvalue_text(float(pvalue), LEAST_PVALUE),
         }
         for kernel, estimate, low, high, score, pvalue in zip(found.kernels, *columns, strict=True)
     ]
