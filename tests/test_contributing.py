@@ -1,4 +1,4 @@
-"""The changes of docs/extend.md work, and the map of the code has all rooms."""
+"""The changes of docs/extend.md work, and the map of the code has all subpackages."""
 
 import os
 import re
@@ -16,9 +16,9 @@ PAGE = (ROOT / "docs" / "extend.md").read_text()
 SECTIONS = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", PAGE, flags=re.DOTALL | re.MULTILINE))
 
 
-def test_rooms_are_in_the_order_of_imports():
+def test_subpackages_are_in_the_order_of_imports():
     page = (ROOT / "docs" / "house.md").read_text()
-    _, _, section = page.partition("## Rooms")
+    _, _, section = page.partition("## Subpackages")
     rows = re.findall(r"^\| (`.*?) \|", section.partition("\n## ")[0], flags=re.MULTILINE)
     assert [name.strip("/") for row in rows for name in re.findall("`(.*?)`", row)] == ROOMS
 
