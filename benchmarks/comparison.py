@@ -96,8 +96,8 @@ def page(results: Mapping[str, Any]) -> str:
     parts = [
         "# Level and power of `compare_calibration`",
         "Made by `python -m benchmarks.comparison`. Percentages of simulated data sets in which "
-        f"two models were found to differ in calibration at level {LEVEL:.0%}, with their common "
-        f"default kernel and {N_RESAMPLES} resamples.",
+        f"two models were found to differ in calibration at level {100 * LEVEL:g} %, with their "
+        f"common default kernel and {N_RESAMPLES} resamples.",
         "## Level",
         'Both models have the same SKCE. "both calibrated": one uses fewer features. "equally '
         'wrong": each uses one of two features and is over-confident. "one sharp, one blunt": '

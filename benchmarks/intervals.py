@@ -83,7 +83,7 @@ def page(results: Results) -> str:
         "SKCE of a row. SKCE and widths are in units of t/n, the mean squared error of a mean of "
         "n functions, with t = E h_ii. The wide kernel has 4 times the lengthscale of "
         "`product_kernel` on predictions, and few large eigenvalues; the narrow one has 1/8 of "
-        "it, and many. The strengths 0.01 and largest are the SKCE itself.",
+        "it, and many. The strength is the SKCE: a multiple of t/n, 0.01, or its maximum.",
         "*Hájek* is estimate ± z times the `standard_error` of `asymptotic_skce_test`, *blocks* "
         "the interval of `asymptotic_block_skce_test` with blocks of √n rows, both truncated at "
         "0. They are shorter where they cover too rarely.",

@@ -74,8 +74,8 @@ def page(results: Mapping[str, Mapping[str, Result]]) -> str:
         "of the samples. If events are rare, many simulated data sets equal the observed one, "
         "and the test rejects less often than the level.",
         "\n".join(
-            f"* Level {level:.0%}: the highest rate is {z:.1f} standard errors above the level, "
-            f"of {len(all_results)} rates."
+            f"* Level {100 * level:g} %: the highest rate is {z:.1f} standard errors above the "
+            f"level, of {len(all_results)} rates."
             for level, z in zip(LEVELS, worst, strict=True)
         ),
         "\n".join(

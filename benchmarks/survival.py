@@ -60,10 +60,10 @@ def page(results: Mapping[str, Any]) -> str:
         "with `censored_at` it is exact.\n"
         "* D-calibration: `d_calibration`, 10 bins (Haider et al. 2020).\n"
         "* A-calibration: the sum of (O - E)² / E over 10 cells of U = F(y), with 10 degrees of "
-        "freedom, with the number of events O in a cell, and the sum E of the cumulative hazards "
-        "of U over rows at risk in the cell. The cells have equal E. This is our reading of the "
-        "test of Akritas (1988) that Simonsen and Waagepetersen (2025) propose; their program "
-        "was not run.\n"
+        "freedom. O is the number of events in a cell, and E the sum of the cumulative hazards "
+        "of U over rows at risk there, the same in all cells. This is our reading of the test of "
+        "Akritas (1988) that Simonsen and Waagepetersen (2025) propose; their program was not "
+        "run.\n"
         "* One-sample log-rank: the same test with one cell.",
         f"## Level, {N_DATA_SETS['level']} data sets",
         _table("level", known),
