@@ -21,44 +21,43 @@ _COMMAND = {"weights": "weight", "clusters": "cluster", "times": "time", "groups
 class ColumnOptions(TypedDict, total=False):
     """Which columns hold what, and how they are read.
 
-    target: column of observed outcomes: names of classes, or if no class has such a name numbers
-        from 0 in the order of the columns; for other predictions real numbers.
-    probs: columns of class probabilities, such as 'p_*', where * stands for the names of the
-        classes; or one array ``[n, m]``.  In Python also a list of columns.
-    prob: column of event probabilities.  The label of the event is 1, true, yes, on or positive;
-        `event` names another one.
-    event: label of the event of `prob`, such as rain of labels rain and dry; with `survival` the
-        column that says whether the event was observed.
+    target: column of outcomes.  For classes: their names, or if no value is a name, positions of
+        the columns from 0. For other predictions: numbers.
+    probs: columns of class probabilities, such as 'p_*', where * is the name of the class; or one
+        column with a list or array for each row.  In Python also a list of columns.
+    prob: column of event probabilities.  An event is a target of 1, true, yes, on or positive; for
+        other labels, use `event`.
+    event: label of the event of `prob`, such as rain.  With `survival`: the column that is true if
+        the event was observed, false if the row was censored.
     mean: column of means of normal predictions.
     sd: column of standard deviations of normal predictions.
-    quantiles: columns of predicted quantiles, such as 'q*', where * stands for the quantile level,
-        as in q0.1 or q10.  In Python also a list of columns.
-    levels: quantile levels, such as 0.1,0.5,0.9, if the columns do not name them.  In Python also a
-        list.
+    quantiles: columns of predicted quantiles, such as 'q*', where * is the quantile level, as in
+        q0.1 or q10. In Python also a list of columns.
+    levels: quantile levels in the order of the columns, such as 0.1,0.5,0.9, if the names of the
+        columns do not contain them.  In Python also a list.
     sort_quantiles: sort the quantiles of each row if they cross.
-    draws: columns of draws from each prediction, such as 'draw_*'; or one array ``[n, S]``.  In
-        Python also a list of columns.
-    normalize: divide class probabilities by their sum.
-    percent: probabilities of `prob` or `probs` are percentages, from 0 to 100, as language models
-        state their confidence.
+    draws: columns of draws (samples, members), such as 'draw_*'; or one column with a list or array
+        for each row.  In Python also a list of columns.
+    normalize: divide the class probabilities of each row by their sum.
+    percent: read `prob` or `probs` as percentages, from 0 to 100.
     drop_missing: drop rows with missing values in used columns.  In Python a warning says how many
         are left.
-    survival: columns of survival curves, such as 'S_*', where * stands for the time, as in S_365.
+    survival: columns of survival probabilities, such as 'S_*', where * is the time, as in S_365.
         `target` is then the time of the event or of censoring, and `event` the column that says
-        which.  In Python also a list of columns.
-    censored: column of truth values, for `mean`: true if right-censored.
-    weights: column of row weights, known before the targets.  If weights depend on the label, a
-        column for each label in the order of the classes, such as w_none,w_event for an event: the
-        weight of the row under this label.  In Python a list of names.
-    clusters: column of names, numbers or dates: rows of one cluster, such as a hospital or a topic,
-        may depend on each other in any way.
-    times: column of numbers or dates: rows of one time may depend on each other, and with `horizon`
-        rows at closer times.  It cannot be used together with `clusters`.
-    horizon: rows whose times differ by less may depend on each other, such as forecasts for h steps
-        ahead that are issued at every step; in units of `times`, for dates in days.  In Python also
-        a timedelta.
-    groups: columns, such as region,lead,age, whose segments are tested.  All segments of one or two
-        columns are tested at once.  In Python a list of names, for `segment_test`.
+        whether the event was observed.  In Python also a list of columns.
+    censored: column that is true if the row is right-censored: its target is then a lower bound.
+        Only for `mean`.
+    weights: column of row weights, known before the targets.  If weights depend on the outcome: one
+        column for each class, in order, such as w_none,w_event, with the weight that the row has if
+        its outcome is this class.  In Python a list of names.
+    clusters: column such as hospital: rows with the same value may depend on each other in any way.
+    times: column of numbers or dates: rows with the same value may depend on each other; for rows
+        with nearby values, add `horizon`. Not together with `clusters`.
+    horizon: rows whose times differ by less than this may depend on each other: 4 for forecasts 4
+        steps ahead that are issued at every step.  In units of `times`, for dates in days.  In
+        Python also a timedelta.
+    groups: columns such as region,lead,age: test all segments defined by one or two of them, with
+        adjusted p-values.  In Python a list of names, for `segment_test`.
     classes: names of the classes in the order of the columns of `probs`, if these do not say them.
     """
 

@@ -37,7 +37,8 @@ def _calibjax(
     """Test whether probabilistic predictions are calibrated.
 
     A model is calibrated if events predicted with a probability of 30 % occur in 30 % of cases.
-    calibjax tests this for class probabilities, normal predictions, quantiles and draws.
+    calibjax tests this for probabilities of events and classes, normal predictions, quantiles,
+    draws and survival curves.  To correct predictions, use calibjax recalibrate.
 
     \b
     Example: a file preds.csv
@@ -47,14 +48,12 @@ def _calibjax(
     is tested with
       calibjax evaluate preds.csv --probs 'p_*' --target label
 
-    The exit status is 0 if no miscalibration is detected, 1 if the model is not calibrated, 3 if
-    that is new to a monitor, and 2 after an error.  Rows of CSV and JSON Lines files are named by
-    line, where a header is line 1; rows of other files are counted from 0.
+    The exit status is 0 if no miscalibration is detected, 1 if the model is not calibrated, 2 after
+    an error, and 3 if calibjax monitor raises a new alarm.  In messages, rows of CSV and JSON Lines
+    files are line numbers, the header is line 1; rows of other files are counted from 0.
 
-    calibjax recalibrate corrects predictions that are not calibrated.
-
-    Compiled programs are cached in the folder calibjax of the user's cache: the first call for a
-    number of columns, and for numbers of rows that differ by a third, takes some seconds longer.
+    The first call for a number of columns takes some seconds longer, as does one with a third more
+    rows.  Compiled programs are cached in the folder calibjax of the user's cache.
     """
 
 

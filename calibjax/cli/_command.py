@@ -20,22 +20,20 @@ if TYPE_CHECKING:
 else:
     Columns = Any  # its module takes long to import
 
-FORMATS = (
-    "a .csv, .tsv, .jsonl, .json, .parquet, .arrow or .npz file, also with .gz; - is standard input"
-)
+FORMATS = ".csv, .tsv, .jsonl, .json, .parquet, .arrow or .npz, also with .gz; - is standard input"
 Files = Annotated[
     list[Path],
-    typer.Argument(help=f"Predictions: {FORMATS}. Rows of several files are joined."),
+    typer.Argument(help=f"Predictions and outcomes: {FORMATS}. Several files are joined."),
 ]
-Level = Annotated[float, typer.Option(help="Significance level.")]
+Level = Annotated[float, typer.Option(help="Significance level of the test.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of text.")]
 # Options of all commands that read columns, beside those that say how files are read.
 _OF_COLUMNS = OPTIONS[: OPTIONS.index("survival")]
 _OF_FILES = {
     "separator": "Column separator, such as ';' or tab (default: detected).",
     "decimal": "Decimal separator, a point or a comma (default: detected).",
-    "where": "Rows to use, a condition of SQL such as \"lead == 3 and region = 'north'\".",
+    "where": "Use only rows that satisfy this SQL condition: \"lead == 3 and region = 'north'\".",
 }
 # The types of column options other than text.
 _KINDS = dict.fromkeys(FLAGS, bool) | {"horizon": float | None}

@@ -10,20 +10,20 @@ from calibjax._base.text import working
 from calibjax.cli._command import AsJson, Columns, Level, Seed, as_text, echo, with_options
 
 
-@with_options("clusters", "times", "horizon")
+@with_options("clusters", "times", "horizon", event="Label of the event of --prob, such as rain.")
 def compare(
-    files: Annotated[list[Path], typer.Argument(help="Two or more files with the same targets.")],
+    files: Annotated[list[Path], typer.Argument(help="One file for each model.")],
     columns: Columns,
     as_json: AsJson = False,
     level: Level = 0.05,
     seed: Seed = 0,
 ) -> bool:
-    """Compare the calibration of several models on the same targets.
+    """Compare the calibration of several models.
 
-    The files have the same rows in the same order, and their columns the same names.  All models
-    are compared with the first one by their squared kernel calibration error (SKCE).  The exit
-    status is 1 if the first two models differ at the significance level.  If only the questions
-    agree, and not the targets, as with answers of language models, name the question by --cluster.
+    The files must have the same rows in the same order, and the same names of columns.  Prints the
+    squared kernel calibration error (SKCE) of each model, and its difference to that of the first.
+    The exit status is 1 if the first two models differ significantly.  If models answer the same
+    questions but targets differ, as with language models, pass the question as --cluster.
 
     \b
     Examples:

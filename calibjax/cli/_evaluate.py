@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 @with_options(
     *"survival censored weights clusters times horizon groups".split(),
-    by="Columns such as region,lead: print the measures of each group, and p-values adjusted for "
-    "the number of groups.",
+    by="Columns such as region,lead: also print the measures of each combination of their values, "
+    "with p-values adjusted for the number of combinations.",
 )
 def evaluate(
     files: Files,
     columns: Columns,
     above: Annotated[
         float | None,
-        typer.Option(help="Evaluate numeric forecasts as forecasts of exceeding this threshold."),
+        typer.Option(help="Threshold: evaluate the probability that numeric forecasts exceed it."),
     ] = None,
     by: str | None = None,
     order: Annotated[
-        int, typer.Option(min=1, help="Maximum number of columns that define a segment.")
+        int, typer.Option(min=1, help="Maximum number of columns in a segment of --segments.")
     ] = 2,
     html: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
     table: Annotated[
@@ -47,10 +47,9 @@ def evaluate(
     level: Level = 0.05,
     seed: Seed = 0,
 ) -> bool:
-    """Test whether a model is calibrated, and show how large its error is, and where.
+    """Test whether a model is calibrated, and measure the error.
 
-    The exit status is 1 if the p-value is at most the significance level, and 2 if nothing can be
-    tested.
+    The exit status is 1 if the p-value is at most the significance level, 2 after an error, else 0.
 
     \b
     Examples:

@@ -13,21 +13,22 @@ from calibjax.cli._evaluate import show
 
 
 @with_options(
-    target_data="Observations: oracle output or a time series, a file or a folder.",
-    as_of="Date: use the versions (column as_of) of observations up to then; default the last.",
-    target="Value of the column target, if there are several.",
-    output_type="quantile, sample, pmf or cdf, if there are several.",
+    target_data="Observations: oracle output or time series; a file or a folder.",
+    as_of="Date: use observations as they were known then (column as_of). Default: the latest.",
+    target="Target to test, a value of the column target, if there are several.",
+    output_type="Output type to test, if there are several: quantile, sample, pmf or cdf.",
     ordered="Categories of pmf in order, such as low,moderate,high.",
-    model="Evaluate this model as `calibjax evaluate` does.",
-    reference="Model that the others are compared with; default the first.",
-    segments="With --model: columns such as location,horizon, whose segments are tested.",
-    by="Columns such as horizon,location: the same table by group, with adjusted p-values.",
+    model="Evaluate only this model, and print what `calibjax evaluate` prints.",
+    reference="Model that all others are compared with. Default: the first.",
+    segments="With --model: columns such as location,horizon: test all segments defined by them.",
+    by="Columns such as horizon,location: also print results for each combination of their values, "
+    "with adjusted p-values.",
     html="With --model: write an HTML report to this file.",
 )
 def hub(
     model_output: Annotated[
         Path,
-        typer.Argument(help="Folder model-output, with a folder for each model, or a file."),
+        typer.Argument(help="Folder model-output of the hub, or one file of forecasts."),
     ],
     target_data: Path,
     as_of: str | None = None,
@@ -44,12 +45,11 @@ def hub(
     level: Level = 0.05,
     seed: Seed = 0,
 ) -> bool:
-    """Test the models of a forecast hub for calibration, and compare them.
+    """Test and compare the models of a forecast hub.
 
-    The files have the format of the hubverse, and are joined with observations by all common
-    columns.  Forecasts for days closer together than the largest lead may depend on each other, and
-    p-values account for that.  The exit status is 1 if a model is rejected at the significance
-    level.
+    Files must have the format of the hubverse.  Forecasts are joined with observations by all
+    columns that both have.  Forecasts for days closer together than the largest lead may depend on
+    each other; p-values account for this.  The exit status is 1 if a model is rejected.
 
     \b
     Examples:

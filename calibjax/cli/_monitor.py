@@ -13,32 +13,33 @@ _NEW_ALARM = 3
 
 
 @with_options(
+    event="Label of the event of --prob, such as rain.",
     state="State database, such as model.sqlite; the first call creates it.",
-    by="Column of the batch of each row, such as its day: the evidence is tested after each batch, "
-    "and an alarm names its batch. Values must ascend: dates such as 2026-03-31 or 31.03.2026, "
-    "numbers, or names with numbers.",
+    by="Column of the day (or week): rows with the same value are one batch. The evidence is "
+    "tested after each batch, and an alarm has the date of its batch. Values: dates such as "
+    "2026-03-31 or 31.03.2026, numbers, or names with numbers.",
     id="Column that identifies a row within its batch, such as an order number: a row counts once, "
-    "whatever else has changed. Without it, the numbers of a row do.",
-    cluster="Column of names: rows of one cluster and one batch, such as stations with shared "
-    "weather, may depend on each other; with the column of --by, all rows of a batch.",
-    stream="Column of names, such as region: each has its own monitor. The probability of any "
-    "false alarm in any of them, ever, is at most --level.",
-    reserve="Number of streams reserved for later files; they share the level from the start. The "
+    "even if its other columns change. Default: prediction and target identify a row.",
+    cluster="Column such as station: rows of one batch with the same value may depend on each "
+    "other. For any dependence within batches, pass the column of --by.",
+    stream="Column such as region: one monitor for each value. The probability of any false alarm "
+    "in any of them, ever, is at most --level.",
+    reserve="Number of new streams that later files may add; each has its share of the level. The "
     "first call sets it.",
-    lag="Number of batches predicted before the targets of the first of them are known (default "
-    "1): 4 for weekly forecasts three weeks ahead. A value that is too small causes false alarms. "
-    "The first call sets it.",
-    again="Count all rows, including rows already counted.",
-    show="Plot the evidence over time in the terminal; without a file, the evidence so far.",
-    plot="Write a plot of the evidence to this file, such as evidence.png.",
-    level="Maximum probability that a calibrated model ever raises an alarm (default 0.05). The "
-    "first call sets it.",
+    lag="Number of batches that are predicted before the targets of the first of them are known "
+    "(default 1): 4 for weekly forecasts three weeks ahead. A value that is too small causes false "
+    "alarms. The first call sets it.",
+    again="Count all rows, including rows already counted. This may cause false alarms.",
+    show="Plot the evidence over time in the terminal. Needs no file.",
+    plot="Write a plot of the evidence to this file, such as evidence.png. Needs no file.",
+    level="Maximum probability that a calibrated model ever has an alarm (default 0.05). The first "
+    "call sets it.",
 )
 def monitor(
     columns: Columns,
     state: Path,
     file: Annotated[
-        Path | None, typer.Argument(help=f"Predictions: {FORMATS}. Not needed with --show.")
+        Path | None, typer.Argument(help=f"New predictions and outcomes: {FORMATS}.")
     ] = None,
     by: str | None = None,
     id: str | None = None,
@@ -53,32 +54,32 @@ def monitor(
     level: float | None = None,
     seed: Seed = 0,
 ) -> int:
-    """Test after every new file whether a model is still calibrated.
+    """Test after every new file whether a model is calibrated.
 
-    Each call adds the rows of one file to the evidence against the model, in the order of time.
-    The targets of a batch, which is a file or with --by a day, must be known before the next batch
-    is predicted; if they are known later, use --lag: errors of overlapping forecasts are similar.
-    The probability that a calibrated model ever raises an alarm is at most the level, for any
-    number of batches: the e-value must reach 1 / level once, 20 for 0.05.  An alarm is permanent.
+    Each call adds the rows of one file to the evidence against the model.  There is an alarm once
+    the e-value reaches 1 / level, 20 for 0.05; it is permanent.  The probability that a calibrated
+    model ever has an alarm is at most the level, for any number of calls.  A batch is a file, or
+    with --by a day.  Give batches in the order of time.  The targets of a batch must be known
+    before the next batch is predicted; if not, use --lag.
 
-    The exit status is 0 without an alarm, 3 if this call raised one, 1 if an earlier call did, and
-    2 if nothing was counted because of an error.
+    The exit status is 0 without an alarm, 1 if an earlier call raised one, 2 after an error, and 3
+    if this call raised one.
 
-    Each row counts once, and the state keeps 8 bytes of it.  With --by or --id, a file may hold
-    rows that were counted, which are left out, and rows whose targets were not known before, which
-    --drop-missing left out.  New rows of earlier batches are late: they are counted in the next
-    batch, and the output says how many.  How late a row is must not depend on its target.
+    Each row counts once.  With --by or --id, a file may be the whole log: rows that were counted
+    are skipped.  Rows without a target, skipped with --drop-missing, count once they have one.  New
+    rows of earlier batches are late: they count in the next batch, and the output has their number.
+    Targets must not be late because of their value.
 
-    Without --by and --id, a file with most rows of an earlier one is rejected, under any name,
-    sorted, with more rows or with corrections.  Copies that are not recognised: fewer than 13 rows,
-    or 24 if 1000 files were counted, and rows so alike that chance makes as many equal.  Also
-    rejected are other columns, classes or levels than in the first call.  From cron use --by.
+    From cron, use --by.  Without --by and --id, a file with most rows of an earlier one is
+    rejected, even if it was renamed, sorted, extended or corrected.  Copies may not be recognised
+    if they have fewer than 13 rows, or 24 after 1000 files, or few different rows.  Columns,
+    classes and levels must be those of the first call.
 
-    Calls for one state wait for each other.  A call counts its whole file or, if it fails with the
-    exit status 2 or is killed, nothing, and can be repeated.
+    Calls for one state wait for each other.  If a call fails with the exit status 2 or is killed,
+    it counted no row: repeat it.
 
     \b
-    Examples, every evening, and for a log of many days:
+    Examples: the file of a day, then logs of many days:
       calibjax monitor today.csv --state model.sqlite --probs 'p_*' --target label
       calibjax monitor log.csv --state model.sqlite --by date --prob p_churn --target churned
       calibjax monitor rain.csv --state rain.sqlite --by day --cluster day --prob p --target rained

@@ -16,25 +16,26 @@ _OF_FITS = "target", "event", "clusters", "times", "groups", "horizon"
 
 @with_options(
     *"survival censored clusters times horizon groups".split(),
-    method="Method, such as sms or pit_beta. Default: auto, the mixture of methods with the best "
-    "held-out score; shift_scale for --mean and --sd.",
-    times="Column of numbers or dates: rows of one time, or of nearby times, may depend on each "
-    "other and are held out together.",
-    groups="Columns such as region,age: also correct segments of one or two of these columns. "
-    "--apply also needs these columns.",
-    covariates="Numeric columns such as lead,load, for numeric forecasts: the map depends on them "
-    "if that lowers the held-out score. --apply also needs these columns.",
-    lower="Lower bound of targets such as 0, for quantiles and draws: recalibrated values below it "
-    "are set to it.",
-    apply="File to recalibrate, with the same columns of predictions.",
+    method="Map to fit, such as temperature or pit_beta. Default: auto, a mixture of maps with the "
+    "lowest held-out score; for --mean and --sd, shift_scale.",
+    times="Column of numbers or dates: rows with the same or nearby values may depend on each "
+    "other, and are in the same fold.",
+    groups="Columns such as region,age: also correct segments defined by one or two of them. "
+    "--apply needs the same columns.",
+    covariates="Numeric columns such as lead,load, for numeric forecasts: the map uses them if "
+    "this lowers the held-out score. --apply needs the same columns.",
+    lower="Lower bound of targets, such as 0, for quantiles and draws: recalibrated values below "
+    "it are set to it.",
+    apply="File of predictions to recalibrate. Needs --out.",
     out="Write the recalibrated file here, in the format of --apply.",
-    save="Write the recalibrator to this JSON file.",
-    load="Recalibrator written by --save, in place of rows to fit one.",
+    save="Write the recalibrator to this .json file.",
+    load="Apply this recalibrator, written by --save, in place of fitting one to FILE.",
 )
 def recalibrate(
     columns: Columns,
     file: Annotated[
-        Path | None, typer.Argument(help="Rows with known targets, not used to train the model.")
+        Path | None,
+        typer.Argument(help="Predictions and known outcomes, not used to train the model."),
     ] = None,
     method: str | None = None,
     covariates: str | None = None,
@@ -46,18 +47,17 @@ def recalibrate(
     as_json: AsJson = False,
     seed: Seed = 0,
 ) -> None:
-    """Recalibrate predictions by a map fitted to rows with known targets.
+    """Correct predictions with a map fitted to known outcomes.
 
     Prints the map and its cross-validated performance: each of five folds is recalibrated by a map
-    fitted to the others.  Folds are random, of whole clusters with --cluster; for numeric forecasts
-    they are blocks of consecutive rows, or of times with --time.  P-values and the interval of the
-    difference account for --cluster, --time and --horizon.  The map that is saved and applied is
-    fitted to all rows.
+    fitted to the other four.  Folds are random.  With --cluster, each cluster is in one fold.  For
+    numeric forecasts, folds are blocks of consecutive rows, or with --time of consecutive times.
+    P-values and intervals account for --cluster, --time and --horizon.  The map that is saved and
+    applied is fitted to all rows.
 
-    The file --out has all columns and rows of --apply in order; only predictions differ.  A map is
-    applied to columns with the names it was fitted to, or to those that options such as --probs
-    name, with the same classes in the same order.  Rows without a prediction are an error, or with
-    --drop-missing stay unchanged.
+    The file --out has the rows and columns of --apply; only predictions differ.  If --load is used
+    and columns of predictions have new names, give these in the order of the fit, such as with
+    --probs.  A row without a prediction is an error; with --drop-missing it stays unchanged.
 
     \b
     Examples:
