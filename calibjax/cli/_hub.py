@@ -20,7 +20,7 @@ from calibjax.cli._evaluate import show
     ordered="Categories of pmf in order, such as low,moderate,high.",
     model="Evaluate only this model, and print what `calibjax evaluate` prints.",
     reference="Model that all others are compared with. Default: the first.",
-    segments="With --model: columns such as location,horizon: test all segments defined by them.",
+    segments="With --model: test all segments defined by columns such as location,horizon.",
     by="Columns such as horizon,location: also print results for each combination of their values, "
     "with adjusted p-values.",
     html="With --model: write an HTML report to this file.",
