@@ -22,5 +22,5 @@ def test_other_arguments():
     with pytest.raises(TypeError, match="bins must be CalibrationBins, got float"):
         plot.calibration_bins(0.5)
     three = cj.calibration_bins(cj.Categorical(jnp.full((3, 3), 1 / 3)), jnp.array([0, 1, 1]))
-    with pytest.raises(ValueError, match="of an event, got those of 3 classes"):
+    with pytest.raises(ValueError, match="of an event, got 3 classes"):
         plot.calibration_bins(three)
