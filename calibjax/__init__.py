@@ -27,8 +27,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Names, and the modules that they are imported from when they are used: all of them at once take as
-# long as jax.  They are read where type checkers read them: the stub has the rooms, which are names
-# of the package itself, and `*` for what is listed in a room.
+# long as jax.  They are read where type checkers read them: the stub has the names of the package
+# itself, among them the subpackages, and `*` for what is listed in a subpackage.
 
 
 def _text(file: str) -> str:
@@ -37,9 +37,9 @@ def _text(file: str) -> str:
 
 _STUB = _text("__init__.pyi")
 _MODULE_OF = {name: module for module, name in re.findall(r"from (\S+) import (\w+) as", _STUB)}
-for _room in re.findall(r"from calibjax\.(\w+) import \*", _STUB):
-    _listed = _text(f"{_room}/__init__.py").partition("__all__ = [")[2].partition("]")[0]
-    _MODULE_OF |= dict.fromkeys(re.findall(r"\w+", _listed), f"{__name__}.{_room}")
+for _subpackage in re.findall(r"from calibjax\.(\w+) import \*", _STUB):
+    _listed = _text(f"{_subpackage}/__init__.py").partition("__all__ = [")[2].partition("]")[0]
+    _MODULE_OF |= dict.fromkeys(re.findall(r"\w+", _listed), f"{__name__}.{_subpackage}")
 
 __all__ = [name for name, module in _MODULE_OF.items() if module != __name__]
 

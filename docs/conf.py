@@ -141,7 +141,7 @@ def include_readmes():
         "DEPENDENCE",
         "RECALIBRATION",
         "SEGMENTS",
-        "WORDS",
+        "VERDICTS",
         "COVARIATES",
         "COMPARISON",
         "MONITOR",

@@ -71,11 +71,11 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def names_in_the_list(item):
-    """Of a docstring its name behind that of its room, whichever file of the room it is in."""
+    """The name of a docstring behind that of its subpackage, whichever file it is in."""
     if isinstance(item, pytest.DoctestItem):
         path = item.path.relative_to(item.config.rootpath).with_suffix("").parts
-        room = ".".join(part for part in path[:2] if not part.startswith("_"))
-        return [room + item.name.removeprefix(".".join(path))]
+        subpackage = ".".join(part for part in path[:2] if not part.startswith("_"))
+        return [subpackage + item.name.removeprefix(".".join(path))]
     name = item.nodeid.removeprefix("tests/")
     return [name, name.partition("[")[0], item.path.name]
 

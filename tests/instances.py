@@ -182,7 +182,7 @@ def _empirical(n, seed):
 def _empirical_draws(n, seed):
     loc = _rng(seed).normal(size=n)
     draws = loc[:, None] + _rng(seed + 1).normal(size=(n, 6))
-    return cj.Empirical(draws, split=True), loc + _rng(seed + 2).normal(size=n)
+    return cj.Empirical(draws, fair=True), loc + _rng(seed + 2).normal(size=n)
 
 
 def _empirical_missing(n, seed):
@@ -256,7 +256,7 @@ def _own_draws(predictions):
     return lambda key: (predictions, predictions.sample(key))
 
 
-def _exchangeable(draw, n_samples, split=False, missing=0.0):
+def _exchangeable(draw, n_samples, fair=False, missing=0.0):
     """The target and samples as equal members of one set, ``draw(key, n, S + 1)``.
 
     A share of the samples is missing, but not the first two.
@@ -267,7 +267,7 @@ def _exchangeable(draw, n_samples, split=False, missing=0.0):
         if missing:
             where = jax.random.uniform(key, (N_CALIBRATED, n_samples)) >= missing
             where = where.at[:, :2].set(True)
-        return cj.Empirical(values[:, 1:], split=split, where=where), values[:, 0]
+        return cj.Empirical(values[:, 1:], fair=fair, where=where), values[:, 0]
 
     return data
 
@@ -349,11 +349,11 @@ CALIBRATED = {
     if name not in ("empirical", "empirical_missing", "empirical_draws")
 } | {
     "1 draw": _exchangeable(_normal_set, 1),
-    "2 draws, split": _exchangeable(_normal_set, 2, split=True),
+    "2 draws, fair": _exchangeable(_normal_set, 2, fair=True),
     "10 draws": _exchangeable(_normal_set, 10),
     "10 draws with ties": _exchangeable(_rounded_set, 10),
     "10 draws, some missing": _exchangeable(_normal_set, 10, missing=0.3),
-    "6 draws, some missing, split": _exchangeable(_normal_set, 6, split=True, missing=0.3),
+    "6 draws, some missing, fair": _exchangeable(_normal_set, 6, fair=True, missing=0.3),
     "10 draws with ties, some missing": _exchangeable(_rounded_set, 10, missing=0.3),
     "6 vectors, some missing": _exchangeable(_vector_set, 6, missing=0.3),
     "1 vector": _exchangeable(_vector_set, 1),

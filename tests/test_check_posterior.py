@@ -72,8 +72,8 @@ def test_offsets_and_units_do_not_matter():
     check, of_moved = cj.check_posterior(theta, draws, x), cj.check_posterior(*moved, x)
     for a, b in zip(check.parameters, of_moved.parameters, strict=True):
         assert abs(a.shift - b.shift) < 0.01 and abs(a.spread - b.spread) < 0.01
-        assert abs(a.pvalue - b.pvalue) < 0.02 and abs(a.given_x - b.given_x) < 0.02
-    assert abs(check.joint - of_moved.joint) < 0.02
+        assert abs(a.pvalue - b.pvalue) < 0.02 and abs(a.pvalue_given_x - b.pvalue_given_x) < 0.02
+    assert abs(check.joint_pvalue - of_moved.joint_pvalue) < 0.02
 
 
 def scores_of_rank(k):
@@ -116,7 +116,8 @@ def test_each_parameter_is_tested_alone_given_x_and_with_the_others(calls):
     np.testing.assert_allclose(calls[2][0].samples, draws / scale, rtol=1e-12)
     np.testing.assert_allclose(calls[2][1], theta / scale, rtol=1e-12)
     adjusted = plain_step_down(np.stack([scores_of_rank(k)[None] for k in range(1, 6)]))
-    assert check.pvalue == pytest.approx(adjusted[0]) and check.joint == pytest.approx(adjusted[4])
+    assert check.pvalue == pytest.approx(adjusted[0])
+    assert check.joint_pvalue == pytest.approx(adjusted[4])
     assert 0.002 < check.pvalue < 5 * 0.002
     a, b = check.parameters
     # The deviation of the true posterior is 1 / 0.6 of that of the draws; of 250 rows the error
@@ -126,8 +127,8 @@ def test_each_parameter_is_tested_alone_given_x_and_with_the_others(calls):
     found = json.loads(json.dumps(check.to_dict()))
     assert found["rejected"] is True and "rows" not in found
     # Each parameter is tested alone, then given x.
-    pvalues = [p[name] for p in found["parameters"] for name in ("pvalue", "given_x")]
-    np.testing.assert_allclose([*pvalues, found["joint"]], adjusted, atol=1e-9)
+    pvalues = [p[name] for p in found["parameters"] for name in ("pvalue", "pvalue_given_x")]
+    np.testing.assert_allclose([*pvalues, found["joint_pvalue"]], adjusted, atol=1e-9)
 
 
 def test_large_offsets_are_taken_off_before_float32(calls):
@@ -293,14 +294,14 @@ def test_chance_in_a_column_sees_means_and_squares():
 
 
 def check_of(n=500, **numbers):
-    given = {"shift": 0.0, "spread": 1.0, "pvalue": 0.001, "given_x": None} | numbers
+    given = {"shift": 0.0, "spread": 1.0, "pvalue": 0.001, "pvalue_given_x": None} | numbers
     found = ParameterCheck("a", **given)
-    least = min(p for p in (found.pvalue, found.given_x) if p is not None)
+    least = min(p for p in (found.pvalue, found.pvalue_given_x) if p is not None)
     return str(cj.PosteriorCheck((found,), None, least, 0.05, n=n, n_draws=200)).split("\n")[1]
 
 
 # Of 500 simulations a shift has the error 0.045 and a spread 0.032.
-OF_X = {"given_x": 0.001, "column": "age", "spread": 1.12}
+OF_X = {"pvalue_given_x": 0.001, "column": "age", "spread": 1.12}
 GIVEN_X = "a: miscalibrated given the observations, clearest with age."
 SAID = [
     ({"shift": 0.017, "spread": 1.2}, "a: over-confident (spread ratio 1.2)."),

@@ -35,7 +35,7 @@ class Ones:
 
     landmarks: object
     log_e_value: jax.Array
-    log_max: jax.Array
+    largest_log_e_value: jax.Array
     key: object = None
     lag: int = dataclasses.field(default=1, metadata={"static": True})
 
@@ -51,8 +51,8 @@ class Ones:
             events = events & (np.append(-1, clusters[:-1]) != clusters)
         probs = predictions.label_probabilities()[:, 1]
         log_e = jnp.sum(jnp.where(events, jnp.where(probs > 0, 1.0, jnp.inf), 0.0))
-        log_max = jnp.maximum(self.log_max, log_e)
-        return dataclasses.replace(self, log_e_value=log_e, log_max=log_max)
+        largest_log_e_value = jnp.maximum(self.largest_log_e_value, log_e)
+        return dataclasses.replace(self, log_e_value=log_e, largest_log_e_value=largest_log_e_value)
 
     def save(self, file):
         file.write(pickle.dumps(jax.tree.map(np.asarray, self)))

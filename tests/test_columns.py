@@ -360,7 +360,7 @@ def test_a_file_keeps_types(tmp_path):
     fitted = cj.fit_recalibrator(PREDICTIONS, EVENTS, "identity", groups=groups)
     fitted.save(tmp_path / "map.json")
     loaded = cj.load_recalibrator(tmp_path / "map.json")
-    assert loaded.of_groups.coding == fitted.of_groups.coding
+    assert loaded.group_map.coding == fitted.group_map.coding
     others = groups | {
         "day": TIMES["two zones"](DATES),
         "share": groups["share"].astype(np.float32),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from marks import slow
-from test_structure import ROOMS
+from test_structure import SUBPACKAGES
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extend.md").read_text()
@@ -20,7 +20,7 @@ def test_subpackages_are_in_the_order_of_imports():
     page = (ROOT / "docs" / "house.md").read_text()
     _, _, section = page.partition("## Subpackages")
     rows = re.findall(r"^\| (`.*?) \|", section.partition("\n## ")[0], flags=re.MULTILINE)
-    assert [name.strip("/") for row in rows for name in re.findall("`(.*?)`", row)] == ROOMS
+    assert [name.strip("/") for row in rows for name in re.findall("`(.*?)`", row)] == SUBPACKAGES
 
 
 def apply_changes(section, folder):

@@ -292,7 +292,7 @@ def test_frames_are_columns():
     np.testing.assert_array_equal(np.asarray(ours.values)[:6, 1], [0, 1, 0, 2, 1, 0])
 
 
-def test_more_categories_than_can_be_told_apart():
+def test_more_categories_than_codes():
     n = 400
     names = np.concatenate([np.repeat("often", 100), np.arange(300).astype(str)])
     predictions = cj.Bernoulli(np.full(n, 0.5, np.float32))

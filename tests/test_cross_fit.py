@@ -45,7 +45,7 @@ def test_times_are_left_out_in_blocks():
     np.testing.assert_array_equal(found, expected)
 
 
-def test_two_clusters_judge_a_map_that_leaves_nothing_out():
+def test_two_clusters_score_a_map_that_leaves_nothing_out():
     halves = CLUSTERS // 10
     found = cj.cross_fit(PREDICTIONS, EVENTS, "temperature", 2, clusters=halves)
     expected = cj.cross_fit(PREDICTIONS, EVENTS, "temperature", halves)

@@ -211,7 +211,7 @@ def test_masks_jit_and_devices(name, key, float64):
     np.testing.assert_allclose(test(*cut)[0], alone[0], rtol=1e-8)
 
 
-def test_draws_are_hidden_as_the_rows_are(key, float64):
+def test_draws_are_censored_as_the_rows_are(key, float64):
     """Where the censoring is known, each data set is drawn and censored, and judged as observed."""
     rng = RNG(5)
     rate, censored_at = rng.uniform(0.5, 2, N), rng.uniform(0.2, 2.0, N)
@@ -231,7 +231,7 @@ def test_draws_are_hidden_as_the_rows_are(key, float64):
     np.testing.assert_allclose(found[0], forms(np.ones((N, N)), residuals), rtol=1e-9)
 
 
-def test_counts_are_hidden_as_the_rows_are(key, float64):
+def test_counts_are_censored_as_the_rows_are(key, float64):
     rng = RNG(6)
     rate, censored_at = rng.uniform(1, 4, N), rng.integers(1, 5, N)
     count = rng.poisson(rate)

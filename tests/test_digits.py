@@ -53,7 +53,7 @@ def test_one_coordinate_of_vectors_is_enough():
         as_data(vectors, np.stack([targets - DAY, targets], axis=-1))
 
 
-def test_evaluate_takes_the_numbers_as_they_came():
+def test_evaluate_takes_the_numbers_as_given():
     mean, draws, targets = rows(DAY, 0.1)
     with pytest.raises(ValueError, match="targets and samples must not"):
         cj.evaluate(cj.Empirical(draws), targets)

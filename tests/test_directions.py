@@ -66,7 +66,7 @@ def test_confidence():
     assert found[0].name == "under-confident" and found[0].is_main
 
 
-def test_a_temperature_that_mends_nothing_is_not_the_error():
+def test_a_temperature_that_improves_nothing_is_not_the_error():
     """Wrong between 0.2 and 0.6, in both directions; the best temperature is 0.87."""
     p = np.random.default_rng(7).uniform(0.02, 0.98, size=8000)
     truth = np.where((p > 0.4) & (p < 0.6), p + 0.25, p - 0.15 * ((p > 0.2) & (p < 0.4)))
@@ -257,7 +257,7 @@ def says_under_dispersive(verdict):
 
 
 @pytest.mark.parametrize(("classes", "event"), [(None, "the event"), (["no", "yes"], "'yes'")])
-def test_events_are_told_from_the_likelier_outcome(classes, event):
+def test_events_are_distinct_from_the_likelier_outcome(classes, event):
     """Stated confidences of 90 %: what is predicted is the event, and not what is likelier."""
     p, came = np.repeat([0.9, 0.3], 50), np.repeat([1, 0, 0, 1], [30, 20, 25, 25])
     probabilities = np.stack([1 - p, p], axis=1)

@@ -26,7 +26,7 @@ def test_code_of_the_theory_exists(line):
         if word.endswith("/"):
             assert (PACKAGE / word).is_dir(), word
         elif word.endswith(".py"):
-            # `_b.py` after `room/_a.py` is in the same room.
+            # `_b.py` after `subpackage/_a.py` is in the same subpackage.
             path = PurePosixPath(word)
             folder = path.parent if path.parts[1:] else folder
             files.append(PACKAGE / folder / path.name)
@@ -42,7 +42,7 @@ def test_every_section_of_the_theory_names_its_code():
 
 
 def test_public_names_that_pages_link_exist():
-    importlib.import_module("calibjax.plot")  # a room that is imported where it is used
+    importlib.import_module("calibjax.plot")  # a subpackage that is imported where it is used
     links = r"[:{](?:func|class|meth|attr)[:}]`[^`<]*?<?~?calibjax\.([\w.]+)>?`"
     for page in SOURCES:
         for name in re.findall(links, page.read_text()):

@@ -56,7 +56,7 @@ def instance(family, n=N, seed=0):
 
 
 @pytest.mark.slow
-def test_samples_are_near_their_law(key, float64):
+def test_samples_are_near_their_distribution(key, float64):
     # Both primitives with 10^4 draws, within four standard errors.
     n_draws, kernel = 10_000, cj.GaussianKernel(0.8)
     p, y = instance("normal", 2)

@@ -89,9 +89,9 @@ def test_bisection(name, float64):
     assert 0.1 < excess[0] < 10
     np.testing.assert_allclose(np.array(found) - 1, excess, rtol=0.01)
     if name == "labels":
-        assert result.deviation_ratio is None
+        assert result.sd_ratio is None
     else:
-        np.testing.assert_allclose(result.deviation_ratio, result.temperature**-0.5, rtol=1e-9)
+        np.testing.assert_allclose(result.sd_ratio, result.temperature**-0.5, rtol=1e-9)
         assert "; SDs 0." in repr(result)
 
 
@@ -208,18 +208,18 @@ def test_bad_arguments():
 
 
 @pytest.mark.slow
-def test_deviation_ratio_of_laplace_and_mixtures(float64):
+def test_sd_ratio_of_laplace_and_mixtures(float64):
     normal, targets = reals()
     laplace = cj.Laplace(normal.loc, normal.scale)
     result = cj.equivalent_temperature(KEY, REAL_KERNEL, laplace, targets, n_resamples=39)
-    np.testing.assert_allclose(result.deviation_ratio, 1 / result.temperature, rtol=1e-9)
+    np.testing.assert_allclose(result.sd_ratio, 1 / result.temperature, rtol=1e-9)
     one = cj.Mixture.ensemble(jax.tree.map(lambda x: x[:, None], normal))
     kernel = cj.default_kernel(one)
     found, expected = (
         cj.equivalent_temperature(KEY, kernel, p, targets, n_resamples=39) for p in (one, normal)
     )
     np.testing.assert_allclose(found.temperature, expected.temperature, rtol=1e-9)
-    np.testing.assert_allclose(found.deviation_ratio, expected.deviation_ratio, rtol=1e-9)
+    np.testing.assert_allclose(found.sd_ratio, expected.sd_ratio, rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -262,8 +262,9 @@ def test_rows_are_called_as_they_were_given():
         found = cj.evaluate(frame | {"y": labels}, target="y", probs="p_*", drop_missing=True)
     assert "1 of 1 predictions with probability 1 was wrong (row 7)" in found.verdict
     assert found.to_dict()["impossible_rows"] == [7]
-    assert found.worst_rows(1).tolist() == [7] and found.worst_indices(1).tolist() == [6]
-    assert found.targets[6] == 2 and 3 not in found.worst_rows(119)
+    assert found.influential_rows(1).tolist() == [7]
+    assert found.influential_indices(1).tolist() == [6]
+    assert found.targets[6] == 2 and 3 not in found.influential_rows(119)
     assert '<tr><th scope="row">7</th>' in found.to_html()
 
 
@@ -279,7 +280,7 @@ def test_impossible_targets_are_named():
         "1 of 1 predictions with probability 1 was wrong (row 7); without it "
         f"p = {found.zero_probability.pvalue_without:.3g}."
     )
-    assert found.worst_rows(3)[0] == 7 and len(set(found.worst_rows(3).tolist())) == 3
+    assert found.influential_rows(3)[0] == 7 and len(set(found.influential_rows(3).tolist())) == 3
     saved = found.to_dict()
     assert saved["impossible_rows"] == [7]
     assert saved["pvalue_without_zero_probability_rows"] == found.zero_probability.pvalue_without
@@ -596,7 +597,7 @@ def test_columns_of_long_intervals_do_not_touch(evaluation):
 def test_contributions_and_rows(evaluation):
     mean = evaluation.contributions.mean()
     assert mean == pytest.approx(evaluation.skce.value, rel=1e-4)
-    rows = evaluation.worst_rows(3)
+    rows = evaluation.influential_rows(3)
     assert sorted(evaluation.contributions)[-3:][::-1] == evaluation.contributions[rows].tolist()
 
 
@@ -688,7 +689,7 @@ def test_equal_rows_of_the_report_are_one_line(evaluation):
         classes=None,
         contributions=shares,
         row_names=rows + 2,
-        worst_indices=lambda count: np.argsort(-shares, kind="stable")[:count],
+        influential_indices=lambda count: np.argsort(-shares, kind="stable")[:count],
     )
     lines = rows_of_page(equal)
     assert len(lines) == 10 and lines[0]["row"] == "30 equal rows: 2, 3, 4, 5, 6 and 25 more"

@@ -144,7 +144,7 @@ def test_by_groups(evaluation):
     adjusted = dict(zip("ABC", plain_step_down(values), strict=True))
     for x in table.groups:
         assert x.pvalue == pytest.approx(float(tests[x.name].pvalue), abs=0.0021)
-        assert x.adjusted == pytest.approx(max(adjusted[x.name], x.pvalue), abs=0.0021)
+        assert x.adjusted_pvalue == pytest.approx(max(adjusted[x.name], x.pvalue), abs=0.0021)
     header, line, *_, first_note, last_note = repr(table).splitlines()
     assert header.split() == "station rows mean confidence accuracy ECE temperature p error".split()
     assert line.split()[:2] == ["C", "40"] and "≤ 0.001  'yes' under-estimated" in line
@@ -157,7 +157,7 @@ def test_by_groups(evaluation):
     assert of_group["accuracy"].value == of_group["observed"].value == hits.mean()
     columns = table.to_dict()
     assert columns["station"] == [x.name for x in table.groups] and columns["rows"] == [40] * 3
-    assert columns["p"] == [x.adjusted for x in table.groups]
+    assert columns["p"] == [x.adjusted_pvalue for x in table.groups]
     of_c = evaluation.data.replace(where=STATION == "C")
     temperature = pytest.approx(float(cj.fit_temperature(of_c)), rel=1e-4)
     assert columns["temperature"][0] == temperature
@@ -212,7 +212,7 @@ def test_groups_in_few_clusters_are_not_tested():
     table = evaluation.by({"group": group})
     assert [x.name for x in table.groups] == ["c", "b", "a"] and len(table.rejected()) == 1
     last = table.groups[-1]
-    assert np.isnan([last.pvalue, last.adjusted]).all() and not last.directions
+    assert np.isnan([last.pvalue, last.adjusted_pvalue]).all() and not last.directions
     assert last.why_not_tested == "cannot be tested: 3 clusters, at least 6 are needed"
     assert last.why_not_tested in evaluation.to_html(by=table)
     assert repr(table).splitlines()[3].endswith(last.why_not_tested)

@@ -196,7 +196,7 @@ def test_an_evaluation_in_64_bits_is_of_use_outside():
         inside = evaluation.to_dict()
     again = dataclasses.replace(evaluation)  # without what it has computed
     assert again.to_dict() == inside and "64" in str(evaluation.predictions.probs.dtype)
-    assert len(again.worst_rows()) == 10 and "<svg" in again.to_html()
+    assert len(again.influential_rows()) == 10 and "<svg" in again.to_html()
 
 
 @pytest.mark.slow

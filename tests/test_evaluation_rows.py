@@ -45,7 +45,7 @@ def of_hidden(lifetimes):
     return cj.evaluate(predictions, cj.IntervalCensored.right_censored(seen, observed))
 
 
-def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
+def test_the_verdict_on_censored_targets(of_hidden, lifetimes):
     predictions, seen, observed = lifetimes
     hidden = N - observed.sum()
     assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
@@ -60,7 +60,7 @@ def test_the_verdict_on_hidden_targets(of_hidden, lifetimes):
     assert "CRPS" not in of_hidden.measures and of_hidden.equivalent_temperature is None
 
 
-def test_measures_of_hidden_targets(of_hidden, lifetimes):
+def test_measures_of_censored_targets(of_hidden, lifetimes):
     predictions, seen, observed = lifetimes
     law = stats.weibull_min(1.5, scale=np.asarray(predictions.scale))
     assert list(of_hidden.measures) == ["log loss", "mean PIT", "events"]
@@ -93,9 +93,9 @@ def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
     assert words in repr(flagged) and "pass times and a horizon, or clusters" in flagged.notes[0]
 
 
-def test_files_of_hidden_targets(of_hidden):
+def test_files_of_censored_targets(of_hidden):
     found = json.loads(of_hidden.to_json())
-    assert found["n_censored"] > 20 and found["curves"] == {} and found["worst_rows"] == []
+    assert found["n_censored"] > 20 and found["curves"] == {} and found["influential_rows"] == []
     text = of_hidden.to_html()
     assert "“If calibrated” is where the number would lie" in text
     assert text.count("<svg") == 1 and "random signs and sizes" in text
@@ -197,7 +197,7 @@ def test_few_units_are_said():
     assert "Few" not in said(None, rows, 5)
 
 
-def test_words_for_hidden_targets():
+def test_descriptions_of_censored_targets():
     words = [target_in_words(*ends) for ends in [(2, np.inf), (-np.inf, 2), (1, 2), (2, 2)]]
     assert words == ["> 2", "≤ 2", "1 … 2", "2"]
     assert shift_in_words(MeasureResult(0.4, (0.35, 0.45))).startswith("biased high: mean PIT 0.4")
@@ -207,7 +207,7 @@ def test_words_for_hidden_targets():
     assert early.startswith("events later than predicted: 8 observed, 20 expected during the same ")
 
 
-def test_hidden_targets_as_people_have_them():
+def test_censored_targets_as_users_have_them():
     ends = [1.0, 2.0], [1.0, np.inf]
     for predictions in cj.Weibull(jnp.ones(2), jnp.ones(2)), stats.expon(scale=np.ones(2)):
         data = read_arrays(predictions, cj.IntervalCensored(*ends))

@@ -104,7 +104,7 @@ def foreign(file, other, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [halved, of_another_version, foreign])
-def test_a_bad_file_is_made_anew(folder, damage):
+def test_a_bad_file_is_made_again(folder, damage):
     assert is_traced(PREDICTIONS, 3.0)
     (file,) = folder.iterdir()
     is_traced(PREDICTIONS, jnp.full(5, 3.0))

@@ -11,8 +11,8 @@ import calibjax as cj
 
 SAID = "pip install 'calibjax[{}]'"
 
-# What is missing, the room that needs it, and the extra that brings it.
-ROOMS = [
+# What is missing, the subpackage that needs it, and the extra that brings it.
+SUBPACKAGES = [
     ("matplotlib", "calibjax.plot", "plot"),
     ("sklearn", "calibjax.sklearn", "sklearn"),
     ("polars", "calibjax.hub", "cli"),
@@ -22,19 +22,19 @@ ROOMS = [
 
 @pytest.fixture
 def without(monkeypatch):
-    def hide(missing, *rooms):
+    def hide(missing, *subpackages):
         monkeypatch.setitem(sys.modules, missing, None)
-        for room in rooms:
-            monkeypatch.delitem(sys.modules, room, raising=False)
+        for subpackage in subpackages:
+            monkeypatch.delitem(sys.modules, subpackage, raising=False)
 
     return hide
 
 
-@pytest.mark.parametrize(("missing", "room", "extra"), ROOMS)
-def test_rooms(missing, room, extra, without):
-    without(missing, room)
+@pytest.mark.parametrize(("missing", "subpackage", "extra"), SUBPACKAGES)
+def test_subpackages(missing, subpackage, extra, without):
+    without(missing, subpackage)
     with pytest.raises(ModuleNotFoundError) as error:
-        importlib.import_module(room)
+        importlib.import_module(subpackage)
     assert str(error.value).endswith(SAID.format(extra))
 
 

@@ -64,7 +64,7 @@ def evaluate(path, options):
 
 
 @pytest.mark.parametrize("case", HINTS)
-def test_an_option_that_is_told_is_right(case, tmp_path):
+def test_an_option_that_is_named_is_right(case, tmp_path):
     content, options, told = HINTS[case]
     path = tmp_path / "x.csv"
     path.write_text(content)
@@ -84,7 +84,7 @@ def test_an_option_that_is_told_is_right(case, tmp_path):
         (["disease", "no disease"], "disease"),
     ],
 )
-def test_classes_that_are_told_have_the_event_last(labels, event):
+def test_classes_that_are_given_have_the_event_last(labels, event):
     targets = np.array(labels * 3)
     with pytest.raises(ValueError, match="classes must name them, the event last") as caught:
         read_arrays(np.full(6, 0.5), targets)

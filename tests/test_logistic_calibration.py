@@ -42,7 +42,7 @@ def test_statsmodels(level):
     found = cj.logistic_calibration(cj.Bernoulli(PROBS), EVENTS, confidence_level=level)
     both, alone, profile, of_intercept = binomial(PROBS, EVENTS)
     np.testing.assert_allclose(found.slope.estimate, both.params[1], rtol=1e-6)
-    np.testing.assert_allclose(found.intercept_beside_slope, both.params[0], atol=1e-6)
+    np.testing.assert_allclose(found.joint_intercept, both.params[0], atol=1e-6)
     np.testing.assert_allclose(found.intercept.estimate, alone.params[0], atol=1e-6)
     quantile = chi2.ppf(level, 1)
     for end in (found.slope.low, found.slope.high):
@@ -67,7 +67,7 @@ def test_observed_over_expected_and_distances():
     np.testing.assert_allclose([ratio.low, ratio.high], expected, atol=0.02)
     basis = spline_basis(np.log(PROBS) - np.log1p(-PROBS))
     curve = sm.GLM(EVENTS, basis, family=sm.families.Binomial()).fit().fittedvalues
-    np.testing.assert_allclose(found.integrated_index, np.abs(curve - PROBS).mean(), atol=1e-5)
+    np.testing.assert_allclose(found.ici, np.abs(curve - PROBS).mean(), atol=1e-5)
     assert "joint test, intercept 0 and slope 1: p = " in repr(found)
 
 

@@ -23,7 +23,7 @@ WEIGHTS = RNG.uniform(0.5, 2, (N, S))
 LEVEL, KEY = 0.4, jax.random.key(3)
 KINDS = {
     "numbers": ("numbers", {}),
-    "split": ("numbers", {"split": True}),
+    "fair": ("numbers", {"fair": True}),
     "weights": ("numbers", {"weights": WEIGHTS}),
     "vectors": ("vectors", {}),
 }
@@ -48,7 +48,7 @@ def results(options, samples, where, y):
     return found
 
 
-def of_one(x, y, weights=None, split=False):
+def of_one(x, y, weights=None, fair=False):
     """The same of the members of one row, by its definitions."""
     n, w = len(x), np.full(len(x), 1 / len(x)) if weights is None else weights / weights.sum()
     mean = w @ x
@@ -58,7 +58,7 @@ def of_one(x, y, weights=None, split=False):
         return [mean, variance, np.sqrt(variance), low, high]
     order = np.argsort(x)
     quantile = x[order][np.cumsum(w[order]) >= LEVEL - 1e-12][0]
-    pairs = w @ np.abs(x[:, None] - x) @ w / 2 * (n / (n - 1) if split else 1)
+    pairs = w @ np.abs(x[:, None] - x) @ w / 2 * (n / (n - 1) if fair else 1)
     crps = w @ np.abs(x - y) - pairs
     up_to = w @ (x <= y)
     pit = [low, high] if weights is None else [w @ (x < y), up_to]
@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_members_that_exist(kind, float64):
     name, options = KINDS[kind]
     found = results(options, *filled(name, np.nan))
     for i, kept in enumerate(WHERE):
-        of_row = {key: x if key == "split" else x[i, kept] for key, x in options.items()}
+        of_row = {key: x if key == "fair" else x[i, kept] for key, x in options.items()}
         expected = of_one(SAMPLES[name][i, kept], TARGETS[name][i], **of_row)
         for ours, alone in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours[i], alone, rtol=1e-12, atol=1e-14)
@@ -122,20 +122,20 @@ def test_quantiles_are_at_the_levels_of_each_row(float64):
     assert doubled.where is where
 
 
-@pytest.mark.parametrize(("split", "words"), [(False, "one member"), (True, "two members")])
-def test_a_row_without_members(split, words):
+@pytest.mark.parametrize(("fair", "words"), [(False, "one member"), (True, "two members")])
+def test_a_row_without_members(fair, words):
     where = WHERE.copy()
     where[3] = False
     y, samples = jnp.float32(TARGETS["numbers"]), np.float32(SAMPLES["numbers"])
-    p = cj.Empirical(samples, where=where, split=split)
+    p = cj.Empirical(samples, where=where, fair=fair)
     message = f"where must be true for at least {words} of each row; row 3 is "
     check_message(lambda: cj.crps(p, y), ValueError, message)
-    scores = jax.jit(lambda w: cj.crps(cj.Empirical(samples, where=w, split=split), y))(where)
+    scores = jax.jit(lambda w: cj.crps(cj.Empirical(samples, where=w, fair=fair), y))(where)
     np.testing.assert_array_equal(np.isnan(scores), np.arange(N) == 3)
     assert np.isfinite(cj.calibration_test(KEY, p, y, where=np.arange(N) != 3).pvalue)
     where[3, 2] = True
-    if split:
-        p = cj.Empirical(samples, where=where, split=True)
+    if fair:
+        p = cj.Empirical(samples, where=where, fair=True)
         check_message(
             lambda: cj.crps(p, y),
             ValueError,

@@ -105,7 +105,7 @@ def test_evidence_stays_as_it_is_on_average_over_the_exchange_of_a_target_with_s
 
 
 @pytest.mark.slow
-def test_quantile_forecasts_are_judged_at_their_levels_only(key):
+def test_quantile_forecasts_are_evaluated_at_their_levels_only(key):
     quantiles = cj.Quantiles(jnp.tile(jnp.array([[0.0, 1.0, 5.0]]), (50, 1)), (0.1, 0.5, 0.9))
     monitor = cj.CalibrationMonitor.start(key, quantiles)
     one, targets = quantiles[:1], jnp.array([-3.0, -1.0, 0.1, 0.9, 1.1, 4.9, 6.0, 100.0])
@@ -142,7 +142,7 @@ def _counts(key, n, wrong):
 def _draws(key, n, wrong):
     predictions, targets = _numbers(key, n, wrong)
     samples = predictions.sample(jax.random.fold_in(key, 2), (7,)).T
-    return cj.Empirical(samples, split=True), targets
+    return cj.Empirical(samples, fair=True), targets
 
 
 def _vectors(key, n, wrong):
@@ -266,8 +266,10 @@ def test_lags_are_processes_of_their_own(key):
     for i, batch in enumerate(batches):
         monitor, alone[i % 2] = monitor.update(*batch), alone[i % 2].update(*batch)
     np.testing.assert_allclose(monitor.e_value, max(m.e_value for m in alone) / 2, rtol=1e-5)
-    largest = max(float(m.log_max) for m in alone)
-    np.testing.assert_allclose(monitor.log_max, max(0.0, largest - np.log(2)), atol=1e-5)
+    largest = max(float(m.largest_log_e_value) for m in alone)
+    np.testing.assert_allclose(
+        monitor.largest_log_e_value, max(0.0, largest - np.log(2)), atol=1e-5
+    )
 
 
 def test_goes_on_from_its_file(key, tmp_path):
@@ -318,7 +320,8 @@ def test_only_its_own_file_is_loaded(key, tmp_path):
         r"kernels \(DistanceKernel\(EmbeddingDistance\(<lambda>\), exponent=1.0\)\), got \(Dist",
     )
     check_refused(
-        dataclasses.replace(monitor, log_max=jnp.zeros(2)), r"log_max .* \[2\], got .* \[\]"
+        dataclasses.replace(monitor, largest_log_e_value=jnp.zeros(2)),
+        r"largest_log_e_value .* \[2\], got .* \[\]",
     )
     of(cj.Quantiles(values, levels)).save(path)
     check_refused(of(cj.Quantiles(values, (0.2, 0.5, 0.9))), r"levels=\(0.2, .*levels=\(0.1, ")
@@ -331,11 +334,11 @@ def test_only_its_own_file_is_loaded(key, tmp_path):
     path.write_bytes(content)
     with np.load(path) as file:
         arrays = dict(file)
-    np.savez(path, **arrays | {"log_max": np.float32("nan")})
-    check_refused(monitor, "log_max must hold numbers, got NaN")
-    header = arrays["header"].tobytes().replace(b'"version": 3', b'"version": 9')
+    np.savez(path, **arrays | {"largest_log_e_value": np.float32("nan")})
+    check_refused(monitor, "largest_log_e_value must hold numbers, got NaN")
+    header = arrays["header"].tobytes().replace(b'"version": 4', b'"version": 9')
     np.savez(path, **arrays | {"header": np.frombuffer(header, np.uint8)})
-    check_refused(monitor, "version 3, got 9")
+    check_refused(monitor, "version 4, got 9")
 
 
 def test_a_save_that_fails_leaves_the_old_file(key, tmp_path, monkeypatch):
@@ -343,19 +346,19 @@ def test_a_save_that_fails_leaves_the_old_file(key, tmp_path, monkeypatch):
     monitor = cj.CalibrationMonitor.start(key, cj.Normal(jnp.arange(64.0), jnp.ones(64)))
     monitor.save(path)
     before = path.read_bytes()
-    lost = dataclasses.replace(monitor, log_max=jnp.array(jnp.nan))
-    check_message(lambda: lost.save(path), ValueError, "log_max must hold numbers.*NaN")
+    lost = dataclasses.replace(monitor, largest_log_e_value=jnp.array(jnp.nan))
+    check_message(lambda: lost.save(path), ValueError, "largest_log_e_value must hold numbers.*NaN")
     link = tmp_path / "link.npz"
     link.symlink_to(path)
-    dataclasses.replace(monitor, log_max=jnp.array(3.0)).save(link)
-    assert link.is_symlink() and monitor.load(path).log_max == 3
+    dataclasses.replace(monitor, largest_log_e_value=jnp.array(3.0)).save(link)
+    assert link.is_symlink() and monitor.load(path).largest_log_e_value == 3
 
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     check_message(lambda: monitor.save(path), OSError, r"No space.*state.npz")
-    assert monitor.load(path).log_max == 3 and path.read_bytes() != before
+    assert monitor.load(path).largest_log_e_value == 3 and path.read_bytes() != before
     assert sorted(x.name for x in tmp_path.iterdir()) == ["link.npz", "state.npz"]
 
 
@@ -423,7 +426,7 @@ def test_inside_of_shard_map_each_device_has_its_own(key):
 
 
 @pytest.mark.slow
-def test_evidence_of_a_hidden_target_is_its_mean_over_where_it_may_be(key, float64):
+def test_evidence_of_a_censored_target_is_its_mean_over_where_it_may_be(key, float64):
     many = cj.Weibull(jnp.full(60, 1.5), jnp.linspace(0.5, 2.0, 60))
     seen = jnp.arange(60) % 2 == 0
     time = 0.6 * many.sample(key)
@@ -459,7 +462,8 @@ def test_alarms_of_streams():
     """Holm's p-values as statsmodels has them, with ties, tiny ones and p-values of 1."""
     logs = np.array([3.5, 0.0, 12.0, 3.5, 5.0, 80.0], np.float32)
     monitors = {
-        f"stream {k}": types.SimpleNamespace(log_max=jnp.asarray(x)) for k, x in enumerate(logs)
+        f"stream {k}": types.SimpleNamespace(largest_log_e_value=jnp.asarray(x))
+        for k, x in enumerate(logs)
     }
     found = cj.holm_pvalues(monitors)
     assert list(found) == list(monitors)

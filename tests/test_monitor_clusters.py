@@ -25,7 +25,7 @@ def e_of(monitor):
 
 
 @pytest.mark.parametrize("sign", [1, -1], ids=["together", "opposed"])
-def test_evidence_is_one_on_average_for_every_joint_law(key, float64, sign):
+def test_evidence_is_one_on_average_for_every_joint_distribution(key, float64, sign):
     _, monitor = started(key)
     probs = np.array([0.3, 0.8, 0.6, 0.45, 0.2])
     # Interleaved, so that clusters are sorted, and longer than a chunk, which has one row.
@@ -64,7 +64,7 @@ def test_the_evidence_of_a_cluster_is_a_sum_over_its_rows(key, float64):
     none, events, found = np.split(e_of(after), [1, 10])
     np.testing.assert_allclose(found, none + targets[10:] @ (events - none), rtol=1e-9)
     assert np.ptp(found) > 0.1 * e_of(monitor)
-    assert np.all(after.n_rows == 49) and np.all(after.log_max >= after.log_e_value)
+    assert np.all(after.n_rows == 49) and np.all(after.largest_log_e_value >= after.log_e_value)
 
 
 def test_a_row_is_a_cluster_if_none_is_like_it(key, float64):
@@ -74,7 +74,7 @@ def test_a_row_is_a_cluster_if_none_is_like_it(key, float64):
     found = monitor.update(predictions, targets, clusters=jnp.arange(40)[::-1])
     close = functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12)
     jax.tree.map(close, found.bets, expected.bets)
-    close(found.log_max, expected.log_max)
+    close(found.largest_log_e_value, expected.largest_log_e_value)
 
 
 def test_names_masks_and_the_order_within_a_batch_do_not_matter(key, float64):
@@ -94,7 +94,7 @@ def test_names_masks_and_the_order_within_a_batch_do_not_matter(key, float64):
     shuffled = np.concatenate([np.arange(0, 40, 7), np.setdiff1d(np.arange(40), range(0, 40, 7))])
     found = update(shuffled, 9 - 3 * clusters[shuffled], every)
     close(found.log_e_value, expected.log_e_value)
-    close(found.log_max, expected.log_max)
+    close(found.largest_log_e_value, expected.largest_log_e_value)
     # What is masked may be of a cluster that counts, and outside of jit have any number.
     kept = update(jnp.arange(40), clusters, clusters < 4)
     names = np.where(clusters < 4, clusters + 2**40, -(2**50))

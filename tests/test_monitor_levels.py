@@ -72,7 +72,7 @@ def draws_with_ties(key, state):
     loc_key, draw_key = jax.random.split(key)
     values = jax.random.normal(loc_key, (4, 1)) + jax.random.normal(draw_key, (4, 11))
     values = jnp.round(values)
-    return cj.Empirical(values[:, 1:], split=True), values[:, 0], None, state
+    return cj.Empirical(values[:, 1:], fair=True), values[:, 0], None, state
 
 
 ATTACKS = {
@@ -89,7 +89,7 @@ ATTACKS = {
 EXAMPLES = {
     "far from the example": cj.Normal(jnp.linspace(-1.0, 1.0, 50), jnp.linspace(0.5, 2.0, 50)),
     "of all scales": cj.Normal(jnp.linspace(-1.0, 1.0, 50), jnp.linspace(0.5, 2.0, 50)),
-    "draws with ties": cj.Empirical(jnp.sin(jnp.arange(500.0)).reshape(50, 10), split=True),
+    "draws with ties": cj.Empirical(jnp.sin(jnp.arange(500.0)).reshape(50, 10), fair=True),
 }
 
 

@@ -14,9 +14,9 @@ from calibjax.evaluation._serial_dependence import (
     Column,
     _are_sorted,
     _cosines,
-    _judged_labels,
     _products,
     _stand_together,
+    _tested_labels,
     columns_of_rows,
     neighbour_dependence_test,
     neighbours_in_columns,
@@ -74,12 +74,12 @@ def test_products_beside_loops():
         assert found[row, 1, 2] == pytest.approx(expected)
 
 
-def test_judged_labels():
+def test_tested_labels():
     probabilities = np.array([[0.5, 0.5, 0.0], [0.2, 0.1, 0.7]])
-    found = _judged_labels(probabilities)
+    found = _tested_labels(probabilities)
     assert found[0].tolist() == [0, 2] and found[1:, 0].tolist() == [0, 1, 2]
-    assert _judged_labels(probabilities[:, :2]).tolist() == [[1, 1]]
-    assert _judged_labels(np.full((4, 20), 0.05)).shape == (8, 4)
+    assert _tested_labels(probabilities[:, :2]).tolist() == [[1, 1]]
+    assert _tested_labels(np.full((4, 20), 0.05)).shape == (8, 4)
 
 
 def test_independent_rows_are_rarely_flagged():

@@ -67,7 +67,7 @@ def random_matrix(n, rank=3, seed=0):
 # The wild bootstrap.
 
 
-def test_the_law_of_all_signs(key, float64):
+def test_the_distribution_of_all_signs(key, float64):
     n, n_resamples = 7, 20_000
     matrix = random_matrix(n)
     pairs = matrix - np.diag(np.diag(matrix))
@@ -90,7 +90,7 @@ def test_the_law_of_all_signs(key, float64):
 # The bootstrap.
 
 
-def test_the_exact_law_of_all_resamples(key, float64):
+def test_the_exact_distribution_of_all_resamples(key, float64):
     bootstrap = REFERENCE["bootstrap"]
     law = recompute.bootstrap_law(np.array(bootstrap["h"]))
     n_resamples = 100_000
@@ -179,7 +179,7 @@ def test_draws_depend_on_the_key_and_their_number_alone(key, float64, monkeypatc
 # The limit law.
 
 
-def test_spectrum_draws_the_limit_law(key, float64):
+def test_spectrum_draws_the_limit_distribution(key, float64):
     n, n_resamples = 60, 20_000
     arguments = golden_arguments()
     draws = cj.asymptotic_skce_test(

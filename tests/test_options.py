@@ -114,7 +114,7 @@ def test_a_target_is_an_option_of_its_row():
         read_arrays(np.where(EXISTS, PROBS, NAN) * 0.5, LABELS)
 
 
-def test_an_option_that_came_with_the_probability_0_is_impossible():
+def test_an_observed_option_with_the_probability_0():
     """And zeros of options are raised by the rule of dense tables, not by that of lacking ones."""
     probs = np.tile(PROBS[[0, 1, 3]], (20, 1))
     labels = np.tile([0, 2, 1], 20)
@@ -129,7 +129,7 @@ def test_an_option_that_came_with_the_probability_0_is_impossible():
     np.testing.assert_array_equal(np.asarray(tempered.probs) == 0, np.isnan(probs))
     recalibrator = cj.fit_recalibrator(found, targets, "identity")
     recalibrated = np.asarray(recalibrator(found).probs)
-    assert recalibrator.fit.n_impossible == 1
+    assert recalibrator.fit.n_zero_probability == 1
     np.testing.assert_array_equal(recalibrated == 0, np.isnan(probs))
     # Half of the smallest probability, which is 1/4.
     np.testing.assert_allclose(recalibrated[0, 2], 0.125 / 1.125, rtol=1e-6)

@@ -32,7 +32,7 @@ def test_the_crps_is_the_ranked_probability_score(float64):
     assert means[0] < means[1]
 
 
-def test_places_in_the_law():
+def test_positions_in_the_distribution():
     p, y = cj.Ordinal(jnp.asarray(PROBS, jnp.float32)), jnp.asarray(LABELS)
     before, after, *_ = jax.jit(unit_interval)(p, y)
     np.testing.assert_allclose(after - before, PROBS[np.arange(12), LABELS], atol=1e-6)
@@ -104,7 +104,7 @@ def test_the_test_sees_the_order_and_the_classes(shift, surplus):
     assert rejected[cj.Ordinal] > rejected[cj.Categorical] + (25 if shift else -10)
 
 
-def test_default_kernels_judge_the_order_too():
+def test_default_kernels_test_the_order_too():
     p = cj.Ordinal(jnp.asarray(PROBS, jnp.float32))
     names = [
         [type(k).__name__ for k in cj.default_kernels(x)] for x in (p, cj.Categorical(p.probs))

@@ -179,7 +179,7 @@ def test_masked_rows_may_hold_any_integer():
 
 @pytest.mark.parametrize("name", ["clusters", "times"])
 @pytest.mark.parametrize("how", ["plain", "traced", "masked inside of jit"])
-def test_ids_of_64_bits_are_all_told_apart(name, how):
+def test_ids_of_64_bits_are_all_distinct(name, how):
     """Ids of equal low or high bits, or of one float32, are as many clusters as small numbers."""
     small = np.repeat(np.arange(4), 2)
     ids = np.array([1, 2**32 + 1, 2**40, 2**40 + 1])[small]

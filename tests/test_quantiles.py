@@ -45,7 +45,7 @@ def test_places_of_targets_at_quantiles():
     ]
 
 
-def test_evidence_does_not_grow_under_any_law_with_these_quantiles(key, float64):
+def test_evidence_does_not_grow_under_any_distribution_with_these_quantiles(key, float64):
     """By enumeration of all laws whose jumps at 0 and at 2 begin and end where they may."""
     forecasts = cj.Quantiles(jnp.tile(jnp.array([VALUES]), (40, 1)), LEVELS)
     monitor = cj.CalibrationMonitor.start(key, forecasts)

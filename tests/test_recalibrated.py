@@ -244,7 +244,7 @@ COVARIATE = np.random.default_rng(8).normal(size=N).astype(np.float32)
 HIDDEN_TARGETS = (LOC + 0.8 * np.sign(COVARIATE) + 0.6 * (TARGETS - LOC - 0.2)).astype(np.float32)
 
 
-def test_a_covariate_mends_what_the_forecast_does_not_tell(tmp_path):
+def test_a_covariate_corrects_what_the_forecast_does_not_say(tmp_path):
     recalibrator = cj.fit_recalibrator(
         QUANTILES, HIDDEN_TARGETS, "conditional", covariates={"wind": COVARIATE}
     )
@@ -304,7 +304,7 @@ def test_a_group_that_is_right_keeps_the_map_of_all(form):
     targets = LOC + (right - LOC) * np.where(station == "c", 2.0, 1.0)
     recalibrator = cj.fit_recalibrator(p, targets.astype(np.float32), groups={"station": station})
     assert "corrected in 1 of 3 groups of station" in str(recalibrator)
-    curve = recalibrator.of_groups
+    curve = recalibrator.group_map
     factors = np.exp(curve.log_scales[: curve.coding.n_single])
     np.testing.assert_allclose(factors[:2], 1)
     # 133 rows: a deviation of the factor is 2 / sqrt(266), and nine members vary.
@@ -664,7 +664,7 @@ def test_auto_leaves_calibrated_forecasts_nearly_alone():
     assert np.mean(np.abs(change)) < 0.03
 
 
-def test_recalibrated_forecasts_are_judged_like_all_others(key):
+def test_recalibrated_forecasts_are_evaluated_like_all_others(key):
     recalibrated = cj.fit_recalibrator(NORMAL, TARGETS, "shift_scale")(NORMAL)
     assert cj.calibration_test(key, NORMAL, TARGETS, n_resamples=99).pvalue < 0.05
     # These rows fitted it, so that the p-value is rather too large.

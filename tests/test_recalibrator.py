@@ -279,7 +279,7 @@ def test_zeros_become_half_of_the_smallest_and_are_counted():
     probs = np.array([[0.0, 1.0], [0.2, 0.8], [0.9, 0.1], [1.0, 0.0]] * 10, np.float32)
     labels = np.array([0, 1, 0, 0] * 10)
     recalibrator = cj.fit_recalibrator(cj.Categorical(probs), labels, "identity")
-    assert recalibrator.fit.n_impossible == 10
+    assert recalibrator.fit.n_zero_probability == 10
     found = np.asarray(recalibrator(cj.Categorical(probs)).probs)
     np.testing.assert_allclose(found[0], [0.05 / 1.05, 1 / 1.05], rtol=1e-6)
     np.testing.assert_allclose(found[1], [0.2, 0.8], rtol=1e-6)
@@ -547,7 +547,7 @@ def test_a_foreign_or_damaged_file_is_refused(tmp_path):
         json.dumps(whole)[:-30]: "map.json: expected a file that Recalibrator.save has written",
         "[]": "expected a file that Recalibrator.save has written",
         json.dumps({"schema": "other", "version": 1}): "with schema .*, got other",
-        changed("version", value=1): "version 8, got 1",
+        changed("version", value=1): "version 9, got 1",
         changed("fit", "n_classes", value=4): "damaged",
         changed("steps", 0, "step", value="Other"): "damaged",
         changed("steps", 1, "weight", "values", value=[float("nan")]): "damaged",

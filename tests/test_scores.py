@@ -345,14 +345,14 @@ def test_derivatives_of_narrow_predictions(dtype):
 
 
 @pytest.mark.parametrize(
-    "n_samples, split", slow({(10, True)}, [(1, False), (3, False), (10, True)])
+    "n_samples, fair", slow({(10, True)}, [(1, False), (3, False), (10, True)])
 )
-def test_pit_of_draws(n_samples, split, key):
+def test_pit_of_draws(n_samples, fair, key):
     # Rounded draws have ties.
     law = cj.Normal(jnp.linspace(-1, 1, 3000), jnp.ones(3000))
     draws = jnp.round(law.sample(jax.random.key(2), (n_samples,)).T)
     targets = jnp.round(law.sample(jax.random.key(1)))
-    p = cj.Empirical(draws, split=split)
+    p = cj.Empirical(draws, fair=fair)
     u = np.array(cj.pit(key, p, targets))
     assert stats.kstest(u, "uniform").pvalue > 0.01
     wrong = np.array(cj.pit(key, p, targets + 0.3))

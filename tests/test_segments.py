@@ -290,6 +290,8 @@ def test_scores_of_gamma_variables():
         ("calibration slope", 1.003, False, "under-confident: calibration slope about 1.003"),
         ("calibration slope", 1.6, False, "strongly under-confident"),
         ("calibration slope", 1.003, True, "calibration slope 1.003 (too moderate)"),
+        ("calibration slope", 1.0, True, "calibration slope 1"),
+        ("calibration slope", 1 - 1e-9, True, "calibration slope 1"),
         ("calibration slope", 0.84, True, "calibration slope 0.84 (too extreme)"),
         ("spread", 1.25, False, "under-dispersive: predicted spread 20 % too small"),
         ("spread", 1.004, False, "under-dispersive: predicted spread 0.4 % too small"),

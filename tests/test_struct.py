@@ -181,7 +181,7 @@ class Parts(cj.Kernel):
         return sum(part(a, b) for part in self.parts)
 
 
-def test_options_are_told_apart_by_type():
+def test_options_are_distinct_by_type():
     def structure(flag):
         return jax.tree.structure(bind(jax.tree_util.Partial(joint, flag=flag)))
 

@@ -1,4 +1,4 @@
-"""The order of the rooms, and what every public name must have."""
+"""The order of the subpackages, and what every public name must have."""
 
 import ast
 import functools
@@ -22,8 +22,8 @@ from calibjax import (
 
 PACKAGE = Path(cj.__file__).parent
 
-# Imports point backwards in this list, or stay within a room.
-ROOMS = [
+# Imports point backwards in this list, or stay within a subpackage.
+SUBPACKAGES = [
     "_base",
     "_numbers",
     "_loops",
@@ -56,8 +56,8 @@ ROOMS = [
 ]
 
 
-def room(module):
-    """The room of a dotted module name, None outside of the package."""
+def subpackage(module):
+    """The subpackage of a dotted module name, None outside of the package."""
     package, *path = module.split(".")
     return path[0] if package == "calibjax" and path else None
 
@@ -77,7 +77,7 @@ def imports(path):
                 continue
         for module in modules:
             assert module != "calibjax", f"{path} imports the package as a whole"
-            if room(module):
+            if subpackage(module):
                 yield module
 
 
@@ -87,17 +87,19 @@ SOURCES = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__
 def test_imports_point_one_way():
     for path in SOURCES:
         own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        assert own in ROOMS, path
-        for other in map(room, imports(path)):
-            assert ROOMS.index(other) <= ROOMS.index(own), f"{path}: {own} imports {other}"
+        assert own in SUBPACKAGES, path
+        for other in map(subpackage, imports(path)):
+            assert SUBPACKAGES.index(other) <= SUBPACKAGES.index(own), (
+                f"{path}: {own} imports {other}"
+            )
 
 
-def test_rooms_know_each_other_by_public_names():
+def test_subpackages_know_each_other_by_public_names():
     for path in SOURCES:
         own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         for module in imports(path):
             is_public = "._" not in module.removeprefix("calibjax._")
-            assert room(module) == own or is_public, f"{path} imports from {module}"
+            assert subpackage(module) == own or is_public, f"{path} imports from {module}"
 
 
 def test_modules_have_no_circle():
@@ -106,7 +108,7 @@ def test_modules_have_no_circle():
     graph = {name: set() for name in names}
     for name, path in zip(names, SOURCES, strict=True):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and room(node.module):
+            if isinstance(node, ast.ImportFrom) and subpackage(node.module):
                 # What is imported from a package may be one of its modules.
                 found = {f"{node.module}.{alias.name}" for alias in node.names} & graph.keys()
                 graph[name] |= found or {node.module}
@@ -137,18 +139,20 @@ def test_prose_names_what_is_there():
 PUBLIC = cj.__all__
 
 
-def test_public_rooms_are_attributes():
-    for name in ROOMS:
+def test_public_subpackages_are_attributes():
+    for name in SUBPACKAGES:
         if not name.startswith("_") and name != "cli":
             assert name in dir(cj) and getattr(cj, name).__name__ == f"calibjax.{name}"
 
 
-def test_rooms_list_what_is_public():
-    rooms = [getattr(cj, name) for name in dir(cj) if hasattr(getattr(cj, name), "__all__")]
-    assert len(rooms) == 17
-    for room in rooms:
-        assert dir(room) == sorted(room.__all__) and all(hasattr(room, x) for x in room.__all__)
-    listed = {name for room in rooms for name in room.__all__}
+def test_subpackages_list_what_is_public():
+    subpackages = [getattr(cj, name) for name in dir(cj) if hasattr(getattr(cj, name), "__all__")]
+    assert len(subpackages) == 17
+    for subpackage in subpackages:
+        assert dir(subpackage) == sorted(subpackage.__all__) and all(
+            hasattr(subpackage, x) for x in subpackage.__all__
+        )
+    listed = {name for subpackage in subpackages for name in subpackage.__all__}
     assert set(PUBLIC) - listed == {"Data", "Distribution", "IntervalCensored"}
 
 
@@ -174,9 +178,9 @@ def public_functions(module):
 
 
 def test_signatures():
-    rooms = scores, estimators, intervals, hypothesis_tests, segments, recalibration, curves
-    for room in rooms:
-        for name in public_functions(room):
+    subpackages = scores, estimators, intervals, hypothesis_tests, segments, recalibration, curves
+    for subpackage in subpackages:
+        for name in public_functions(subpackage):
             check_signature(name)
 
 
@@ -218,7 +222,7 @@ def test_types_are_shipped():
 
 
 def test_what_docstrings_point_to_exists():
-    importlib.import_module("calibjax.plot")  # a room that is imported where it is used
+    importlib.import_module("calibjax.plot")  # a subpackage that is imported where it is used
     for name in PUBLIC:
         _, _, rest = inspect.getdoc(getattr(cj, name)).partition("See also:")
         for other in re.findall(r"`([\w.]+)`", rest.partition("Example:")[0]):

@@ -169,7 +169,7 @@ def test_sums_of_far_rows_have_their_derivatives(are_same, float64):
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-9), found, wanted)
 
 
-def test_laws_that_are_wide_have_no_waves(float64):
+def test_distributions_that_are_wide_have_no_waves(float64):
     # Their points are further from each other than the kernel can see.
     ps, ys = rows(8)
     kernel = cj.GaussianKernel(jnp.float64(0.01))
@@ -364,7 +364,7 @@ def quantile_forecasts(n, seed, levels=(0.1, 0.5, 0.9), shift=0.0, stretch=1.0):
 
 
 @pytest.mark.slow
-def test_the_test_of_quantile_forecasts_judges_quantiles_only():
+def test_the_test_of_quantile_forecasts_uses_quantiles_only():
     test = jax.jit(lambda key, p, y: cj.calibration_test(key, p, y, n_resamples=99).pvalue)
     keys = jax.random.split(jax.random.key(0), 60)
     pvalues = np.array([test(keys[i], *quantile_forecasts(200, i)) for i in range(60)])
@@ -415,7 +415,7 @@ class Exponential(cj.Univariate):
 
 @pytest.mark.parametrize("dtype", slow({"float64"}, ["float32", "float64"]))
 @pytest.mark.slow
-def test_targets_outside_of_the_waves_beside_laws_inside(dtype, float64):
+def test_targets_outside_of_the_waves_beside_distributions_inside(dtype, float64):
     # Rows come ever nearer to the radius of the waves; two targets are outside, in reach of laws.
     edge = 66.3 if dtype == "float32" else 105.8
     offsets = jnp.asarray([0.0, 0.1, -0.1, 0.0, edge - 10, edge - 5, edge - 1], dtype)

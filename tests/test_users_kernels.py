@@ -238,7 +238,7 @@ class Fields(cj.Kernel):
         return jnp.exp(-jnp.sum(jnp.abs(a[0].probs - b[0].probs)))
 
 
-def test_fields_of_users_kernels_are_not_judged_by_their_names():
+def test_fields_of_users_kernels_are_not_checked_by_their_names():
     assert jnp.isfinite(cj.skce(Fields(), CLASSES, LABELS))
 
 

@@ -25,7 +25,7 @@ MOMENTS = cj.VectorPITKernel(ALL, features="normal scores")
 
 @pytest.mark.parametrize("features", ["cosines", "normal scores"])
 @pytest.mark.parametrize("family", ["diag", "full"])
-def test_features_of_a_law_are_orthogonal(family, features, float64):
+def test_features_of_a_distribution_are_orthogonal(family, features, float64):
     """Their means are 0, and their second moments are the weights: by Gauss and Hermite's rule."""
     (p,) = jax.tree.map(lambda x: x[:1], cast(FAMILIES[family](3, 0)))[:1]
     x, w = special.roots_hermitenorm(60)
@@ -107,7 +107,7 @@ def in_units(units, n=24):
             loc * units, covariances * np.outer(units, units)
         ),
         "empirical": cj.Empirical(samples * units),
-        "split": cj.Empirical(samples * units, split=True),
+        "fair": cj.Empirical(samples * units, fair=True),
         "mixture": cj.Mixture.ensemble(parts),
     }
     return cast(predictions), jnp.asarray((loc + 1.4 * scale * rng.normal(size=(n, 2))) * units)

@@ -35,7 +35,7 @@ def draws(key: jax.Array, n: int) -> tuple[Any, jax.Array]:
     law_key, draw_key, target_key = jax.random.split(key, 3)
     law = REGRESSION[CALIBRATED](law_key, n)[0]
     samples = law.sample(draw_key, (N_SAMPLES,)).T
-    return cj.Empirical(samples, split=True), law.sample(target_key)
+    return cj.Empirical(samples, fair=True), law.sample(target_key)
 
 
 STREAMS: dict[str, Scenario] = {

@@ -87,7 +87,7 @@ def _samples_of(case, key, n):
     key, *draw_keys = jax.random.split(key, 3)
     *models, targets = case(key, n)
     draws = [
-        cj.Empirical(model.sample(draw_key, (_DRAWS,)).T, split=True)
+        cj.Empirical(model.sample(draw_key, (_DRAWS,)).T, fair=True)
         for model, draw_key in zip(models, draw_keys, strict=True)
     ]
     return *draws, targets

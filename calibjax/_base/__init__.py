@@ -1,1 +1,1 @@
-"""What all rooms stand on: pytrees, checks, programs compiled and kept, many devices, files."""
+"""The base of all subpackages: pytrees, checks, compiled and kept programs, devices, files."""

@@ -99,8 +99,8 @@ class ColumnCode(NamedTuple):
     def _as_at_the_fit(self, column: TypedColumn) -> TypedColumn:
         """The column with values of the kind that the fit had."""
         words, read = _KINDS[np.dtype(self.dtype).kind]
-        came, _ = _KINDS[column.values.dtype.kind]
-        if words == came:
+        kind, _ = _KINDS[column.values.dtype.kind]
+        if words == kind:
             return column
         if words == "texts":
             texts: Any = column.texts()
@@ -110,7 +110,7 @@ class ColumnCode(NamedTuple):
             return column._replace(values=texts)
         value = column.text(np.argmin(column.missing))
         expected = f"{column.name} must hold {words}, as at the fit, got"
-        if came != "texts":
+        if kind != "texts":
             raise TypeError(f"{expected} {value!r}.")
         texts = [*dict.fromkeys(column.values[~column.missing].tolist())]
         try:

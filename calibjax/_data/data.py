@@ -67,7 +67,8 @@ T = TypeVar("T")
 DEPENDENCE = "clusters", "times"
 #: The fields of `Data` without which rows are independent and weigh the same.
 NOT_PLAIN = ("weights", *DEPENDENCE)
-_FOR_PEOPLE = "horizon", "groups", "classes", "row_names"
+#: The fields of `Data` that no program needs.
+_METADATA = "horizon", "groups", "classes", "row_names"
 #: The fields that `Rows.valid` looks at.
 _WITH_VALUES = {*"predictions targets where weights times covariates outcome_weights".split()}
 # Minimum average number of rows that share a weight, where weights follow labels.
@@ -316,7 +317,7 @@ class Data(Rows):
             columns = coded_covariates(covariates, n, kept_rows(n, where, weights))
         rows = weights, clusters, times, columns, outcome_weights
         Rows.__init__(self, predictions, targets, where, *rows)
-        vars(self).update(dict.fromkeys(_FOR_PEOPLE), is_checked=not is_traced(self))
+        vars(self).update(dict.fromkeys(_METADATA), is_checked=not is_traced(self))
         if is_of_times:
             vars(self)["horizon"] = float(horizon or 0)
 
@@ -330,7 +331,7 @@ class Data(Rows):
 
     def map(self, function: Callable[[Any], Any]) -> Self:
         """A function of each array; metadata stay as they are."""
-        names = {name: getattr(self, name) for name in _FOR_PEOPLE}
+        names = {name: getattr(self, name) for name in _METADATA}
         return jax.tree.map(function, self).replace(**names)
 
     def names_of_rows(self) -> np.ndarray:

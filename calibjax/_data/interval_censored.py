@@ -162,7 +162,7 @@ class IntervalCensored:
         """Which targets are known, ``[n]``."""
         return self.low == self.high
 
-    def hiding(self, kept: jax.Array, axis: Axis) -> "IntervalCensored":
+    def ends_of_draws(self, kept: jax.Array, axis: Axis) -> "IntervalCensored":
         """The ends between which a draw of each row is hidden; U of other draws is known.
 
         It is known if `censored_at` is.  Else a censored row would hide a draw as it hides the

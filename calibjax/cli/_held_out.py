@@ -42,7 +42,7 @@ def held_out(
     by = by if data.horizon is None else "consecutive folds of times"
     held = judged_on_held_out(data, method, count, lower=lower, **beside)
 
-    def judged(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
+    def evaluated(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
         # Recalibrated rows are not checked, and both tests are one program.
         rows = data.replace(predictions=predictions, is_checked=False)
         test = calibration_test(jax.random.key(seed), rows)
@@ -54,8 +54,8 @@ def held_out(
         "score": _SCORES[default_score(data.predictions, data.targets)],
         "folds": count,
         "by": by,
-        "before": judged(data.predictions, held.before),
-        "after": judged(held.predictions, held.after),
+        "before": evaluated(data.predictions, held.before),
+        "after": evaluated(held.predictions, held.after),
         "interval": difference.interval,
     }
 

@@ -36,7 +36,7 @@ def _of_stream(stream: Stream, pvalue: float) -> dict[str, Any]:
     return {
         "n_rows": stream.n_rows,
         "log_e_value": stream.log_e_value,
-        "largest_log_e_value": stream.log_max,
+        "largest_log_e_value": stream.largest_log_e_value,
         "pvalue": pvalue or _UNDERFLOW,
         "alarm": stream.alarm is not None,
         "first_alarm": stream.alarm,
@@ -62,7 +62,7 @@ def _of_all_rows(state: MonitorState) -> str:
     if stream.alarm is not None:
         beginning = f"ALARM at {stream.alarm} (row {stream.alarm_row})"
         onset = f" Estimated onset {stream.change_batch} (row {stream.change_point})."
-    evidence = f"largest e-value {_e_value(stream.log_max)}"
+    evidence = f"largest e-value {_e_value(stream.largest_log_e_value)}"
     threshold = f"threshold {1 / state.level:g} (level {state.level:g})"
     return f"{beginning}: {evidence}, {threshold}, n = {stream.n_rows}.{onset}"
 
@@ -72,10 +72,10 @@ def _table(state: MonitorState) -> list[str]:
     pvalues = state.pvalues()
     head = "stream", "rows", "e-value", "largest", "adjusted p", "alarm at", "estimated onset"
     lines = [list(head)]
-    for name, stream in sorted(state.by_name.items(), key=lambda x: -x[1].log_max):
+    for name, stream in sorted(state.by_name.items(), key=lambda x: -x[1].largest_log_e_value):
         since = ["", ""] if stream.alarm is None else [stream.alarm, stream.change_batch]
         pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
-        values = map(_e_value, (stream.log_e_value, stream.log_max))
+        values = map(_e_value, (stream.log_e_value, stream.largest_log_e_value))
         lines.append([name, str(stream.n_rows), *values, pvalue, *since])
     n = len(state.by_name)
     of_streams = f"{n} stream{'s' * (n > 1)} of {state.options['--stream']}"

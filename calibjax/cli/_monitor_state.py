@@ -50,7 +50,7 @@ class Stream:
     Args:
         name: the value, "" without --stream; None for a reserved stream.
         monitor: the file of its monitor.
-        log_max: the logarithm of the largest e-value so far.
+        largest_log_e_value: the logarithm of the largest e-value so far.
         change_point: the number of rows before the estimated onset of miscalibration, as
             estimated until the alarm.
         alarm: the batch in which the alarm rang, which is never withdrawn; None if it did not.
@@ -62,7 +62,7 @@ class Stream:
 
     name: str | None
     monitor: bytes
-    log_max: float = 0.0
+    largest_log_e_value: float = 0.0
     change_point: int = 0
     alarm: str | None = None
     alarm_row: int | None = None
@@ -206,7 +206,7 @@ def count(state: MonitorState, path: Path, new: NewRows) -> None:
                 raise ValueError(f"{model.table.source}, batch {batch}: {error}") from error
             stream, monitors[name] = streams[name], monitor
             stream.evidence.append(Evidence(batch, rows.size, float(monitor.log_e_value)))
-            stream.log_max = float(monitor.log_max)
+            stream.largest_log_e_value = float(monitor.largest_log_e_value)
             if stream.alarm is None:
                 stream.change_point = int(monitor.change_point)
             stream.zero_probability = stream.zero_probability or zero_probability_row(model, rows)
@@ -250,7 +250,7 @@ def _ring(state: MonitorState, batch: str) -> None:
     pvalues, n_sharing, streams = state.pvalues(), state.n_sharing, state.by_name
     new = [x for x in streams if streams[x].alarm is None and pvalues[x] <= state.level]
     state.new_alarms += new
-    for stream in sorted((streams[name] for name in new), key=lambda x: -x.log_max):
+    for stream in sorted((streams[name] for name in new), key=lambda x: -x.largest_log_e_value):
         stream.alarm, stream.alarm_row, stream.n_sharing = batch, stream.n_rows, n_sharing
         n_sharing -= 1
 
@@ -322,7 +322,7 @@ _TABLES = f"""
 CREATE TABLE options (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE batches (name TEXT NOT NULL, file TEXT NOT NULL, time TEXT NOT NULL,
     hashes BLOB NOT NULL);
-CREATE TABLE streams (name TEXT UNIQUE, monitor BLOB NOT NULL, log_max REAL NOT NULL,
+CREATE TABLE streams (name TEXT UNIQUE, monitor BLOB NOT NULL, largest_log_e_value REAL NOT NULL,
     change_point INTEGER NOT NULL, alarm TEXT, alarm_row INTEGER, n_sharing INTEGER,
     zero_probability TEXT);
 CREATE TABLE evidence (stream TEXT NOT NULL REFERENCES streams (name), batch TEXT NOT NULL,

@@ -93,11 +93,11 @@ def recalibrate(
         names, said = (recalibrator.names_of_groups, [*recalibrator.fit.covariates]), columns
     # Errors of the file are reported before long work.
     new = None if apply is None else files.NewRows.read(apply, columns, fitted, said, names)
-    judged = None
+    cross_validated = None
     if load is None:
         with working(f"Fitting maps to {data.n} rows"):
             recalibrator = fit_recalibrator(data, None, method_of_fit, lower=lower, **beside)
-            judged = held_out(data, method_of_fit, beside, lower, seed)
+            cross_validated = held_out(data, method_of_fit, beside, lower, seed)
     written = []
     with ExitStack() as stack:
         if new is not None and out is not None:
@@ -108,14 +108,14 @@ def recalibrate(
             stack.enter_context(replacing(save, files.map_as_file(recalibrator, fitted)))
             written.append(f"{save}: the map, fitted to all rows.")
         if as_json:
-            fields = "method", "description", "converged", "n_rows", "n_impossible"
+            fields = "method", "description", "converged", "n_rows", "n_zero_probability"
             found = {name: getattr(recalibrator.fit, name) for name in fields}
-            found |= {"losses": dict(recalibrator.fit.losses), "held_out": judged}
+            found |= {"losses": dict(recalibrator.fit.losses), "held_out": cross_validated}
             echo(as_text(found))
         else:
             blocks = [str(recalibrator)]
-            if judged is not None:
-                blocks.append(in_words(judged))
+            if cross_validated is not None:
+                blocks.append(in_words(cross_validated))
             elif load is None:
                 blocks.append("No cross-validation: fewer than 3 clusters or times.")
             echo("\n".join([*blocks, *written]))

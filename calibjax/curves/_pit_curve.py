@@ -39,7 +39,7 @@ from calibjax.curves._residual_sums import (
     sums_in_parts,
 )
 from calibjax.estimators import UniformBinning
-from calibjax.nulls.bands import fractions, law_of_cells, redrawn_uniform_counts
+from calibjax.nulls.bands import distribution_of_cells, fractions, redrawn_uniform_counts
 from calibjax.nulls.ranks import critical_value
 from calibjax.nulls.sampler import pooled
 from calibjax.scores import numbers_as_data, pit
@@ -242,12 +242,12 @@ def _pit_curve(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int)
             lambda x: jnp.sum(x.reshape(*x.shape[:-1], n_bins, in_bin), axis=-1, dtype=jnp.int32)
         )
         count, share = found.observed, fractions(found.observed, n, dtype)
-        bins = law_of_cells(n, jnp.full(n_bins, in_bin), n_cells, dtype)
+        bins = distribution_of_cells(n, jnp.full(n_bins, in_bin), n_cells, dtype)
         distances = jnp.ravel(jax.vmap(bins.distances)(found.redrawn))
         critical = critical_value(distances, level), bins.critical(found.redrawn, level)
         alone, together = ([n_bins * x for x in bins.band(c)] for c in critical)
         below = cells.each(cumulative)
-        at_grid = law_of_cells(n, points, n_cells, dtype)
+        at_grid = distribution_of_cells(n, points, n_cells, dtype)
         grid = at_grid.mean
         difference = fractions(below.observed, n, dtype) - grid
         low, high = at_grid.band(at_grid.critical(below.redrawn, level))
@@ -399,7 +399,7 @@ def _coverage_curve(
         distances = jnp.abs(2 * pit(pit_key, data) - 1)
         found = uniform_counts(band_key, distances, data.where, n_cells, resamples.number)
         found, valid = found.each(lambda counts: cumulative(counts)[..., 1:-1]), found.valid
-        bins = law_of_cells(found.n, j, n_cells, dtype)
+        bins = distribution_of_cells(found.n, j, n_cells, dtype)
         levels, coverage = bins.mean, fractions(found.observed, found.n, dtype)
         low, high = bins.band(bins.critical(found.redrawn, resamples.level))
     else:

@@ -22,7 +22,7 @@ way.  If those of row i are hidden where U is in [p, q], whose part in (l, h] ha
 xi_i, and v is a sum whose mean is the variance of M, whatever the distribution of the censoring
 (`variation`).  If the squares e_i^2 sum up to less, by chance, draws are added that have the
 variance that is missing: each row is hidden in what is open of it, and from an event on
-(`IntervalCensored.hiding`).
+(`IntervalCensored.ends_of_draws`).
 
 As a row is seen up to a on the unit interval, the conditional mean of 1{l < U <= h} is a martingale
 with steps

@@ -159,7 +159,7 @@ def as_predictions(obj: Foreign) -> Distribution:
             "obj must be a distribution of calibjax, numpyro, distrax, TensorFlow Probability on "
             f"JAX or scipy.stats, got {'an array' if is_array(obj) else _qualified_name(obj)}. "
             "Draws [n, S] stand for any other, and calibration_test is exact for them: "
-            "Empirical(draws, split=True)."
+            "Empirical(draws, fair=True)."
         )
     _check_class(obj)  # an error before its shapes are asked for
     batch, event = _shapes_of(obj)
@@ -227,7 +227,7 @@ def _refused(obj: Foreign, actual: str) -> TypeError:
     return TypeError(
         "obj must be a distribution that as_predictions names, or one of a real number with cdf, "
         f"log_prob, mean and variance, got {actual}. Draws stand for any other, and "
-        f"calibration_test is exact for them: Empirical(jnp.moveaxis({draws}, 0, 1), split=True)."
+        f"calibration_test is exact for them: Empirical(jnp.moveaxis({draws}, 0, 1), fair=True)."
     )
 
 

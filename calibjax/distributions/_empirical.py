@@ -40,10 +40,10 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
             targets.  Draws ``[S, n]`` must be transposed.
         weights: probabilities ``[n, S]``, nonnegative with rows that sum to one (within 1e-3);
             None means that all samples are equally likely.
-        split: whether the S >= 2 samples of a row are independent draws that stand for the
-            distribution they come from; they have no weights.
+        fair: whether to assess the distribution that the S >= 2 samples of a row were drawn from,
+            independently and without weights, rather than the samples themselves.
         where: which members exist, booleans ``[n, S]``, at least one in each row, and two with
-            ``split=True``; None means all.  The value of a missing member does not matter;
+            ``fair=True``; None means all.  The value of a missing member does not matter;
             `samples` holds a copy of another one there.  Weights of a row are divided by the sum
             over the members that exist.
 
@@ -62,12 +62,12 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
     from each prediction and n = 1000, the bootstrap rejected 88 % at level 0.05.
 
     A `PITKernel`, as in `default_kernel`, assesses the distribution of the draws with and without
-    `split`, because it uses the rank of the target among them.
+    `fair`, because it uses the rank of the target among them.
 
     Where members are missing, a row is one of an ensemble of those that exist: its target is one of
     S_i + 1 values.  Which members are missing must not depend on what they would have said.
 
-    With ``split=True`` other kernels also assess the *distribution* of the draws.  The kernel on
+    With ``fair=True`` other kernels also assess the *distribution* of the draws.  The kernel on
     predictions compares the first half of the draws, the mean over the last half is subtracted from
     the target, and h is the mean over both roles of the halves (`calibjax.discrepancy`).  Then the
     unbiased SKCE of a calibrated model is 0 on average for every S, if the kernel does not depend
@@ -77,7 +77,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
     product kernel:
 
     ===  ===========  ===========  ===================  ===========
-    S    calibrated   with split   0.5 deviations off   with split
+    S    calibrated   fair         0.5 SDs off          fair
     ===  ===========  ===========  ===================  ===========
     2    6.5 ± 1.3    0.0 ± 0.6    18.2 ± 4.0           9.0 ± 3.0
     4    2.1 ± 0.8    0.0 ± 0.4    13.3 ± 3.4           8.9 ± 2.6
@@ -88,7 +88,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
 
     The draws must be independent: where each row is sorted, the halves have two different
     distributions, and a perfect model looks worse than a wrong one.  `consistency_test` draws
-    targets from the samples themselves, and with ``split=True`` it rejects too rarely if S is below
+    targets from the samples themselves, and with ``fair=True`` it rejects too rarely if S is below
     10.
 
     A target may be equal to samples.  Where targets and samples come in two precisions, both are
@@ -108,7 +108,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
         >>> truth = cj.Normal(jnp.linspace(-1.0, 1.0, 200), jnp.ones(200))
         >>> targets = truth.sample(jax.random.key(1))
         >>> draws = truth.sample(jax.random.key(0), (4,)).T
-        >>> for predictions in (cj.Empirical(draws), cj.Empirical(draws, split=True)):
+        >>> for predictions in (cj.Empirical(draws), cj.Empirical(draws, fair=True)):
         ...     print(cj.skce(cj.product_kernel(predictions), predictions, targets))
         0.0065
         0.0003
@@ -125,7 +125,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
 
     samples: jax.Array
     weights: jax.Array | None = None
-    split: bool = static(default=False)
+    fair: bool = static(default=False)
     # As an array of booleans, or of numbers 0 and 1 after a cast of all parameters.
     where: jax.Array | None = None
     # The axes of the samples of one prediction, whose S vectors look like a batch of S predictions.
@@ -138,7 +138,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
         self,
         samples: jax.Array,
         weights: jax.Array | None = None,
-        split: bool = False,
+        fair: bool = False,
         where: jax.Array | None = None,
     ) -> None:
         if is_array(samples) and jnp.ndim(samples) > 1 and not is_floating(samples):
@@ -148,24 +148,24 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
                 "jax.nn.one_hot(samples, m), as the targets are then, and their frequencies are "
                 "Categorical(jax.nn.one_hot(samples, m).mean(axis=1))."
             )
-        if check_flag("split", split) and weights is not None:
+        if check_flag("fair", fair) and weights is not None:
             raise ValueError(
-                "weights must be None with split=True, because halves of weighted samples are "
+                "weights must be None with fair=True, because halves of weighted samples are "
                 f"not draws from one distribution, got {type(weights).__name__}."
             )
         n_axes = max(jnp.ndim(samples) - 1, 1)
         if where is not None:
             check_array("where", where, "boolean")
             samples, weights = _of_members(samples, where), _shares_of_members(weights, where)
-        fields = dict(samples=samples, weights=weights, split=split, where=where)
+        fields = dict(samples=samples, weights=weights, fair=fair, where=where)
         vars(self).update(fields, _n_axes=n_axes)
 
     @property
     def shapes(self) -> dict[str, str]:
-        if self.split and jnp.ndim(self.samples) > 1 and jnp.shape(self.samples)[1] < 2:
+        if self.fair and jnp.ndim(self.samples) > 1 and jnp.shape(self.samples)[1] < 2:
             shape = list(jnp.shape(self.samples))
             raise ValueError(
-                "samples must hold at least 2 draws from each prediction with split=True, got "
+                "samples must hold at least 2 draws from each prediction with fair=True, got "
                 f"shape {shape}."
             )
         others = [name for name in ("weights", "where") if getattr(self, name) is not None]
@@ -209,7 +209,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
         if self.where is None:
             words += ", or say which members are missing, where=~isnan(samples)"
         else:
-            least, of_row = (2, "two members") if self.split else (1, "one member")
+            least, of_row = (2, "two members") if self.fair else (1, "one member")
             enough = self.where.astype(bool).sum(axis=-1) >= least
             constraints["where"] = f"true for at least {of_row} of each row", enough
         constraints["samples"] = words, finite
@@ -259,14 +259,14 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
         return jax.vmap(weighted_samples.quantile)(_relative_weights(self), self.samples, level)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
-        """The score of the samples, ``[n]``; with ``split=True`` the fair score of their source.
+        """The score of the samples, ``[n]``; with ``fair=True`` the fair score of their source.
 
         The mean of the fair score over independent draws is the score of their distribution.
         """
         _check_numbers(self, "CRPS")
         weights = _relative_weights(self)
         scores = jax.vmap(weighted_samples.crps)(weights, self.samples, targets)
-        if not self.split:
+        if not self.fair:
             return scores
         return scores - jax.vmap(weighted_samples.half_mean_difference)(weights, self.samples) / (
             jnp.sum(weights, axis=1) - 1
@@ -342,7 +342,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
 
     def cross_fit_pairs(self) -> tuple[tuple[Self, Self], ...]:
         """What h compares and subtracts of *one* prediction, as `CrossFit` has it."""
-        if not self.split:
+        if not self.fair:
             return ((self, self),)
         n, where = self.samples.shape[0], _existing(self)
         half = -(-n // 2)
@@ -356,7 +356,7 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
             parts = order[parts[0]], order[jnp.minimum(parts[1] - half + cut, n - 1)]
         halves = [_of_members(self.samples[x], mask) for x, mask in zip(parts, masks, strict=True)]
         first, second = (
-            with_fields(self, samples=draws, split=False, where=mask)
+            with_fields(self, samples=draws, fair=False, where=mask)
             for draws, mask in zip(halves, masks, strict=True)
         )
         return (first, second), (second, first)

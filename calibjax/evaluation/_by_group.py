@@ -54,7 +54,7 @@ class GroupVerdict:
         measures: accuracy, scores and others, by their names, as an `Evaluation` has them.
         skce: the unbiased SKCE with the kernel of the largest score; NaN without a test.
         pvalue: that of `calibration_test` of these rows alone.
-        adjusted: the p-value adjusted for all groups.
+        adjusted_pvalue: the p-value adjusted for all groups.
         directions: which way the model is wrong for the group; none if the adjusted p-value is
             above the level.
         why_not_tested: the reason why p-values are missing, such as too few clusters; or None.
@@ -66,7 +66,7 @@ class GroupVerdict:
     measures: dict[str, MeasureResult]
     skce: float = math.nan
     pvalue: float = math.nan
-    adjusted: float = math.nan
+    adjusted_pvalue: float = math.nan
     directions: tuple[Direction, ...] = ()
     why_not_tested: str | None = None
 
@@ -77,7 +77,7 @@ class GroupVerdict:
             self.levels
             | {"rows": self.n}
             | self._numbers()
-            | {"p": self.adjusted, _ERROR: self.why_not_tested or error}
+            | {"p": self.adjusted_pvalue, _ERROR: self.why_not_tested or error}
         )
 
     def _numbers(self) -> dict[str, float]:
@@ -120,7 +120,7 @@ class GroupVerdicts:
 
     def rejected(self) -> list[GroupVerdict]:
         """The groups for which the model is not calibrated, all at once."""
-        return [x for x in self.groups if x.adjusted <= self.level]
+        return [x for x in self.groups if x.adjusted_pvalue <= self.level]
 
     def to_dict(self) -> dict[str, list[Any]]:
         """The columns of the table as lists, as frames take them; NaN is None.
@@ -166,7 +166,7 @@ class GroupVerdicts:
         n_tested = sum(x.why_not_tested is None for x in self.groups)
         found = [f"p is adjusted for {n_tested} groups"] if n_tested > 1 else []
         least, pooled = 1 / (self.n_draws + 1), self.pooled
-        if any(x.adjusted <= least for x in self.groups):
+        if any(x.adjusted_pvalue <= least for x in self.groups):
             text = pvalue_text(least, least)
             found.append(f"{text}: the smallest p-value that {self.n_draws} draws give")
         return found + ([] if pooled is None else [str(pooled)])
@@ -220,12 +220,12 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
             verdict,
             skce=float(tests[k].estimate),
             pvalue=as_multiple(tests[k].pvalue, N_RESAMPLES),
-            adjusted=adjusted[k],
+            adjusted_pvalue=adjusted[k],
             directions=clear_directions_of(case, chosen[k], best) if is_wrong else (),
             why_not_tested=why_not_tested(chosen[k]),
         )
         found.append(verdict)
-    found.sort(key=lambda x: (x.why_not_tested is not None, x.adjusted, x.pvalue, -x.n))
+    found.sort(key=lambda x: (x.why_not_tested is not None, x.adjusted_pvalue, x.pvalue, -x.n))
     return GroupVerdicts(tuple(found), case.level, N_RESAMPLES)
 
 

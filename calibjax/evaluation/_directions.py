@@ -118,7 +118,7 @@ class _Error(NamedTuple):
     corrected: Callable[[], np.ndarray | None] | None = None
 
 
-def _judged(
+def _found_directions(
     shifts: list[_Error],
     spread: _Error,
     sampling: Sampling,
@@ -200,28 +200,28 @@ def directions_of_labels(
         classes: their names, or None.
     """
     (n, m), rows, shares = probabilities.shape, np.arange(len(targets)), sampling.shares()
-    came = np.zeros((n, m))
-    came[rows, targets] = 1
+    outcomes = np.zeros((n, m))
+    outcomes[rows, targets] = 1
     cells = {c: _cells(probabilities[:, c], _CELLS) for c in ([1] if m == 2 else range(m))}
 
     def left(q: Any) -> float:
-        residuals = came - q
+        residuals = outcomes - q
         return sum(_pairs_in_cells(residuals[:, c, None], x, shares) for c, x in cells.items())
 
     def error_of_class(c: int) -> _Error:
         name = "risk" if classes is None and m == 2 else class_name(classes, c)
         p = probabilities[:, c]
-        predicted, observed = (float(shares @ x) for x in (p, came[:, c]))
+        predicted, observed = (float(shares @ x) for x in (p, outcomes[:, c]))
         # O/E of an event has its own text, and must follow from both shares.
         least = 2 if m == 2 and predicted < 0.1 else 1
         words = shares_in_words(predicted, observed, least=least)
         words = words.partition(" (O/E" if m == 2 else "\n")[0]
         return _Error(
             (f"{name} under-estimated", f"{name} over-estimated"),
-            came[:, c] - p,
+            outcomes[:, c] - p,
             p * (1 - p),
             lambda _: (predicted, observed, words),
-            lambda: with_fitted_logits(probabilities, came, shares, c),
+            lambda: with_fitted_logits(probabilities, outcomes, shares, c),
         )
 
     with np.errstate(divide="ignore"):
@@ -241,7 +241,7 @@ def directions_of_labels(
             return *means, f"expected log loss {means[0]:.3g}, observed {means[1]:.3g}"
         words = shares_in_words(predicted, observed, ("mean confidence", "accuracy"))
         if m == 2:
-            rates = float(shares @ probabilities[:, 1]), float(shares @ came[:, 1])
+            rates = float(shares @ probabilities[:, 1]), float(shares @ outcomes[:, 1])
             words += f"; {event_name(classes)}: {shares_in_words(*rates)}"
         return predicted, observed, words
 
@@ -253,7 +253,7 @@ def directions_of_labels(
         lambda: _tempered(probabilities, temperature) if temperature else None,
     )
     shifts = [error_of_class(c) for c in cells]
-    return _judged(shifts, of_confidence, sampling, left, probabilities)
+    return _found_directions(shifts, of_confidence, sampling, left, probabilities)
 
 
 def _tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
@@ -351,7 +351,7 @@ def directions_of_numbers(
         names = 2 * (_DISPERSION[factor.value < 1],)
     low = _Error(("biased low", "biased high"), sides, 1 / 3, location)
     narrow = _Error(names, np.abs(sides) - 1 / 2, 1 / 12, coverage)
-    return _judged([low], narrow, sampling)
+    return _found_directions([low], narrow, sampling)
 
 
 def directions_of_vectors(
@@ -386,7 +386,7 @@ def directions_of_vectors(
         lambda _: (1.0, size, f"errors {format_distinct(size, 1)[0]} times as large as predicted"),
     )
     shifts = [error_of_coordinate(j) for j in range(middles.size)]
-    return _judged(shifts, narrow, sampling)
+    return _found_directions(shifts, narrow, sampling)
 
 
 # The share of the SKCE that a temperature must explain beyond a shift to be named first.

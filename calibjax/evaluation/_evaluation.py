@@ -166,14 +166,14 @@ class Evaluation(Case):
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
-    def worst_rows(self, count: int = 10) -> np.ndarray:
-        """What rows are called: those of probability 0, then those of the largest contributions."""
-        return self.row_names[self.worst_indices(count)]
+    def influential_rows(self, count: int = 10) -> np.ndarray:
+        """The names of zero-probability rows, then of those with the largest contributions."""
+        return self.row_names[self.influential_indices(count)]
 
-    def worst_indices(self, count: int = 10) -> np.ndarray:
+    def influential_indices(self, count: int = 10) -> np.ndarray:
         """The indices of the same rows in `predictions` and `targets`, from 0.
 
-        They differ from `worst_rows` where rows with missing values were left out, and in files.
+        They differ from the names where rows with missing values were left out, and in files.
         """
         return _rows.CONTRIBUTIONS.largest(self, count)
 

@@ -47,7 +47,7 @@ _NAMES = {
 }
 _SCORES = {"log": "log loss", "crps": "CRPS", "pinball": "pinball loss"}
 #: What is wrong with predictions, in words, by the p-value of their test; empty if nothing is.
-Judge = Callable[[Data, float], str]
+ErrorText = Callable[[Data, float], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +119,7 @@ def best_method(data: Data) -> str | None:
 
 
 def recalibration_check(
-    key: jax.Array, data: Data, n_resamples: int, judge: Judge | None = None
+    key: jax.Array, data: Data, n_resamples: int, error_text: ErrorText | None = None
 ) -> RecalibrationCheck | None:
     """What the best method does to checked data; None without one, and of very many rows.
 
@@ -128,7 +128,7 @@ def recalibration_check(
     method = best_method(data)
     if method is None or _size(data) > _MOST_NUMBERS:
         return None
-    return _check(key, data, method, n_resamples, judge)
+    return _check(key, data, method, n_resamples, error_text)
 
 
 def recalibration_checks(
@@ -155,7 +155,11 @@ def recalibration_checks(
 
 
 def _check(
-    key: jax.Array, data: Data, method: str, n_resamples: int, judge: Judge | None = None
+    key: jax.Array,
+    data: Data,
+    method: str,
+    n_resamples: int,
+    error_text: ErrorText | None = None,
 ) -> RecalibrationCheck:
     p = data.predictions
     if _size(data) > _MOST_NUMBERS or (data.n > _LONG and p.n_labels != 2):
@@ -170,7 +174,7 @@ def _check(
     data = with_fields(data, predictions=recalibrated)
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
-    left = "" if judge is None else judge(data, pvalue)
+    left = "" if error_text is None else error_text(data, pvalue)
     return RecalibrationCheck(
         method, before, after, pvalue, _SCORES[score], remaining=left, n_draws=n_resamples
     )
@@ -194,8 +198,8 @@ class _Recalibration(Section[RecalibrationCheck | None]):
     def compute(self, case: Case) -> RecalibrationCheck | None:
         if not (ZERO_PROBABILITY.leaves_error(case) and case.data.is_plain):
             return None
-        judge = functools.partial(_left, case)
-        return recalibration_check(case.random_keys.test, case.data, N_RESAMPLES, judge)
+        error_text = functools.partial(_remaining_error, case)
+        return recalibration_check(case.random_keys.test, case.data, N_RESAMPLES, error_text)
 
     def advice(self, case: Case) -> str | None:
         if not case.rejected or ZERO_PROBABILITY.is_all(case):
@@ -231,7 +235,7 @@ class _Recalibrations(Section[list[RecalibrationCheck]]):
 RECALIBRATION, RECALIBRATIONS = _Recalibration(), _Recalibrations()
 
 
-def _left(case: Case, data: Data, pvalue: float) -> str:
+def _remaining_error(case: Case, data: Data, pvalue: float) -> str:
     """What is wrong with these predictions of the rows of a case, in words."""
     if case.groups is not None:
         found = segments_in_words(SEGMENTS.of_data(case, data), case.level)

@@ -346,7 +346,7 @@ class _Contributions(Section[np.ndarray | None]):
         return np.argsort(-np.where(has_zero, np.inf, shares), kind="stable")[:count]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
-        return {"worst_rows": case.row_names[self.largest(case)]}
+        return {"influential_rows": case.row_names[self.largest(case)]}
 
 
 CONTRIBUTIONS = _Contributions()

@@ -270,12 +270,12 @@ def _of_labels(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
     n = ties.size
     every = np.asarray(sampled(*on_host.label_probabilities(data)))[:_MOST_ROWS]
     probabilities = every[:n]
-    judged = _judged_labels(probabilities)
-    expected = probabilities[np.arange(n), judged]
+    tested = _tested_labels(probabilities)
+    expected = probabilities[np.arange(n), tested]
     deviations = np.sqrt((expected * (1 - expected)).sum(axis=1))[:, None, None]
 
     def features(labels: np.ndarray) -> np.ndarray:
-        residuals = (labels.T[None] == judged[:, :, None]) - expected[:, :, None]
+        residuals = (labels.T[None] == tested[:, :, None]) - expected[:, :, None]
         return residuals / np.where(deviations > 0, deviations, 1)
 
     draw = functools.partial(on_host.drawn_labels, key, every)
@@ -310,7 +310,7 @@ def _ends_and_locations(data: Data) -> tuple[jax.Array, jax.Array, jax.Array]:
     return *ends, predictions.location()
 
 
-def _judged_labels(probabilities: np.ndarray) -> np.ndarray:
+def _tested_labels(probabilities: np.ndarray) -> np.ndarray:
     """M labels of each row, ``[M, n]``.
 
     With two labels it is the second; with more, the most likely one and those that vary most.

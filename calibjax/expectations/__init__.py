@@ -1,7 +1,7 @@
 """Expectations of target kernels under predictions, chosen by the types of both.
 
-Each family registers its closed forms beside its class.  This room holds the dispatch and the rules
-that many families share.
+Each family registers its closed forms beside its class.  This subpackage holds the dispatch and
+the rules that many families share.
 """
 
 from calibjax.expectations.defaults import default_kernel, default_kernels, product_kernel

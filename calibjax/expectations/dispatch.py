@@ -108,7 +108,7 @@ def _no_closed_form(function: str, p: Distribution, kernel: KernelLike) -> NotIm
         f"{type_name(kernel)}; {family} has one for: {', '.join(known) or 'none'}. Register "
         f"one with calibjax.{function}.register({family}, {type_name(kernel)}), or let many "
         "samples stand for the predictions, which works with every kernel: "
-        "Empirical(jnp.moveaxis(predictions.sample(key, (1000,)), 0, 1), split=True)."
+        "Empirical(jnp.moveaxis(predictions.sample(key, (1000,)), 0, 1), fair=True)."
     )
 
 

@@ -198,7 +198,7 @@ def hub_table(
                 rows, value = groups.setdefault(x.name, {}), x.measures[_SCORES[score][0]].value
                 of_reference = rows[names[0]][score] if rows else value
                 ratio = _ratio(value, of_reference)
-                rows[name] = _numbers(score, x.n, x.measures, ratio, x.adjusted)
+                rows[name] = _numbers(score, x.n, x.measures, ratio, x.adjusted_pvalue)
         for text in said:
             notes.setdefault(text, []).append(name)
     if len(names) > 1:

@@ -70,7 +70,7 @@ class EquivalentTemperature:
         temperature: T; 1 if the estimated SKCE is not positive, infinite if even the largest T
             shows less.
         confidence_interval: the temperatures of both ends of `skce_confidence_interval`.
-        deviation_ratio: for real targets, the standard deviation of a prediction, in units of the
+        sd_ratio: for real targets, the standard deviation of a prediction, in units of the
             standard deviation that it has at the temperature T (the median of all rows); None for
             labels.
 
@@ -82,7 +82,7 @@ class EquivalentTemperature:
 
     temperature: jax.Array
     confidence_interval: ConfidenceInterval
-    deviation_ratio: jax.Array | None = None
+    sd_ratio: jax.Array | None = None
 
     def __repr__(self) -> str:
         numbers = [self.temperature, *self.confidence_interval]
@@ -91,8 +91,8 @@ class EquivalentTemperature:
             return f"EquivalentTemperature(temperature of shape {shape})"
         value, low, high = (f"{float(x):.3g}" for x in numbers)
         ratio = ""
-        if self.deviation_ratio is not None:
-            ratio = f"; SDs {float(self.deviation_ratio):.3g} times the correct ones"
+        if self.sd_ratio is not None:
+            ratio = f"; SDs {float(self.sd_ratio):.3g} times the correct ones"
         return f"EquivalentTemperature({value}, interval {low} … {high}{ratio})"
 
 
@@ -117,7 +117,7 @@ def equivalent_temperature(
         = \\text{SKCE}, \\qquad q_i = \\text{apply\\_temperature}(p_i, T)
 
     For labels the error is equivalent to logits T times too large; for normal predictions, to
-    variances 1 / T times the correct ones, with `deviation_ratio` for standard deviations: 0.7 for
+    variances 1 / T times the correct ones, with `sd_ratio` for standard deviations: 0.7 for
     "equivalent to SDs 0.7 times the correct ones".
 
     T is a size without a direction: it is never less than 1, and a wrong mean also has a T.
@@ -164,7 +164,7 @@ def equivalent_temperature(
         >>> targets = jax.random.normal(target_key, (1000,)) / 0.7
         >>> kernel = cj.default_kernel(predictions)
         >>> result = cj.equivalent_temperature(key, kernel, predictions, targets)
-        >>> round(float(result.deviation_ratio), 1)
+        >>> round(float(result.sd_ratio), 1)
         0.7
     """
     check_key(key)
@@ -217,7 +217,7 @@ def temperature_of_errors(
     found = fast_where((jnp.sum(weights > 0) > 1) & ~jnp.isnan(levels), found, jnp.nan)
     ratio = None
     if chosen.target_kind == "real":
-        ratio = deviation_ratio(Rows(chosen, where=weights > 0), found[0])
+        ratio = sd_ratio(Rows(chosen, where=weights > 0), found[0])
     return EquivalentTemperature(found[0], ConfidenceInterval(found[1], found[2]), ratio)
 
 
@@ -246,7 +246,7 @@ def _excess_that_shows(levels: jax.Array, shown: jax.Array, excess: jax.Array) -
 
 
 @jax.jit
-def deviation_ratio(data: Data, temperature: jax.Array) -> jax.Array:
+def sd_ratio(data: Data, temperature: jax.Array) -> jax.Array:
     """The median of spread(p) / spread(q), q tempered by T, over all kept rows and coordinates."""
     predictions, is_finite = data.predictions, jnp.isfinite(temperature)
     after = tempered(predictions, fast_where(is_finite, temperature, 1.0))

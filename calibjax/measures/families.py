@@ -214,8 +214,8 @@ def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:
     if np.isfinite(means).all():
         found = {PREDICTED: Measure(means), OBSERVED: Measure(targets)}
     found["CRPS"] = Measure(crps(data), possible=NONNEGATIVE)
-    if isinstance(predictions, Empirical) and predictions.weights is None and not predictions.split:
-        fair = np.asarray(crps(data.replace(predictions=with_fields(predictions, split=True))))[:n]
+    if isinstance(predictions, Empirical) and predictions.weights is None and not predictions.fair:
+        fair = np.asarray(crps(data.replace(predictions=with_fields(predictions, fair=True))))[:n]
         if np.isfinite(fair).all():  # where each row has two members
             found["fair CRPS"] = Measure(fair)
     squares, n_members = np.square(targets - means), numbers_of_members(predictions, n)

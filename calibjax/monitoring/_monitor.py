@@ -44,7 +44,7 @@ from calibjax.nulls.ranks import checked_level
 # The number of predictions that define the functions of predictions.
 _LANDMARKS = 64
 # The number of the version changes with what a file holds.
-_SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 3
+_SCHEMA, _VERSION = "calibjax.CalibrationMonitor", 4
 
 
 @struct
@@ -92,7 +92,7 @@ class CalibrationMonitor:
         n_updates: the number of updates so far, of at least one row.
         n_skipped: the number of updates skipped, because a row was invalid inside of jit.
         log_e_value: the logarithm of `e_value`, which may be too large for float32.
-        log_max: the largest logarithm of `e_value` so far, also within batches.
+        largest_log_e_value: the largest logarithm of `e_value` so far, also within batches.
         level: the level of the alarm that `change_point` belongs to.
         change_point: after how many rows the model began to be wrong, an estimate: when the bet
             that is richest as the alarm at `level` rings was last within a factor e of its minimum.
@@ -139,7 +139,7 @@ class CalibrationMonitor:
     n_updates: jax.Array
     n_skipped: jax.Array
     log_e_value: jax.Array
-    log_max: jax.Array
+    largest_log_e_value: jax.Array
     level: jax.Array
     change_point: jax.Array
     lag: int = static(1)
@@ -267,7 +267,7 @@ class CalibrationMonitor:
     @property
     def pvalue(self) -> jax.Array:
         """1 / the largest e-value so far, at most 1: a p-value that is valid at every look."""
-        return jnp.minimum(1.0, jnp.exp(-self.log_max))
+        return jnp.minimum(1.0, jnp.exp(-self.largest_log_e_value))
 
     def alarm(self, level: ArrayLike = 0.05) -> jax.Array:
         """Whether the e-value has ever reached 1 / level, after a batch or within one.
@@ -280,7 +280,8 @@ class CalibrationMonitor:
         Raises:
             ValueError: level is not in (0, 1).
         """
-        return self.log_max >= -jnp.log(checked_level(level, self.log_max.dtype, "level"))
+        log_e = self.largest_log_e_value
+        return log_e >= -jnp.log(checked_level(level, log_e.dtype, "level"))
 
     def save(self, path: str | os.PathLike[str] | IO[bytes]) -> None:
         """Writes all numbers into an .npz file of NumPy, which replaces an older one at once.
@@ -379,7 +380,7 @@ def _update(
     axis: Axis, monitor: CalibrationMonitor, data: Rows
 ) -> tuple[CalibrationMonitor, jax.Array]:
     """The monitor after a batch, and which rows have a cell among the outcomes, ``[n]``."""
-    data = in_dtype(clean(data, axis), monitor.log_max.dtype)
+    data = in_dtype(clean(data, axis), monitor.largest_log_e_value.dtype)
     # A batch is small: each device computes all of it.
     rows = jax.tree.map(
         lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]),
@@ -404,7 +405,7 @@ def _update(
         bets=all_bets,
         n_updates=monitor.n_updates + 1,
         log_e_value=jnp.max(jax.vmap(Bets.log_evidence)(all_bets)) - math.log(monitor.lag),
-        log_max=jnp.maximum(monitor.log_max, jnp.max(evidence)),
+        largest_log_e_value=jnp.maximum(monitor.largest_log_e_value, jnp.max(evidence)),
         # A process of a lag sees one of `lag` updates.
         change_point=jnp.where(
             monitor.alarm(monitor.level), monitor.change_point, changes[first] * monitor.lag
@@ -492,9 +493,9 @@ def holm_pvalues(monitors: Mapping[K, CalibrationMonitor]) -> dict[K, jax.Array]
     if not monitors:
         raise ValueError("monitors must hold at least one monitor.")
     for name, monitor in monitors.items():
-        if not hasattr(monitor, "log_max"):
+        if not hasattr(monitor, "largest_log_e_value"):
             raise TypeError(f"monitors must hold monitors, got {type(monitor).__name__} as {name}.")
-    adjusted = _adjusted([monitor.log_max for monitor in monitors.values()])
+    adjusted = _adjusted([monitor.largest_log_e_value for monitor in monitors.values()])
     return dict(zip(monitors, adjusted, strict=True))
 
 

@@ -132,7 +132,7 @@ def redrawn_uniform_counts(
     return jax.vmap(draw)(jnp.arange(n_resamples, dtype=jnp.int32))
 
 
-def law_of_cells(n: jax.Array, cells: jax.Array, n_cells: int, dtype: jnp.dtype) -> Bins:
+def distribution_of_cells(n: jax.Array, cells: jax.Array, n_cells: int, dtype: jnp.dtype) -> Bins:
     """Bins whose events are how many of n uniform numbers are in `cells` of all `n_cells`."""
     inside, outside = (x.astype(dtype) / n_cells for x in (cells, n_cells - cells))
     size = jnp.full(cells.shape, n, jnp.int32)

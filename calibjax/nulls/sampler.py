@@ -289,7 +289,7 @@ class NullSampler(NamedTuple):
         """The data sets of clean data; the arguments are those of `DataSets`."""
         numbers, xi, hidden = row_numbers(data.weights, axis), None, None
         if isinstance(data.targets, IntervalCensored):
-            hidden = data.targets.hiding(data.weights != 0, axis)
+            hidden = data.targets.ends_of_draws(data.weights != 0, axis)
         if not self.redraws:
             dependent = data if data.is_dependent else data.replace(clusters=numbers)
             xi = turns(dependent, self.n_times, axis)

@@ -48,7 +48,7 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
     ax.set_ylim(0.0, np.max(heights) / (1 - share))
     pvalue = f"{float(result.pvalue):.2g}"
     ax.axvline(statistic, ymax=1 - share, **style.ALARM, label=f"your model, p = {pvalue}")
-    style.words(
+    style.labels(
         ax, "Your model among calibrated ones", "test statistic", f"number of {draws.size} draws"
     )
     style.legend(ax, loc="best")
@@ -133,7 +133,7 @@ def e_process(
         ax.xaxis.set_major_formatter(lambda x, _: names[int(x) - 1] if 1 <= x <= log_e.size else "")
     ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:.0f}}}$")
-    style.words(ax, "Evidence against calibration", "updates", "e-value")
+    style.labels(ax, "Evidence against calibration", "updates", "e-value")
     style.legend(ax, loc="best")
     return ax
 
@@ -225,7 +225,7 @@ def segments(
     ax.tick_params(axis="y", length=0, labelsize=style.NOTE)
     is_chance = float(np.asarray(result.pvalue)) > _LEVEL
     title = "No significant segment" if is_chance else "Errors by segment"
-    style.words(ax, title, _UNITS.get(str(statistic), f"{statistic}"), "")
+    style.labels(ax, title, _UNITS.get(str(statistic), f"{statistic}"), "")
     ax.use_sticky_edges = False
     style.legend_below(ax)
     return ax

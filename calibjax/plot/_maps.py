@@ -81,7 +81,7 @@ def witness(
     ticks = np.arange(shown.size) + 0.5
     ax.set_yticks(ticks, [names[labels[row]] for row in shown], parse_math=False)
     ax.tick_params(axis="y", labelsize=style.TICK if shown.size <= _MOST_ROWS / 2 else style.NOTE)
-    style.words(ax, title, "predicted probability of the class (%)", "")
+    style.labels(ax, title, "predicted probability of the class (%)", "")
     return ax
 
 
@@ -160,7 +160,7 @@ def _draw_residuals(
     title = f"{name} by predicted location and spread"
     if not significant.any():
         title = f"No significant {name.lower()}"
-    style.words(ax, title, "predicted location", "predicted spread")
+    style.labels(ax, title, "predicted location", "predicted spread")
     return ax
 
 

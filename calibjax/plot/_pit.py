@@ -48,7 +48,7 @@ def pit(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax.axhline(1.0, **{**style.IDEAL, "zorder": 5})
     ax.set_xlim(0, 1)
     _show(ax, 0.0, 1.3 * np.nanmax([*density, *high, 1.0]))
-    style.words(
+    style.labels(
         ax, f"Histogram of the PIT, {_rows(curve)}", "probability integral transform", "density"
     )
     style.legend(ax, loc="upper right", ncols=2)
@@ -90,7 +90,7 @@ def pit_difference(curve: PITCurve, *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, 1)
     bottom, top = np.min([low, difference]), np.max([high, difference])
     _show(ax, bottom - 0.05 * (top - bottom), top + 0.25 * (top - bottom))
-    style.words(ax, f"ECDF of the PIT, {_rows(curve)}", "probability z", "ECDF of the PIT − z")
+    style.labels(ax, f"ECDF of the PIT, {_rows(curve)}", "probability z", "ECDF of the PIT − z")
     style.legend(ax, loc="upper right", ncols=2)
     return ax
 
@@ -131,7 +131,7 @@ def coverage(curve: CoverageCurve, *, ax: Axes | None = None) -> Axes:
     ax.plot([0, 1], [0, 1], **style.IDEAL)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
-    style.words(ax, "Coverage", "probability of central interval", "observed coverage")
+    style.labels(ax, "Coverage", "probability of central interval", "observed coverage")
     style.legend(ax, loc="upper left")
     ax.text(0.98, 0.04, _widths(curve), transform=ax.transAxes, **_CORNER)
     return ax
@@ -177,7 +177,7 @@ def spread_skill(curve: SpreadSkillCurve, *, ax: Axes | None = None) -> Axes:
     if 0 < 10 * spread[0] < spread[-1]:
         ax.set_xscale("log")
         ax.set_yscale("log")
-    style.words(
+    style.labels(
         ax, f"Spread and skill, {_rows(curve)}", "spread of members", "error of the ensemble mean"
     )
     style.legend(ax, loc="upper left")

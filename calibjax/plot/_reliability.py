@@ -100,7 +100,7 @@ def calibration(curve: CalibrationCurve, *, ax: Axes | None = None) -> Axes:
     outside = (p < curve.simultaneous_low) | (p > curve.simultaneous_high)
     _draw_points(ax, p[outside], curve.frequency[outside], style.VERMILLION, ".", "significant")
     title = f"Calibration curve, n = {curve.count.sum():,}"
-    style.words(ax, title, "", "observed frequency")
+    style.labels(ax, title, "", "observed frequency")
     # Where axes are logarithmic, bands that go to 0 must not make them long.
     seen = curve.pointwise_low.clip(p[0]), curve.pointwise_high
     limits = _show(ax, p, curve.frequency, *seen, is_log=curve.is_rare)
@@ -123,7 +123,7 @@ def _draw_bins(curve: ReliabilityCurve, ax: Axes) -> None:
     ax.plot(forecast, frequency, **style.CURVE)
     _draw_points(ax, forecast[~outside], frequency[~outside], style.BLUE, "o", None)
     _draw_points(ax, forecast[outside], frequency[outside], style.VERMILLION, "D", "outside")
-    style.words(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
+    style.labels(ax, f"Reliability, n = {counts.sum():,}", "", "observed frequency")
     limits = _show(ax, left, left + width, frequency, low.clip(left[0]), high, is_log=is_log)
     _draw_below(ax, limits, edges, counts)
 
@@ -136,7 +136,7 @@ def _draw_isotonic(curve: CORPCurve, ax: Axes) -> None:
     at_grid = curve.recalibrated[np.searchsorted(curve.forecasts, curve.grid)]
     outside = (at_grid < low) | (at_grid > high)
     _draw_points(ax, curve.grid[outside], at_grid[outside], style.VERMILLION, ".", "outside")
-    style.words(
+    style.labels(
         ax, f"Reliability without bins, n = {curve.count.sum():,}", "", "observed frequency"
     )
     limits = _show(ax, curve.forecasts, curve.recalibrated)
@@ -266,6 +266,6 @@ def risk(curve: RiskCurve, *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, top)
     ax.set_ylim(0, top)
     title = f"Risk by {curve.time:.4g}, {count.sum():,} rows in {count.size} groups"
-    style.words(ax, title, "predicted risk", "observed risk")
+    style.labels(ax, title, "predicted risk", "observed risk")
     style.legend(ax, loc="upper left")
     return ax

@@ -94,7 +94,7 @@ def by_color(
     return [look for look in looks if look[0].any()]
 
 
-def words(ax: Axes, title: str, x: str, y: str) -> None:
+def labels(ax: Axes, title: str, x: str, y: str) -> None:
     """The title and the names of both coordinates, with their units."""
     ax.set_title(title, fontsize=TITLE, loc="left")
     ax.set_xlabel(x, fontsize=LABEL)

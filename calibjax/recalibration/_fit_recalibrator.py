@@ -317,8 +317,8 @@ def fit_labels(data: Data, method: str, groups: NamedColumns | None) -> Recalibr
     if groups is not None:
         after = rows._replace(probs=maps.run(chosen[1].steps, rows.probs, rows.ragged))
         of_groups = fit_groups(groups, kept, after, part)
-    n_impossible = int(np.sum(rows.of_targets() <= rows.zero))
-    counts = {"n_rows": len(rows.targets), "n_classes": n_classes, "n_impossible": n_impossible}
+    n_zero = int(np.sum(rows.of_targets() <= rows.zero))
+    counts = dict(n_rows=len(rows.targets), n_classes=n_classes, n_zero_probability=n_zero)
 
     return recalibrator_of(data.predictions, chosen, of_groups, change=change, **counts)
 

@@ -35,10 +35,10 @@ class LogisticCalibration(NamedTuple):
         intercept: a of logit p + a, calibration-in-the-large; ideal 0, above 0 risk is
             under-estimated.
         slope: b of a + b logit p; ideal 1, below 1 risks are too extreme.
-        intercept_beside_slope: a of a + b logit p.
+        joint_intercept: a of a + b logit p.
         pvalue: the p-value of a = 0 and b = 1, by the likelihood ratio; for dependent rows by
             Hotelling's test.
-        integrated_index: the mean distance of p from a smooth curve of frequencies, the ICI.
+        ici: the mean distance of p from a smooth curve of frequencies, the ICI.
         n_rows, n_events: the numbers of rows and events.
         note: the reason for an infinite or NaN result, or empty.
 
@@ -53,9 +53,9 @@ class LogisticCalibration(NamedTuple):
     observed_over_expected: Estimate
     intercept: Estimate
     slope: Estimate
-    intercept_beside_slope: float
+    joint_intercept: float
     pvalue: float
-    integrated_index: float
+    ici: float
     n_rows: int
     n_events: int
     note: str = ""
@@ -68,7 +68,7 @@ class LogisticCalibration(NamedTuple):
             f"  intercept {self.intercept}: ideal 0; above 0, risk is under-estimated",
             f"  slope {self.slope}: ideal 1; below 1, risks are too extreme",
             f"  joint test, intercept 0 and slope 1: p = {self.pvalue:.3g}",
-            f"  integrated calibration index {self.integrated_index:.4g}",
+            f"  integrated calibration index {self.ici:.4g}",
         ]
         return "\n".join(lines + [f"  {self.note}"] * bool(self.note))
 
@@ -191,9 +191,9 @@ def logistic_calibration(
         observed_over_expected=Estimate(share / expected, low / expected, high / expected),
         intercept=of_intercept,
         slope=of_slope,
-        intercept_beside_slope=beside,
+        joint_intercept=beside,
         pvalue=pvalue,
-        integrated_index=math.nan if index_of_all is None else index_of_all.value,
+        ici=math.nan if index_of_all is None else index_of_all.value,
         n_rows=len(happened),
         n_events=int(happened.sum()),
         note=words,

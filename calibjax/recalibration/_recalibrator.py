@@ -40,7 +40,7 @@ from calibjax.recalibration._pit_map import PITMap, apply_pit_map, check_numbers
 from calibjax.recalibration._probability_maps import Chosen, Fitted, Step, apply, of_present
 
 # The number of the version changes with what a file holds.
-_KIND = {"schema": "calibjax.Recalibrator", "version": 8}
+_KIND = {"schema": "calibjax.Recalibrator", "version": 9}
 _PARTS = "fit", "steps", "groups"
 
 
@@ -90,7 +90,7 @@ class Fit(NamedTuple):
     converged: bool
     n_rows: int
     n_classes: int | None = None
-    n_impossible: int = 0
+    n_zero_probability: int = 0
     losses: tuple[tuple[str, float], ...] = ()
     covariates: tuple[str, ...] = ()
     lower: float | None = None
@@ -133,7 +133,7 @@ class Recalibrator:
     """
 
     steps: tuple
-    of_groups: GroupCurve | GroupScale | None
+    group_map: GroupCurve | GroupScale | None
     fit: Fit = static()
 
     def __call__(
@@ -142,7 +142,7 @@ class Recalibrator:
         groups: NamedColumns | None = None,
         covariates: CovariatesLike | None = None,
     ) -> Any:
-        n_classes, curve = self.fit.n_classes, self.of_groups
+        n_classes, curve = self.fit.n_classes, self.group_map
         _check_given("groups", groups, self.names_of_groups)
         _check_given("covariates", covariates, self.fit.covariates)
         if n_classes is None:
@@ -169,7 +169,7 @@ class Recalibrator:
     @property
     def names_of_groups(self) -> list[str]:
         """The names of the columns of groups that the map was fitted with."""
-        return [] if self.of_groups is None else self.of_groups.coding.names
+        return [] if self.group_map is None else self.group_map.coding.names
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON, which `load_recalibrator` reads; an old file is replaced."""
@@ -197,8 +197,8 @@ class Recalibrator:
             lines.append(f"  lower bound of recalibrated values: {fit.lower:g}{up_to}")
         if fit.is_whole:
             lines.append("  recalibrated values are whole numbers, as those of the fit")
-        if fit.n_impossible:
-            some = "1 target" if fit.n_impossible == 1 else f"{fit.n_impossible} targets"
+        if n_zero := fit.n_zero_probability:
+            some = "1 target" if n_zero == 1 else f"{n_zero} targets"
             lines.append(f"  {some} had predicted probability 0; zeros were raised")
         return "\n".join(lines)
 
@@ -326,7 +326,7 @@ def _new_labels(xp: ModuleType, maps: tuple, rows: tuple) -> Distribution:
 
 def content_of(recalibrator: Recalibrator) -> dict[str, Any]:
     """The content of the file of a recalibrator, as JSON types; a file may have other keys."""
-    parts = recalibrator.fit._asdict(), recalibrator.steps, recalibrator.of_groups
+    parts = recalibrator.fit._asdict(), recalibrator.steps, recalibrator.group_map
     content = {name: _as_json(x) for name, x in zip(_PARTS, parts, strict=True)}
     return _KIND | content | {"digest": digest_of(content)}
 

@@ -142,7 +142,7 @@ def crps(predictions: Distribution | Data, targets: ArrayLike | None = None) -> 
     There are formulas, exact up to rounding, for Normal, Laplace, StudentT, LogNormal, Gamma,
     Quantiles, SurvivalCurve (up to its last time), Poisson, Binomial, mixtures of Normal, Laplace
     or SurvivalCurve, and samples; for labels and other counts it is a sum over all of them.  For
-    samples it is the score of their own distribution, in O(S log S); with ``split=True`` it is the
+    samples it is the score of their own distribution, in O(S log S); with ``fair=True`` it is the
     fair score, which on average over independent draws is the score of the distribution that they
     come from.
 

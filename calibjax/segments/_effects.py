@@ -198,9 +198,10 @@ def in_words(
 ) -> str:
     """The error as part of a sentence; a slope by chance is only a number and its direction."""
     if statistic == "calibration slope":
-        factor, _ = format_distinct(observed, 1.0, 2)
-        if is_chance:
-            return f"calibration slope {factor} (too {'extreme' if observed < 1 else 'moderate'})"
+        factor, one = format_distinct(observed, 1.0, 2)
+        if is_chance or factor == one:
+            direction = f" (too {'extreme' if observed < 1 else 'moderate'})" * (factor != one)
+            return f"calibration slope {factor}{direction}"
         # Farther from 1 a step of Newton goes too far, or not far enough.
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
             return "strongly over-confident" if observed < 1 else "strongly under-confident"

@@ -11,7 +11,7 @@ import calibjax.plot
 
 def public_names():
     """The full names of all public functions and classes, and of all pictures."""
-    # The classes of `calibjax.plot` are figures, for other rooms.
+    # The classes of `calibjax.plot` are figures, for other subpackages.
     for module, is_public in ((calibjax, callable), (calibjax.plot, inspect.isfunction)):
         for name, value in vars(module).items():
             if is_public(value) and not name.startswith("_") and _is_ours(value):

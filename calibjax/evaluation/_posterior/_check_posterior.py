@@ -45,8 +45,8 @@ class ParameterCheck:
             of that of a right posterior.  Where draws are equal to the true value, z and z^2 are
             means over the ranks that it may have among them.
         pvalue: of the test that looks at the posteriors alone, adjusted for all tests.
-        given_x: of the test that looks at the observations as well, adjusted too; None without
-            observations.
+        pvalue_given_x: of the test that looks at the observations as well, adjusted too; None
+            without observations.
         column: the column of the observations that carries what this test finds; None if none does.
         column_pvalue: the p-value of the variation of z between values of this column.
     """
@@ -55,7 +55,7 @@ class ParameterCheck:
     shift: float
     spread: float
     pvalue: float
-    given_x: float | None
+    pvalue_given_x: float | None
     column: str | None = None
     column_pvalue: float | None = None
 
@@ -66,8 +66,8 @@ class PosteriorCheck:
 
     Args:
         parameters: one check for each parameter.
-        joint: the p-value of the test of all parameters together, adjusted for all tests; None for
-            one parameter.
+        joint_pvalue: of the test of all parameters together, adjusted for all tests; None for one
+            parameter.
         pvalue: the least of these p-values.
         level: the level of the verdict.
         n: the number of simulations.
@@ -79,7 +79,7 @@ class PosteriorCheck:
     Example:
         >>> import calibjax as cj
         >>> from calibjax.evaluation import ParameterCheck
-        >>> slope = ParameterCheck("slope", shift=0.9, spread=1.0, pvalue=0.001, given_x=None)
+        >>> slope = ParameterCheck("slope", 0.9, 1.0, pvalue=0.001, pvalue_given_x=None)
         >>> check = cj.PosteriorCheck((slope,), None, 0.001, 0.05, n=200, n_draws=50)
         >>> print(check)
         Not calibrated (p = 0.001, 200 simulations).
@@ -95,7 +95,7 @@ class PosteriorCheck:
     """
 
     parameters: tuple[ParameterCheck, ...]
-    joint: float | None
+    joint_pvalue: float | None
     pvalue: float
     level: float
     n: int
@@ -143,14 +143,14 @@ class PosteriorCheck:
         return figure
 
     def _n_tests(self) -> int:
-        of_each = sum(2 - (check.given_x is None) for check in self.parameters)
-        return of_each + (self.joint is not None)
+        of_each = sum(2 - (check.pvalue_given_x is None) for check in self.parameters)
+        return of_each + (self.joint_pvalue is not None)
 
     def _by_evidence(self) -> list[ParameterCheck]:
         """The parameters, the least p-value first; of equal ones the largest error."""
 
         def rank(check: ParameterCheck) -> tuple[float, float]:
-            given = 1.0 if check.given_x is None else check.given_x
+            given = 1.0 if check.pvalue_given_x is None else check.pvalue_given_x
             return min(check.pvalue, given), -max(abs(check.shift), abs(np.log(check.spread)))
 
         return sorted(self.parameters, key=rank)
@@ -171,7 +171,7 @@ class PosteriorCheck:
     def _in_words(self, check: ParameterCheck) -> str | None:
         """What is most wrong with the posteriors of a parameter; None if no test rejects them."""
         is_wrong = check.pvalue <= self.level
-        is_wrong_given_x = check.given_x is not None and check.given_x <= self.level
+        is_wrong_given_x = check.pvalue_given_x is not None and check.pvalue_given_x <= self.level
         if not (is_wrong or is_wrong_given_x):
             return None
         rows = self.rows.get(check.name)
@@ -199,14 +199,14 @@ class PosteriorCheck:
         return "; ".join([*found, *([f"error varies with {check.column}"] if varies else [])])
 
     def __repr__(self) -> str:
-        has_x = any(check.given_x is not None for check in self.parameters)
+        has_x = any(check.pvalue_given_x is not None for check in self.parameters)
         lines = [["parameter", "shift", "spread", "p", *(["p given x"] if has_x else [])]]
         for check in self._by_evidence():
-            given = [] if check.given_x is None else [f"{check.given_x:.3f}"]
+            given = [] if check.pvalue_given_x is None else [f"{check.pvalue_given_x:.3f}"]
             numbers = f"{check.shift:+.2f}", f"{check.spread:.2f}", f"{check.pvalue:.3f}"
             lines.append([check.name, *numbers, *given])
-        if self.joint is not None:
-            lines.append(["joint", "", "", f"{self.joint:.3f}", *([""] if has_x else [])])
+        if self.joint_pvalue is not None:
+            lines.append(["joint", "", "", f"{self.joint_pvalue:.3f}", *([""] if has_x else [])])
         shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
         note = f"{self.n_draws} draw{'s' * (self.n_draws != 1)} of each posterior."
         return "\n".join([self._verdict(), "", *shown, "", note, *_LEGEND, *self.notes])
@@ -319,7 +319,7 @@ def check_posterior(
     pvalues = adjusted_pvalues([*alone, *of_x, *together])
     given = pvalues[len(rows) :] if has_x else [None] * len(rows)
     checks = []
-    for (name, (true, drawn)), result, pvalue, given_x in zip(
+    for (name, (true, drawn)), result, pvalue, pvalue_given_x in zip(
         rows.items(), tests, pvalues, given, strict=False
     ):
         scores = ranks.normal_scores(true, drawn)
@@ -331,7 +331,7 @@ def check_posterior(
             best = result.columns[0]
             if best.pvalue <= level:
                 column, chance = best.name, ranks.chance_in_column(scores, found.columns[best.name])
-        checks.append(ParameterCheck(name, shift, spread, pvalue, given_x, column, chance))
+        checks.append(ParameterCheck(name, shift, spread, pvalue, pvalue_given_x, column, chance))
     joint, least = pvalues[-1] if has_several else None, min(pvalues)
     return PosteriorCheck(tuple(checks), joint, least, level, n, n_draws, tuple(notes), rows)
 

@@ -105,7 +105,7 @@ def rows_of_page(evaluation: Evaluation) -> list[dict[str, str]]:
     Rows that are equal in all of it are one line.
     """
     rows: dict[tuple[str, str, str], list[int]] = {}
-    for row in evaluation.worst_indices(_MOST_EQUAL_ROWS).tolist():
+    for row in evaluation.influential_indices(_MOST_EQUAL_ROWS).tolist():
         line = _line(evaluation, row)
         if line not in rows and len(rows) == _N_ROWS:
             break
@@ -130,14 +130,14 @@ def _line(evaluation: Evaluation, row: int) -> tuple[str, str, str]:
         said = _vector_text(_middle(prediction))
     if isinstance(evaluation.targets, IntervalCensored):
         ends = evaluation.targets.low[row], evaluation.targets.high[row]
-        came = wording.target_in_words(*map(float, ends))
+        observed = wording.target_in_words(*map(float, ends))
     elif has_labels:
         target = int(evaluation.targets[row])
-        came = f"{class_name(evaluation.classes, target)}: {of_row[target]:.3g}"
+        observed = f"{class_name(evaluation.classes, target)}: {of_row[target]:.3g}"
     else:
-        came = _vector_text(evaluation.targets[row])
+        observed = _vector_text(evaluation.targets[row])
     shares = evaluation.contributions
-    return said, came, "" if shares is None else wording.number(float(np.asarray(shares)[row]))
+    return said, observed, "" if shares is None else wording.number(float(np.asarray(shares)[row]))
 
 
 def _names_of_rows(names: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""Files of all formats, read by Polars, which only this part of the room needs."""
+"""Files of all formats, read by Polars, which only this part of the subpackage needs."""
 
 from importlib.util import find_spec
 

@@ -1,11 +1,11 @@
-"""Do the words of a verdict name what is wrong?
+"""Do verdicts name what is wrong?
 
 Models are wrong in a way that is known, and `evaluate` says in which way they are wrong.  It may
 name the truth, something that is not true, or nothing.
 
-    python -m benchmarks.words             # writes WORDS.md
-    python -m benchmarks.words --sets 20   # fewer data sets
-    python -m benchmarks.words --only rare # lines of some cases, the others stay as they are
+    python -m benchmarks.verdicts             # writes VERDICTS.md
+    python -m benchmarks.verdicts --sets 20   # fewer data sets
+    python -m benchmarks.verdicts --only rare # lines of some cases, the others stay as they are
 
 A direction is named if it stands first in the verdict; of a model that is wrong in one segment, and
 right elsewhere, the segment must be named.
@@ -80,7 +80,7 @@ TEXT = f"""\
 # Are verdicts right?
 
 Share of data sets whose verdict first names the true error (or segment), a false one, or none. Each
-data set has {N} rows (rare events: {10 * N}). Made by `python -m benchmarks.words`.
+data set has {N} rows (rare events: {10 * N}). Made by `python -m benchmarks.verdicts`.
 
 | what is wrong | {" | ".join(COLUMNS)} | data sets |
 |---|---|---|---|---|"""
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--only", default="", help="cases whose names begin so")
     options = parser.parse_args()
-    page = ROOT / "benchmarks" / "WORDS.md"
+    page = ROOT / "benchmarks" / "VERDICTS.md"
     lines = {line.split("|")[1].strip(): line for line in page.read_text().splitlines()[6:]}
     for name, (draw, truth) in CASES.items():
         if name.startswith(options.only):

@@ -58,7 +58,7 @@ def test_h_is_that_of_a_loop(n_draws, axes, float64):
     n = 6
     x, y = data(n, n_draws, *axes)
     expected = np.array([[h_of_draws(x[i], y[i], x[j], y[j]) for j in range(n)] for i in range(n)])
-    predictions = cj.Empirical(jnp.array(x), split=True)
+    predictions = cj.Empirical(jnp.array(x), fair=True)
     found = cj.h_matrix(KERNEL, predictions, jnp.array(y))
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
     # A sum of two positive semidefinite matrices, and not what the samples themselves give.
@@ -73,7 +73,7 @@ def test_h_is_that_of_a_loop(n_draws, axes, float64):
 @pytest.fixture
 def batch():
     x, y = data(6, 5)
-    predictions, targets = cj.Empirical(jnp.array(x), split=True), jnp.array(y)
+    predictions, targets = cj.Empirical(jnp.array(x), fair=True), jnp.array(y)
     return predictions, targets, np.array(cj.h_matrix(KERNEL, predictions, targets))
 
 
@@ -83,7 +83,7 @@ def test_masks_weights_and_blocks(float64, batch):
     weights = np.array([1.0, 0.5, 2.0, 1.0, 0.0, 3.0])
     kept = np.array([1, 1, 0, 1, 1, 1], bool)
     w = weights * kept
-    bad = cj.Empirical(predictions.samples.at[2].set(jnp.nan), split=True)
+    bad = cj.Empirical(predictions.samples.at[2].set(jnp.nan), fair=True)
     found = cj.skce(KERNEL, bad, targets, unbiased=False, where=kept, weights=weights)
     np.testing.assert_allclose(found, w @ h @ w / w.sum() ** 2, rtol=1e-12)
     in_blocks = np.mean([h[i, i + 1] for i in (0, 2, 4)])
@@ -104,7 +104,7 @@ def test_deviations(float64, batch):
             for a, b in ((x_i[:3], x_i[3:]), (x_i[3:], x_i[:3]))
         ]
     )
-    location = cj.Empirical(jnp.array([w]), split=True), jnp.array([z])
+    location = cj.Empirical(jnp.array([w]), fair=True), jnp.array([z])
     found = cj.witness(KERNEL, predictions, targets, *location)
     np.testing.assert_allclose(found, [expected], rtol=1e-10)
 
@@ -114,7 +114,7 @@ def test_derivatives(float64, batch):
     predictions, targets, _ = batch
 
     def loss(draws, targets):
-        return cj.skce(KERNEL, cj.Empirical(draws, split=True), targets)
+        return cj.skce(KERNEL, cj.Empirical(draws, fair=True), targets)
 
     arguments = predictions.samples[:3], targets[:3]
     check_grads(jax.jit(loss), arguments, order=1, modes=["rev"], rtol=1e-6)
@@ -131,10 +131,10 @@ def test_mixtures_of_draws(float64):
     pooled = np.concatenate(
         [components[..., :2].reshape(4, 6), components[..., 2:].reshape(4, 6)], 1
     )
-    mixture = cj.Mixture.ensemble(cj.Empirical(jnp.array(components), split=True))
+    mixture = cj.Mixture.ensemble(cj.Empirical(jnp.array(components), fair=True))
     found, expected = (
         cj.h_matrix(KERNEL, predictions, jnp.array(y))
-        for predictions in (mixture, cj.Empirical(jnp.array(pooled), split=True))
+        for predictions in (mixture, cj.Empirical(jnp.array(pooled), fair=True))
     )
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
 
@@ -166,7 +166,7 @@ def all_draws(law, target_law, n_draws):
     return POINTS[index[:, :-1]], POINTS[index[:, -1]], probabilities
 
 
-def expectations(n_draws, target_laws, split):
+def expectations(n_draws, target_laws, fair):
     """E h_12 and E h_11 over all draws and targets of two predictions, exactly."""
     pairs = zip(PREDICTED, target_laws, strict=True)
     ours, theirs = (all_draws(*laws, n_draws) for laws in pairs)
@@ -174,23 +174,23 @@ def expectations(n_draws, target_laws, split):
     draws, targets = (
         jnp.array(np.concatenate(x)) for x in list(zip(ours, theirs, strict=True))[:2]
     )
-    h = np.array(cj.h_matrix(KERNEL, cj.Empirical(draws, split=split), targets))
+    h = np.array(cj.h_matrix(KERNEL, cj.Empirical(draws, fair=fair), targets))
     n = len(ours[0])
     return ours[2] @ h[:n, n:] @ theirs[2], ours[2] @ np.diag(h)[:n]
 
 
 @pytest.mark.parametrize("n_draws", [2, 3])
-def test_the_mean_is_that_of_the_laws(n_draws, float64):
+def test_the_mean_is_that_of_the_distributions(n_draws, float64):
     K = np.array([[k(x, z) for z in POINTS] for x in POINTS])
 
-    of_pair, of_one = expectations(n_draws, PREDICTED, split=True)
+    of_pair, of_one = expectations(n_draws, PREDICTED, fair=True)
     assert abs(of_pair) < 1e-14
     # On the diagonal a half meets itself.
     p = PREDICTED[0]
     halves = np.array([n_draws // 2, (n_draws + 1) // 2])
     np.testing.assert_allclose(of_one, np.mean(1 + 1 / halves) * (1 - p @ K @ p), rtol=1e-12)
     # The samples themselves look wrong.
-    assert expectations(n_draws, PREDICTED, split=False)[0] > 0.003
+    assert expectations(n_draws, PREDICTED, fair=False)[0] > 0.003
 
     # A wrong model: the SKCE of the laws, with the mean of the kernel over halves.
     of_halves = []
@@ -202,7 +202,7 @@ def test_the_mean_is_that_of_the_laws(n_draws, float64):
     residuals = WRONG - PREDICTED
     expected = np.mean(of_halves) * (residuals[0] @ K @ residuals[1])
     assert abs(expected) > 1e-3
-    found, _ = expectations(n_draws, WRONG, split=True)
+    found, _ = expectations(n_draws, WRONG, fair=True)
     np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
@@ -210,17 +210,17 @@ def test_the_mean_is_that_of_the_laws(n_draws, float64):
 
 BAD = {
     ValueError: {
-        r"samples must hold at least 2 draws .* with split=True, got shape \[6, 1\]": lambda: (
-            cj.skce(KERNEL, cj.Empirical(jnp.ones((6, 1)), split=True), jnp.ones(6))
+        r"samples must hold at least 2 draws .* with fair=True, got shape \[6, 1\]": lambda: (
+            cj.skce(KERNEL, cj.Empirical(jnp.ones((6, 1)), fair=True), jnp.ones(6))
         ),
         "samples must hold at least 2 draws": lambda: cj.default_kernel(
-            cj.Mixture.ensemble(cj.Empirical(jnp.ones((6, 3, 1)), split=True))
+            cj.Mixture.ensemble(cj.Empirical(jnp.ones((6, 3, 1)), fair=True))
         ),
-        "weights must be None with split=True.*got ArrayImpl": lambda: cj.Empirical(
-            jnp.ones((6, 2)), jnp.full((6, 2), 0.5), split=True
+        "weights must be None with fair=True.*got ArrayImpl": lambda: cj.Empirical(
+            jnp.ones((6, 2)), jnp.full((6, 2), 0.5), fair=True
         ),
     },
-    TypeError: {"split must be a bool, got int": lambda: cj.Empirical(jnp.ones((6, 2)), split=1)},
+    TypeError: {"fair must be a bool, got int": lambda: cj.Empirical(jnp.ones((6, 2)), fair=1)},
 }
 
 
