@@ -153,7 +153,7 @@ def part_of_page(
 ) -> str:
     """The chapter on groups."""
     parts = [
-        "## Groups\n\nEvents in groups: simulated errors in segments and pairs of segments, "
+        "## Groups\n\nEvents in groups: planted errors in segments and pairs of segments, "
         "calibrated predictions, and recidivism (600 rows to fit, 400 to test, three splits). "
         "Divergence is the Kullback-Leibler divergence to the true probabilities, x 1000. The "
         "worst segment has the largest score of a rate in `segment_test` on the test rows, shown "

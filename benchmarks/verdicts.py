@@ -75,14 +75,14 @@ def in_segment(rng: Rng) -> DataSet:
     )
 
 
-COLUMNS = "the truth", "what is false", "nothing"
+COLUMNS = "true error", "false error", "none"
 TEXT = f"""\
 # Are verdicts right?
 
 Share of data sets whose verdict first names the true error (or segment), a false one, or none. Each
 data set has {N} rows (rare events: {10 * N}). Made by `python -m benchmarks.verdicts`.
 
-| what is wrong | {" | ".join(COLUMNS)} | data sets |
+| case | {" | ".join(COLUMNS)} | data sets |
 |---|---|---|---|---|"""
 
 #: What is wrong, in the words of the verdict; None of a calibrated model.
@@ -124,15 +124,15 @@ def said(data_set: DataSet, truth: str | None) -> str:
     if truth is not None and truth.startswith("clearest"):
         segments = found.segments.rejected(found.level)
         if not segments:
-            return "nothing"
+            return "none"
         return (
-            "the truth"
+            "true error"
             if segments[0].name == truth.removeprefix("clearest segment: ")
-            else "what is false"
+            else "false error"
         )
     if not names:
-        return "nothing"
-    return "the truth" if names[0] == truth else "what is false"
+        return "none"
+    return "true error" if names[0] == truth else "false error"
 
 
 def main() -> None:

@@ -80,8 +80,8 @@ def models(quick: bool) -> dict[str, Model]:
     print(f"temperature of the network: {temperature:.3f}", flush=True)
     return {
         "the network": network,
-        "the network, tempered": lambda x: cj.apply_temperature(network(x), temperature),
-        "the law before the drift": friedman.true_law,
+        "the network, temperature fitted": lambda x: cj.apply_temperature(network(x), temperature),
+        "the true distribution": friedman.true_law,
     }
 
 

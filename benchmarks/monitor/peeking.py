@@ -92,4 +92,4 @@ def section(result: Mapping[str, Any]) -> str:
         "0.05 is an alarm. A test has its level only for one check planned beforehand."
     )
     cells = [[row["way"], percent(row["rate"])] for row in rows]
-    return f"{text}\n\n{table(['what is looked at', 'streams with an alarm'], cells)}"
+    return f"{text}\n\n{table(['test', 'streams with an alarm'], cells)}"
