@@ -48,7 +48,7 @@ def simulated(case, seed=0):
 
 WORDS = {
     "right": "No miscalibration detected",
-    "narrow": r"^Not calibrated \(p = [0.0-9]+ adjusted for 5 tests, .*\)\.\ntheta\[1\]: over-conf",
+    "narrow": r"^Not calibrated \(p [=≤] [.0-9]+ adjusted for 5 tests, .*\)\.\ntheta\[1\]: over-co",
     "shifted": r"\ntheta\[0\]: biased high by 0.[3-7]",
     "correlated": "Joint posterior miscalibrated; no single parameter rejected",
     "prior": r"theta\[1\]: miscalibrated given the observations, clearest with x\[1\]",

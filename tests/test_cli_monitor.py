@@ -114,7 +114,7 @@ REGIONS = ["north"] * 10 + ["south"] * 10
 # Calls for one state, one after the other: rows, options, the status, and words of the output.
 CALLS = {
     "a file that was counted": [
-        (ONE, (), 0, "No alarm: largest e-value 7.39, threshold 20 (level 0.05), n = 20."),
+        (ONE, (), 0, "No alarm: largest e-value so far 7.39, threshold 20 (level 0.05), n = 20."),
         (TWO, (), 0, "n = 40"),
         (ONE.select("y", "p"), (), 2, "the 20 rows were counted before, from 0.csv at 2"),
         (ONE.sort("p"), (), 2, "20 of the 20 rows match the 20 rows already counted"),
@@ -274,7 +274,7 @@ CALLS = {
         ),
     ],
     "a lag": [
-        (rows(4), ("--lag", "4"), 3, "ALARM at 0.csv (row 20)"),
+        (rows(4), ("--lag", "4"), 3, "ALARM at 0.csv (after row 20)"),
         (TWO, ("--json",), 1, '"lag": 4'),
         (MANY, ("--lag", "2"), 2, "the same --lag as in its first call, 4, got 2"),
         (MANY, ("--lag", "0"), 2, "--lag"),
@@ -355,8 +355,8 @@ def test_an_alarm_remains(tmp_path, monkeypatch):
         said, granted = result.stdout.splitlines()
         assert result.exit_code == status
         assert said == (
-            "ALARM at 1.csv (row 40): largest e-value 54.6, threshold 20 (level 0.05), "
-            f"n = {n_rows}. Estimated onset 1.csv (row 25)."
+            "ALARM at 1.csv (after row 40): largest e-value so far 54.6, threshold 20 "
+            f"(level 0.05), n = {n_rows}. Estimated onset 1.csv (after row 25)."
         )
         assert granted.endswith("If not, start a new --state with --lag.")
     result = run("2.csv", "state.sqlite", "--again", "--json")
@@ -367,7 +367,7 @@ def test_an_alarm_remains(tmp_path, monkeypatch):
     assert json.loads(result.stdout) == expected | {"zero_probability": None}
     assert result.exit_code == 1
     shown = call(None, "state.sqlite", "--show")
-    assert shown.exit_code == 1 and shown.stdout.startswith("ALARM at 1.csv (row 40)")
+    assert shown.exit_code == 1 and shown.stdout.startswith("ALARM at 1.csv (after row 40)")
     assert shown.stdout.splitlines()[-1] == (
         "evidence  ▅█▁▁  e-value 1 after 2.csv; full bar: 54.6 (log scale)."
     )
@@ -410,7 +410,7 @@ def test_infinite_evidence(tmp_path):
     result = run(path, state, "--again", "--show", "--plot", tmp_path / "evidence.png")
     assert (
         result.exit_code == 1
-        and "largest e-value Infinity" in result.stdout
+        and "largest e-value so far Infinity" in result.stdout
         and row in result.stdout
     )
 
@@ -485,7 +485,7 @@ def test_names_of_files_that_are_not_utf8(tmp_path):
     with open(path, "wb") as file:
         rows(4).write_csv(file)
     result = run(path, state)
-    assert result.exit_code == 3 and "\\xe9.csv (row 20)" in result.stdout
+    assert result.exit_code == 3 and "\\xe9.csv (after row 20)" in result.stdout
     assert run(path, state).exit_code == 2 and "from " in run(path, state).stderr
 
 

@@ -60,9 +60,9 @@ def test_a_table_has_a_line_for_each_value(evaluation, kind):
 def test_the_verdict_names_the_segment(evaluation):
     segment = worst_segment(evaluation.segments, 0.05)
     assert segment is not None and segment.conditions == {"station": "C"}
-    assert f"learest segment: {segment}, adjusted for " in evaluation.verdict
+    assert f"learest segment: {segment}, p ≤ 0.001 adjusted for " in evaluation.verdict
     assert evaluation.verdict.endswith("o correct segments, use fit_recalibrator(groups=...).")
-    assert f"{segment}, adjusted for" in repr(evaluation)
+    assert f"{segment}, p ≤ 0.001 adjusted for" in repr(evaluation)
     told = copy.copy(evaluation)
     vars(told)["table"] = Table({}, np.arange(0), on_command_line=True)
     del vars(told)["verdict"]

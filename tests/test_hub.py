@@ -386,20 +386,21 @@ def test_all_models_in_one_table(two_models):
     )
     paired = ttest_rel(good, bad)
     found = scores["narrow"]
-    np.testing.assert_allclose(found["difference"], np.mean(good - bad), rtol=1e-4)
+    np.testing.assert_allclose(found["difference"], np.mean(bad - good), rtol=1e-4)
     np.testing.assert_allclose(found["pvalue"], paired.pvalue, rtol=1e-3)
-    assert found["low"] < found["difference"] < found["high"] < 0
+    assert 0 < found["low"] < found["difference"] < found["high"]
     of_comparison = jax.random.split(jax.random.key(0))[1]
     laws = [hub[x].predictions[: N - 1] for x in hub]
     right = cj.compare_calibration(of_comparison, None, *laws, y, n_resamples=199)
     assert errors["good"] == {"value": float(right.estimates[0])}
-    for name in ("difference", "pvalue"):
-        np.testing.assert_allclose(errors["narrow"][name], getattr(right, name), rtol=1e-5)
-    np.testing.assert_allclose(
-        [errors["narrow"][x] for x in ("low", "high")], right.confidence_interval(), rtol=1e-5
-    )
+    np.testing.assert_allclose(errors["narrow"]["pvalue"], right.pvalue, rtol=1e-5)
+    numbers = right.difference, *right.confidence_interval()
+    of_other = [-errors["narrow"][x] for x in ("difference", "high", "low")]
+    np.testing.assert_allclose(of_other, numbers, rtol=1e-5)
     assert f"On the {N - 1} tasks" in str(table) and "assumed independent" in str(table)
-    assert "high  adjusted p\n" in str(table) and "(positive favours the other)" in str(table)
+    assert "CI high  adjusted p\n" in str(table)
+    assert "difference = model minus good, negative is better; 95 % CI; p.\n" in str(table)
+    assert str(table).count("≤ 0.005\n") == 1 and str(table).count("≤ 0.01\n") == 1
 
 
 @pytest.mark.slow
@@ -438,7 +439,7 @@ def test_intervals_of_scores_know_which_days_depend():
     models = {name: with_days(cj.Data(law, y).replace(groups=tasks)) for name, law in laws.items()}
     assert models["a"].horizon == 14
     (found,) = mean_scores(models).values()
-    gaps = np.subtract(*(np.asarray(cj.crps(law, y), float) for law in laws.values()))
+    gaps = -np.subtract(*(np.asarray(cj.crps(law, y), float) for law in laws.values()))
     parts, weeks = (gaps - gaps.mean()) / 60, np.arange(60)
     weights = np.maximum(0, 1 - np.abs(weeks[:, None] - weeks) / 6)
     freedom = 60 / 6 - 1  # windows of six weeks

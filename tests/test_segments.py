@@ -211,7 +211,8 @@ def test_what_is_printed_and_saved():
     assert worst.pvalue == pytest.approx(float(result.pvalue))
     assert abs(worst.score) == pytest.approx(float(result.statistic), rel=1e-5)
     lines = repr(result).splitlines()
-    assert lines[0] == result.verdict() and worst.name in lines[4]
+    assert lines[0] == result.verdict() and lines[4] == "not significant:"
+    assert worst.name in lines[5]
     share = dataclasses.replace(worst, statistic="rate", expected=Range(0.0923, 0.77))
     assert share.expected_text == "9.2 … 77.0 %"
     spread = dataclasses.replace(share, statistic="spread")

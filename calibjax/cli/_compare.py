@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from calibjax._base.text import working
+from calibjax._base.text import p_in_words, working
 from calibjax.cli._command import AsJson, Columns, Level, Seed, as_text, echo, with_options
 
 
@@ -66,17 +66,18 @@ def compare(
         echo(as_text(found | {"notes": notes}))
     else:
         lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in values]
-        lines += map(_sentence, pairs)
+        lines += [_sentence(pair, result.least_pvalue) for pair in pairs]
         lines.append(f"({result.method}; {100 * (1 - level):g} % CI)")
         echo("\n".join([*lines, *notes]))
     return pairs[0]["rejected"]
 
 
-def _sentence(pair: dict[str, Any]) -> str:
+def _sentence(pair: dict[str, Any], least: float) -> str:
     first, second = pair["first"], pair["second"]
     low, high = pair["interval"]
     numbers = (
-        f"p = {pair['pvalue']:.3g}, difference {pair['difference']:.3g}, CI {low:.3g} to {high:.3g}"
+        f"{p_in_words(pair['pvalue'], least)}, first minus second file "
+        f"{pair['difference']:.3g}, CI {low:.3g} to {high:.3g}"
     )
     if not pair["rejected"]:
         return f"No significant difference between {first} and {second} ({numbers})."

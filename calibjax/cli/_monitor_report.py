@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from calibjax._base.text import listed, text_table
+from calibjax._base.text import listed, pvalue_text, text_table
 from calibjax.cli._monitor_state import MonitorState, Stream
 
 # The text for a p-value that float32 rounds to 0.
 _UNDERFLOW = "< 1e-37"
 # What an alarm assumes, unless the user has said how late targets are.
 _IN_TIME = (
-    "This assumes that the targets of each batch were known before the next one was predicted. "
-    "If not, start a new --state with --lag."
+    "The alarm is valid if the targets of each batch were known before the next one was "
+    "predicted. If not, start a new --state with --lag."
 )
 _BARS, _MOST_BARS = "▁▂▃▄▅▆▇█", 60
 
@@ -60,9 +60,10 @@ def _of_all_rows(state: MonitorState) -> str:
     stream = state.by_name[""]
     beginning, onset = "No alarm", ""
     if stream.alarm is not None:
-        beginning = f"ALARM at {stream.alarm} (row {stream.alarm_row})"
-        onset = f" Estimated onset {stream.change_batch} (row {stream.change_point})."
-    evidence = f"largest e-value {_e_value(stream.largest_log_e_value)}"
+        by = f"{state.options['--by'] or ''} ".lstrip()
+        beginning = f"ALARM at {by}{stream.alarm} (after row {stream.alarm_row})"
+        onset = f" Estimated onset {by}{stream.change_batch} (after row {stream.change_point})."
+    evidence = f"largest e-value so far {_e_value(stream.largest_log_e_value)}"
     threshold = f"threshold {1 / state.level:g} (level {state.level:g})"
     return f"{beginning}: {evidence}, {threshold}, n = {stream.n_rows}.{onset}"
 
@@ -74,7 +75,7 @@ def _table(state: MonitorState) -> list[str]:
     lines = [list(head)]
     for name, stream in sorted(state.by_name.items(), key=lambda x: -x[1].largest_log_e_value):
         since = ["", ""] if stream.alarm is None else [stream.alarm, stream.change_batch]
-        pvalue = f"{pvalues[name]:.2g}" if pvalues[name] else _UNDERFLOW
+        pvalue = pvalue_text(pvalues[name])
         values = map(_e_value, (stream.log_e_value, stream.largest_log_e_value))
         lines.append([name, str(stream.n_rows), *values, pvalue, *since])
     n = len(state.by_name)

@@ -39,6 +39,8 @@ _OF_NUMBERS = {PREDICTED: "predicted", OBSERVED: "observed", "weighted interval 
 _OF_NUMBERS |= {x: x for x in ("CRPS", "bias", "spread", "RMSE of the mean", "mean PIT", "events")}
 _OF_NUMBERS |= {f"coverage of {x} % intervals": f"coverage {x} %" for x in (50, 90)}
 _OF_NUMBERS |= {"integrated Brier score": "integrated Brier score"}
+# The columns of the ratio and the ends of its interval, which have the same decimals.
+_RATIO = RATIO, "low", "high"
 # A column of texts of the table.
 _ERROR = "error"
 
@@ -87,7 +89,7 @@ class GroupVerdict:
                 found[title] = self.measures[name].value
             if name == RATIO and name in self.measures:
                 ends = self.measures[name].interval or (math.nan, math.nan)
-                found |= dict(zip(("low", "high"), ends, strict=True))
+                found |= dict(zip(_RATIO[1:], ends, strict=True))
         return found
 
 
@@ -142,14 +144,17 @@ class GroupVerdicts:
         """The table as texts, of which the first line has the names of columns."""
         rows = self.rows()
         names = [x for x in rows[0] if x != _ERROR or any(row[x] for row in rows)]
-        columns = (self._texts(x, [row[x] for row in rows]) for x in names)
+        ends = [row[x] for row in rows for x in _RATIO if x in row]
+        columns = (self._texts(x, [row[x] for row in rows], ends) for x in names)
         return [names, *map(list, zip(*columns, strict=True))]
 
-    def _texts(self, name: str, values: list[Any]) -> list[str]:
+    def _texts(self, name: str, values: list[Any], ends: list[float]) -> list[str]:
         if name == "p":
             return [pvalue_text(x, 1 / (self.n_draws + 1)) for x in values]
         are_numbers = all(isinstance(x, float) for x in values)
-        return aligned_numbers(values) if are_numbers else list(map(str, values))
+        if not are_numbers:
+            return list(map(str, values))
+        return aligned_numbers(values, ends if name in _RATIO else None)
 
     def __repr__(self) -> str:
         cells, n_levels = self.cells(), len(self.groups[0].levels)

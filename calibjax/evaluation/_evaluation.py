@@ -314,7 +314,7 @@ def citation(case: Case) -> str:
     if case.test.is_exact:
         test = f"exact {test}, {N_RESAMPLES} simulated data sets"
     else:
-        test = f"{test}, {N_RESAMPLES} draws, {NullSampler.of(case.data).describe(case.data)}"
+        test = f"{test}, {N_RESAMPLES} draws of {NullSampler.of(case.data).describe(case.data)}"
     size = with_interval("{}", skce.value, skce.interval, case.level)
     size += "" if skce.value >= 0 else "; this unbiased estimator can be negative"
     found = p_in_words(case.pvalue, LEAST_PVALUE)

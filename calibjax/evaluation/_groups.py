@@ -32,7 +32,7 @@ def segments_in_words(result: SegmentTestResult | None, level: float) -> str | N
     segment = None if result is None else worst_segment(result, level)
     if result is None or segment is None:
         return None
-    return f"clearest segment: {segment}, {result.adjustment()}"
+    return f"clearest segment: {segment}, {result.adjusted(segment)}"
 
 
 class _Segments(Section[SegmentTestResult | None]):

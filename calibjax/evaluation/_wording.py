@@ -44,9 +44,9 @@ def _decimals(size: float, digits: int) -> int | None:
     return n_decimals if n_decimals <= _MOST_DECIMALS else None
 
 
-def aligned_numbers(values: Sequence[float]) -> list[str]:
-    """Numbers with as many decimals as the largest of them needs for three digits."""
-    sizes = [abs(x) for x in values if math.isfinite(x)]
+def aligned_numbers(values: Sequence[float], like: Sequence[float] | None = None) -> list[str]:
+    """Numbers with the decimals that the largest of them, or of others, needs for three digits."""
+    sizes = [abs(x) for x in like or values if math.isfinite(x)]
     are_whole = all(x == round(x) for x in sizes)
     decimals = 0 if are_whole else _decimals(max(sizes), 3)
     return [number(x, decimals=decimals) for x in values]
@@ -60,8 +60,12 @@ def interval_text(
 
 
 def _decimals_of(interval: Interval | None) -> int | None:
-    """How many decimals show two digits of half of the width of an interval."""
-    return None if interval is None else _decimals((interval[1] - interval[0]) / 2, 2)
+    """How many decimals show two digits of half of the width, but at most three of the ends."""
+    if interval is None:
+        return None
+    of_width = _decimals((interval[1] - interval[0]) / 2, 2)
+    of_ends = _decimals(max(map(abs, interval)), 3)
+    return None if of_width is None or of_ends is None else min(of_width, of_ends)
 
 
 def with_interval(text: str, value: float, interval: Interval | None, level: float) -> str:

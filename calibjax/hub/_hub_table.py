@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import polars as pl
 
-from calibjax._base.text import listed, plain, text_table
+from calibjax._base.text import listed, plain, pvalue_text, text_table
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax.distributions import Quantiles
-from calibjax.evaluation import Evaluation, notes_on_few_units, number
+from calibjax.evaluation import Evaluation, aligned_numbers, notes_on_few_units
 from calibjax.hub._read_hub import ORIGINS, with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import compare_calibration
@@ -37,6 +37,8 @@ _SCORES: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 _LEVEL = 0.95
 _COLUMNS = "difference", "low", "high", "pvalue"
+_HEADS = {"low": "CI low", "high": "CI high", "pvalue": "adjusted p"}
+_HEADS["bias"] = "bias (-1 low, +1 high)"
 #: Numbers by model, and for each model by name.
 Numbers = dict[str, dict[str, float]]
 
@@ -53,7 +55,7 @@ class HubTable:
             `calibration_test`.
         common: by measure, the score, and SKCE if there are several models: the ``value`` of each
             model on the tasks that all models have.  All but the reference have ``difference``,
-            reference minus model, negative if the reference is better, ``low`` and ``high``, the
+            model minus reference, negative if the model is better, ``low`` and ``high``, the
             ends of its 95 % interval, and ``pvalue``, adjusted for all models; not where a score is
             infinite.
         n_common: the number of these tasks.
@@ -61,6 +63,7 @@ class HubTable:
         groups: with `by`, the numbers of `models` for each group, on the tasks that all models
             have; p-values are adjusted for all groups of a model.
         notes: warnings, such as few stretches of the horizon.
+        n_resamples: the number of data sets that p-values of `models` and of SKCE are from.
     """
 
     models: Numbers
@@ -69,26 +72,34 @@ class HubTable:
     dependence: str
     groups: dict[str, Numbers] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    n_resamples: int = 999
 
     def to_dict(self) -> dict[str, Any]:
         """The same as numbers and texts, for JSON, where infinity is a text."""
         return plain(dataclasses.asdict(self), says_infinity=True)
 
     def __repr__(self) -> str:
-        lines = [*_table(["model"], self.models), f"p-values: {self.dependence}."]
-        tasks = f"the {self.n_common} tasks of all models"
-        lines.append(f"Relative to {[*self.models][0]}: ratio of means on {tasks}.")
-        lines += self.notes
+        least, (reference, *others) = 1 / (self.n_resamples + 1), self.models
+        tasks = f"the {self.n_common} tasks that all models forecast"
+        lines = [
+            *_table(["model"], self.models, least),
+            f"p: calibration test; {self.dependence}.",
+            f"Relative to {reference}: ratio of means on {tasks}.",
+            *self.notes,
+        ]
         if self.groups:
             lines += ["", f"By group, on {tasks}; p-values adjusted for all groups of a model:"]
-            lines += _table(["group", "model"], _by_group_and_model(self.groups))
-            lines.append("")
+            lines += [*_table(["group", "model"], _by_group_and_model(self.groups), 0.001), ""]
+        adjusted = f"p adjusted for {len(others)} differences" if len(others) > 1 else "p"
+        lines.append(f"On {tasks}:")
         lines.append(
-            f"On {tasks}; differences: {[*self.models][0]} minus each other model (positive "
-            "favours the other), 95 % CI, p adjusted for all models:"
+            f"difference = model minus {reference}, negative is better; 95 % CI; {adjusted}."
         )
         for measure, rows in self.common.items():
-            lines += _table([measure], rows)
+            # Two-sided p-values of resamples are twice the share of the larger ones.
+            lines += _table([measure], rows, 2 * least if measure == "SKCE" else None)
+        if others:
+            lines.append("SKCE: one kernel for all models; compare it within this table only.")
         return "\n".join(lines)
 
 
@@ -96,14 +107,25 @@ def _by_group_and_model(groups: dict[str, Numbers]) -> dict[tuple[str, str], dic
     return {(group, name): row for group, rows in groups.items() for name, row in rows.items()}
 
 
-def _table(titles: list[str], rows: Mapping[Any, dict[str, float]]) -> list[str]:
+def _table(
+    titles: list[str], rows: Mapping[Any, dict[str, float]], least: float | None
+) -> list[str]:
     """A line for each row, with its names below the titles, and a column for each number."""
     columns = max(map(list, rows.values()), key=len)
-    numbers = [[row.get(x, math.nan) for x in columns] for row in rows.values()]
-    texts = [list(map(number, row)) for row in numbers]
+    numbers = {x: [row.get(x, math.nan) for row in rows.values()] for x in columns}
+    ends = [y for x in _COLUMNS[:3] for y in numbers.get(x, [])]
+    texts = [
+        [pvalue_text(y, least) for y in values]
+        if x in ("p", "pvalue")
+        else aligned_numbers(values, ends if x in _COLUMNS else None)
+        for x, values in numbers.items()
+    ]
     names = [[name] if isinstance(name, str) else [*name] for name in rows]
-    heads = ["adjusted p" if x == "pvalue" else x for x in columns]
-    lines = [[*titles, *heads], *(x + y for x, y in zip(names, texts, strict=True))]
+    heads = [_HEADS.get(x, x) for x in columns]
+    lines = [
+        [*titles, *heads],
+        *(x + [*y] for x, y in zip(names, zip(*texts, strict=True), strict=True)),
+    ]
     return text_table(lines, "<" * len(titles) + ">" * len(columns))
 
 
@@ -206,14 +228,15 @@ def hub_table(
         found = compare_calibration(
             of_comparison, None, data, [x.predictions for x in others], n_resamples=n_resamples
         )
-        numbers = found.difference, *found.confidence_interval(_LEVEL), found.pvalue
+        low, high = found.confidence_interval(_LEVEL)
+        numbers = -found.difference, -high, -low, found.pvalue
         of_others = np.array(numbers, float).T
         for name, value, row in zip(names, found.estimates, [[], *of_others], strict=True):
             named = zip(("value", *_COLUMNS), (value, *row), strict=False)
             common.setdefault("SKCE", {})[name] = {x: float(y) for x, y in named}
     horizons, words = [x.horizon or 0 for x in hub.values()], "assumed independent"
     if min(horizons) > 0:
-        words = f"for dates less than {max(horizons):g} d apart may be dependent"
+        words = f"for dates less than {max(horizons):g} d apart count as dependent"
     return HubTable(
         models,
         common,
@@ -221,6 +244,7 @@ def hub_table(
         f"forecasts {words}",
         dict(sorted(groups.items())),
         tuple(x if len(y) == len(names) else f"{listed(y)}: {x}" for x, y in notes.items()),
+        n_resamples,
     )
 
 
@@ -277,7 +301,7 @@ def mean_scores(models: Mapping[str, Data]) -> dict[str, Numbers]:
     found = {name: {"value": Measure(x)(rows).value} for name, x in scores.items()}
     first = scores.pop(first_model)
     with np.errstate(invalid="ignore"):  # Both scores may be infinite.
-        gaps = {name: first - x for name, x in scores.items()}
+        gaps = {name: x - first for name, x in scores.items()}
     differences = {name: Measure(gap)(rows) for name, gap in gaps.items()}
     # The interval is unknown where a score is infinite, or if all forecasts are about one day.
     known = {name: (x.value, *x.interval) for name, x in differences.items() if x.interval}

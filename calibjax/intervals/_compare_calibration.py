@@ -40,7 +40,7 @@ from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import is_array, is_traced, static, struct, widest_dtype
-from calibjax._base.text import listed
+from calibjax._base.text import listed, p_in_words
 from calibjax._data.checks import parameters
 from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
@@ -148,11 +148,18 @@ class CalibrationComparison:
         first_name, *names = self.names
         columns = map(np.atleast_1d, (self.difference, self.standard_error, self.pvalue))
         lines = [
-            f"  {name}: SKCE {other:.4g}, difference {difference:.3g} (SE {error:.2g}), "
-            f"p = {pvalue:.3g}{_words(first_name, difference, pvalue)}"
+            f"  {name}: SKCE {other:.3g}, {first_name} minus {name} {difference:.3g} "
+            f"(SE {error:.2g}), {p_in_words(pvalue, self.least_pvalue)}"
+            f"{_words(first_name, difference, pvalue)}"
             for name, other, difference, error, pvalue in zip(names, others, *columns, strict=True)
         ]
-        return "\n".join([f"{self.method}\n  {first_name}: SKCE {first:.4g}", *lines])
+        title = f"Unbiased SKCE (can be negative), one kernel for all; {self.method}"
+        return "\n".join([title, f"  {first_name}: SKCE {first:.3g}", *lines])
+
+    @property
+    def least_pvalue(self) -> float:
+        """The smallest p-value that the resamples can give."""
+        return 2 / (self.deviations.shape[-1] + 1)
 
 
 def _words(first: str, difference: float, pvalue: float) -> str:

@@ -270,10 +270,10 @@ class NullSampler(NamedTuple):
     def describe(self, data: Data) -> str:
         """What is drawn, such as "random signs of 60 clusters", for the end of a number."""
         if self.redraws:
-            return "draws from the model"
+            return "data sets simulated from the model"
         if not data.is_dependent:
-            unknown = "weights of other labels" if self.is_by_label else "censoring times"
-            return f"random signs of rows because {unknown} are unknown"
+            unknown = "weights of other labels" if self.is_by_label else "censoring times of events"
+            return f"random signs of rows, as {unknown} are unknown"
         kind = "signs" if data.times is None else "rotations"
         words = f"random {kind} of {data.describe_units()}"
         return "; ".join(filter(None, (words, why_not_tested(data))))

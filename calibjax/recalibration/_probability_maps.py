@@ -298,6 +298,7 @@ def fit_temperature(rows: LabelRows) -> Fitted:
     floor, raised = with_floor(rows)
     slope, converged, words = _slope_of_likelihood(raised)
     scaling = Scaling(slope, np.array(0.0))
+    words += " (logits are divided by T; above 1: over-confident)"
     return Fitted((floor, scaling, mixed_with_uniform(rows)), converged, words)
 
 

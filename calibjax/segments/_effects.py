@@ -200,8 +200,12 @@ def in_words(
     if statistic == "calibration slope":
         factor, one = format_distinct(observed, 1.0, 2)
         if is_chance or factor == one:
-            direction = f" (too {'extreme' if observed < 1 else 'moderate'})" * (factor != one)
-            return f"calibration slope {factor}{direction}"
+            kind = (
+                "wrong order"
+                if observed < 0
+                else f"too {'extreme' if observed < 1 else 'moderate'}"
+            )
+            return f"calibration slope {factor}" + f" ({kind})" * (factor != one)
         # Farther from 1 a step of Newton goes too far, or not far enough.
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:
             return "strongly over-confident" if observed < 1 else "strongly under-confident"

@@ -9,7 +9,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
-from calibjax._base.text import first_of, listed, percent, text_table
+from calibjax._base.text import (
+    first_of,
+    listed,
+    p_in_words,
+    percent,
+    pvalue_text,
+    text_table,
+)
 from calibjax.nulls.ranks import rank_of_level
 from calibjax.segments._effects import NOT_SHARES, Effects, Partition, effects_of, in_words
 from calibjax.segments._segment_sums import SegmentSums
@@ -86,7 +93,7 @@ class Segment:
         return f"{low.removesuffix(' %')} … {high}"
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.description}, n = {self.n}, p = {self.pvalue:.3g}"
+        return f"{self.name}, {self.description}, n = {self.n}"
 
 
 class Names(NamedTuple):
@@ -241,14 +248,22 @@ class SegmentTestResult:
         segments = self.segments
         if math.isnan(segments[0].pvalue):
             return "Segments cannot be tested."
-        if segments[0].pvalue > level * (1 + 1e-6):
-            least = f"smallest p = {segments[0].pvalue:.3g}"
-            return f"No significant segment: {least}, {self.adjustment()}."
-        return f"Clearest segment: {segments[0]}, {self.adjustment()}."
+        n_rejected, found = len(self.rejected(level)), self.adjusted(segments[0])
+        if not n_rejected:
+            return f"No significant segment: smallest {found}."
+        more = "" if n_rejected == 1 else f" ({n_rejected} significant lines)"
+        return f"Clearest segment: {segments[0]}, {found}{more}."
 
-    def adjustment(self) -> str:
-        """What the p-values are adjusted for."""
-        return f"adjusted for {self.n_segments} segment{'s' if self.n_segments > 1 else ''}"
+    def adjusted(self, segment: Segment) -> str:
+        """A p-value, and what it is adjusted for."""
+        n_tests, n = int(np.sum(np.asarray(self.sums.is_tested))), self.n_segments
+        tests = f"{n_tests} tests of " if n_tests > n else ""
+        words = f"adjusted for {tests}{n} segment{'s' if n > 1 else ''}"
+        return f"{p_in_words(segment.pvalue, self._least())} {words}"
+
+    def _least(self) -> float:
+        """The smallest p-value that the data sets can give."""
+        return 1 / (np.shape(self.null_distribution)[-1] + 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts of Python, as JSON takes them."""
@@ -270,13 +285,16 @@ class SegmentTestResult:
             batch = getattr(self.pvalue, "shape", None)
             return f"SegmentTestResult({self.method}; pvalue of shape {batch})"
         shown = self.segments[:_SHOWN]
-        rows = [("segment", "rows", "error", "range if calibrated", "score", "p")]
+        range_ = f"simultaneous {100 * _CONFIDENCE:g} % range if calibrated"
+        rows = [("segment", "rows", "deviation", range_, "z", "adjusted p")]
         for x in shown:
-            score, pvalue = f"{x.score:.1f}", f"{x.pvalue:.3g}"
+            score, pvalue = f"{x.score:.1f}", pvalue_text(x.pvalue, self._least())
             rows.append((x.name, str(x.n), x.description, x.expected_text, score, pvalue))
-        lines = text_table(rows, "<><<><")
+        lines, n_rejected = text_table(rows, "<><<><"), len(self.rejected())
+        if n_rejected < len(shown):
+            lines.insert(1 + n_rejected, "not significant:")
         n_left = sum(map(int, np.asarray(self.sums.is_tested).ravel())) - len(shown)
-        notes = [f"and {n_left} more"] if n_left else []
+        notes = [f"and {n_left} more tests"] if n_left else []
         return "\n".join([self.verdict(), f"({self.method})", "", *lines, *notes, *self.notes()])
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from calibjax._base.check import check_flag
-from calibjax._base.text import plain, text_table
+from calibjax._base.text import p_in_words, plain, pvalue_text, text_table
 from calibjax.curves import pit_curve
 from calibjax.distributions import Empirical
 from calibjax.evaluation._posterior import _draws as ranks
@@ -21,10 +21,13 @@ from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 _FEW = 20
 # What the columns of the table are.
 _LEGEND = (
-    "rank: number of draws below the true value; uniform if the posterior is right (SBC).",
-    "shift: mean normal score of the ranks, in posterior SDs; above 0: biased low.",
-    "spread: SD of true values divided by posterior SD, from the ranks; above 1: over-confident.",
+    "shift: mean normal score of true values among draws, in posterior SDs; above 0: biased low.",
+    "spread: SD of true values around posteriors over posterior SD; above 1: over-confident.",
+    "p: are ranks of true values among draws uniform (simulation-based calibration)?",
 )
+# What the other p-values are.
+_LEGEND_OF_X = "p given x: do ranks depend on the observations?"
+_LEGEND_OF_JOINT = "joint: all parameters together, also detects wrong correlations."
 # Maximum number of histograms in a row of the figure.
 _IN_A_ROW = 3
 # Distance from a common number, as a share of it, below which only the distance is kept.
@@ -75,6 +78,7 @@ class PosteriorCheck:
         notes: sentences on simulations that are left out, and on draws that look wrong.
         rows: true values ``[n]`` and draws ``[n, S]`` by the names of the parameters, in units
             of their own, which `plot` needs.
+        n_resamples: the number of data sets that p-values are from.
 
     Example:
         >>> import calibjax as cj
@@ -82,16 +86,16 @@ class PosteriorCheck:
         >>> slope = ParameterCheck("slope", 0.9, 1.0, pvalue=0.001, pvalue_given_x=None)
         >>> check = cj.PosteriorCheck((slope,), None, 0.001, 0.05, n=200, n_draws=50)
         >>> print(check)
-        Not calibrated (p = 0.001, 200 simulations).
+        Not calibrated (p ≤ 0.001, 200 simulations).
         slope: biased low by 0.9 posterior SD.
         <BLANKLINE>
-        parameter  shift  spread      p
-        slope      +0.90    1.00  0.001
+        parameter  shift  spread        p
+        slope      +0.90    1.00  ≤ 0.001
         <BLANKLINE>
         50 draws of each posterior.
-        rank: number of draws below the true value; uniform if the posterior is right (SBC).
-        shift: mean normal score of the ranks, in posterior SDs; above 0: biased low.
-        spread: SD of true values divided by posterior SD, from the ranks; above 1: over-confident.
+        shift: mean normal score of true values among draws, in posterior SDs; above 0: biased low.
+        spread: SD of true values around posteriors over posterior SD; above 1: over-confident.
+        p: are ranks of true values among draws uniform (simulation-based calibration)?
     """
 
     parameters: tuple[ParameterCheck, ...]
@@ -102,6 +106,7 @@ class PosteriorCheck:
     n_draws: int
     notes: tuple[str, ...] = ()
     rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
+    n_resamples: int = 999
 
     @property
     def rejected(self) -> bool:
@@ -158,7 +163,8 @@ class PosteriorCheck:
     def _verdict(self) -> str:
         n_tests = self._n_tests()
         adjusted = f" adjusted for {n_tests} tests" if n_tests > 1 else ""
-        numbers = f"(p = {self.pvalue:.2g}{adjusted}, {self.n} simulations)"
+        of_test = p_in_words(self.pvalue, 1 / (self.n_resamples + 1))
+        numbers = f"({of_test}{adjusted}, {self.n} simulations)"
         if not self.rejected:
             few = "Too few simulations for a verdict"
             return f"{few if self.n < _FEW else 'No miscalibration detected'} {numbers}."
@@ -200,16 +206,25 @@ class PosteriorCheck:
 
     def __repr__(self) -> str:
         has_x = any(check.pvalue_given_x is not None for check in self.parameters)
-        lines = [["parameter", "shift", "spread", "p", *(["p given x"] if has_x else [])]]
+        least = 1 / (self.n_resamples + 1)
+        adjusted = "adjusted " * (self._n_tests() > 1)
+        pvalues = [f"{adjusted}p", *([f"{adjusted}p given x"] if has_x else [])]
+        lines = [["parameter", "shift", "spread", *pvalues]]
         for check in self._by_evidence():
-            given = [] if check.pvalue_given_x is None else [f"{check.pvalue_given_x:.3f}"]
-            numbers = f"{check.shift:+.2f}", f"{check.spread:.2f}", f"{check.pvalue:.3f}"
+            given = (
+                [] if check.pvalue_given_x is None else [pvalue_text(check.pvalue_given_x, least)]
+            )
+            numbers = f"{check.shift:+.2f}", f"{check.spread:.2f}", pvalue_text(check.pvalue, least)
             lines.append([check.name, *numbers, *given])
+        legend = [*_LEGEND, *([_LEGEND_OF_X] if has_x else [])]
         if self.joint_pvalue is not None:
-            lines.append(["joint", "", "", f"{self.joint_pvalue:.3f}", *([""] if has_x else [])])
+            lines.append(
+                ["joint", "", "", pvalue_text(self.joint_pvalue, least), *([""] if has_x else [])]
+            )
+            legend.append(_LEGEND_OF_JOINT)
         shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
         note = f"{self.n_draws} draw{'s' * (self.n_draws != 1)} of each posterior."
-        return "\n".join([self._verdict(), "", *shown, "", note, *_LEGEND, *self.notes])
+        return "\n".join([self._verdict(), "", *shown, "", note, *legend, *self.notes])
 
 
 def check_posterior(
@@ -283,7 +298,7 @@ def check_posterior(
         >>> x = theta + rng.normal(size=200)  # the posterior is N(x / 2, 1 / 2)
         >>> draws = x[:, None] / 2 + 0.3 * rng.normal(size=(200, 50))
         >>> print(str(cj.check_posterior(theta, draws)).split(" (spread")[0])
-        Not calibrated (p = 0.001, 200 simulations).
+        Not calibrated (p ≤ 0.001, 200 simulations).
         theta: over-confident
 
     Reference: Talts et al., Validating Bayesian inference algorithms with simulation-based
@@ -333,7 +348,8 @@ def check_posterior(
                 column, chance = best.name, ranks.chance_in_column(scores, found.columns[best.name])
         checks.append(ParameterCheck(name, shift, spread, pvalue, pvalue_given_x, column, chance))
     joint, least = pvalues[-1] if has_several else None, min(pvalues)
-    return PosteriorCheck(tuple(checks), joint, least, level, n, n_draws, tuple(notes), rows)
+    numbers = joint, least, level, n, n_draws
+    return PosteriorCheck(tuple(checks), *numbers, tuple(notes), rows, n_resamples)
 
 
 def _without_covariates(test: CalibrationTestResult) -> CalibrationTestResult:
