@@ -284,7 +284,7 @@ def test_the_method_says_what_carried_the_test(key):
         return cj.aggregated_skce_test(key, [KERNEL], X, Y, n_resamples=9, **options)
 
     redrawn = test(weights=np.ones(N, np.float32))
-    assert "9 data sets simulated from the model" in redrawn.method and redrawn.is_exact
+    assert "9 simulated data sets" in redrawn.method and redrawn.is_exact
     multiplied = test(clusters=CLUSTERS)
     assert "9 random signs of 6 clusters" in multiplied.method and not multiplied.is_exact
     # A cluster of masked rows does not count.

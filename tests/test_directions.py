@@ -195,9 +195,9 @@ def test_the_largest_error_and_the_clearest_one():
         confidence_level=np.array(0.95),
     )
     assert worst_cell({"witness": witness}, ["five", "eight"]) == (
-        "clearest for 'five' at probabilities 0 to 0.5: predicted 3.1 %, observed 5.9 % (O/E 1.9) "
-        "(n = 8123); largest for 'eight' at probabilities 0.5 to 1: predicted 95.0 %, observed "
-        "8.0 % (n = 12)"
+        "clearest for 'five' at probabilities 0 to 0.5: predicted 3.10 %, observed 5.90 % (O/E "
+        "1.9) (n = 8123); largest for 'eight' at probabilities 0.5 to 1: predicted 95.0 %, "
+        "observed 8.0 % (n = 12)"
     )
     residuals = cj.ResidualMap(
         location_edges=np.array([0.0, 1.0, 2.0]),

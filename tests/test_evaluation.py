@@ -383,7 +383,7 @@ VERDICTS = {
     ),
     "a bound": (
         {"best": 100.0, "found": [TOO_SURE]},
-        "\nOver-confident: of the test; fitted temperature at least 100.",
+        "\nOver-confident: of the test; fitted temperature ≥ 100.",
         "",
     ),
     "over-confident": (
@@ -393,7 +393,7 @@ VERDICTS = {
     ),
     "under-confident": (
         {"best": 0.01, "found": [NOT_SURE]},
-        "\nUnder-confident: of the test; fitted temperature at most 0.01.",
+        "\nUnder-confident: of the test; fitted temperature ≤ 0.01.",
         "",
     ),
     "a temperature that is not the error": ({"best": 0.946}, "local or in shape", "temperature"),
@@ -452,10 +452,10 @@ def test_what_a_verdict_says(case):
         (0.995, 0.9914, "predicted 99.50 %, observed 99.14 %"),
         (1e-5, 2e-5, "predicted 0.0010 %, observed 0.0020 % (O/E 2)"),
         (0.0, 0.02, "predicted 0.0 %, observed 2.0 %"),
-        (0.02, 0.0, "predicted 2.0 %, observed 0.0 %"),
+        (0.02, 0.0, "predicted 2.00 %, observed 0.00 %"),
         (0.5, 0.5, "predicted 50.0 %, observed 50.0 %"),
         (3e-8, 0.005, "predicted 3e-06 %, observed 0.50 % (O/E 1.7e+05)"),
-        (0.04, 4e-5, "predicted 4.0 %, observed 0.004 % (O/E 0.001)"),
+        (0.04, 4e-5, "predicted 4.00 %, observed 0.004 % (O/E 0.001)"),
         (0.04, 0.0405, "predicted 4.000 %, observed 4.050 %"),
     ],
 )

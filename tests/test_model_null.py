@@ -70,7 +70,7 @@ def test_statistics_are_those_of_a_plain_loop(name, float64):
     np.testing.assert_allclose(result.estimate, values[-1])
     at_least = np.sum(values[:-1] >= values[-1])
     np.testing.assert_allclose(result.pvalue, (1 + at_least) / (R + 1))
-    assert f"of {R} data sets simulated from the model" in result.method and result.is_exact
+    assert f"of {R} simulated data sets" in result.method and result.is_exact
 
 
 @pytest.mark.slow

@@ -453,7 +453,7 @@ CASES = {
             ("--quantiles q* --levels 0.1,0.9", "2 levels, got 3"),
             ("--quantiles q0* --levels 0.5,0.5", "levels must be"),
             ("--draws q", "column q not found, only p, mu"),
-            ("--draws mu", r"column mu: expected a pattern .* 'mu_\*'"),
+            ("--draws mu", r"column mu: got one column; .* 'mu_\*'"),
             ("--draws q*.*", r"one \*, got q"),
             ("--survival q0*", "survival needs event"),
             ("--survival q* --event y", "must have one number in each name"),

@@ -104,7 +104,7 @@ def test_the_statistic_stands_among_its_draws():
     )
     ax = plot.null_distribution(result)
     np.testing.assert_allclose(ax.lines[0].get_xdata(), 120.0)
-    assert [t.get_text() for t in ax.get_legend().get_texts()][1] == "your model, p = 0.01"
+    assert [t.get_text() for t in ax.get_legend().get_texts()][1] == "your model, p ≤ 0.01"
     with pytest.raises(ValueError, match="got that of a_test"):
         plot.null_distribution(
             CalibrationTestResult(jnp.array(1.0), jnp.array(1.0), jnp.array(1.0), method="a_test")

@@ -27,13 +27,10 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def shares_in_words(
-    predicted: float,
-    observed: float,
-    names: tuple[str, str] = ("predicted", "observed"),
-    least: int = 1,
+    predicted: float, observed: float, names: tuple[str, str] = ("predicted", "observed")
 ) -> str:
     """Both shares of events, with as many digits as tell them apart, and the ratio of rare ones."""
-    gap = 100 * abs(observed - predicted)
+    gap, least = 100 * abs(observed - predicted), 2 if 0 < predicted < _RARE else 1
     digits = min(max(1 - math.floor(math.log10(gap)), least), 6) if gap > 0 else least
     p, y = percent(predicted, digits), percent(observed, digits)
     said = f"{names[0]} {p}, {names[1]} {y}"

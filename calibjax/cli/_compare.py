@@ -66,7 +66,7 @@ def compare(
         echo(as_text(found | {"notes": notes}))
     else:
         lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in values]
-        lines += [_sentence(pair, result.least_pvalue) for pair in pairs]
+        lines += [_sentence(pair, 2 / (result.deviations.shape[-1] + 1)) for pair in pairs]
         lines.append(f"({result.method}; {100 * (1 - level):g} % CI)")
         echo("\n".join([*lines, *notes]))
     return pairs[0]["rejected"]

@@ -39,7 +39,7 @@ _OF_NUMBERS = {PREDICTED: "predicted", OBSERVED: "observed", "weighted interval 
 _OF_NUMBERS |= {x: x for x in ("CRPS", "bias", "spread", "RMSE of the mean", "mean PIT", "events")}
 _OF_NUMBERS |= {f"coverage of {x} % intervals": f"coverage {x} %" for x in (50, 90)}
 _OF_NUMBERS |= {"integrated Brier score": "integrated Brier score"}
-# The columns of the ratio and the ends of its interval, which have the same decimals.
+# The columns of a ratio and its interval, which have the same decimals.
 _RATIO = RATIO, "low", "high"
 # A column of texts of the table.
 _ERROR = "error"
@@ -144,17 +144,16 @@ class GroupVerdicts:
         """The table as texts, of which the first line has the names of columns."""
         rows = self.rows()
         names = [x for x in rows[0] if x != _ERROR or any(row[x] for row in rows)]
-        ends = [row[x] for row in rows for x in _RATIO if x in row]
-        columns = (self._texts(x, [row[x] for row in rows], ends) for x in names)
+        ratios = [row[x] for row in rows for x in _RATIO if x in row]
+        columns = (self._texts(x, [row[x] for row in rows], ratios) for x in names)
         return [names, *map(list, zip(*columns, strict=True))]
 
-    def _texts(self, name: str, values: list[Any], ends: list[float]) -> list[str]:
+    def _texts(self, name: str, values: list[Any], ratios: list[float]) -> list[str]:
         if name == "p":
             return [pvalue_text(x, 1 / (self.n_draws + 1)) for x in values]
-        are_numbers = all(isinstance(x, float) for x in values)
-        if not are_numbers:
+        if not all(isinstance(x, float) for x in values):
             return list(map(str, values))
-        return aligned_numbers(values, ends if name in _RATIO else None)
+        return aligned_numbers(values, ratios if name in _RATIO else None)
 
     def __repr__(self) -> str:
         cells, n_levels = self.cells(), len(self.groups[0].levels)

@@ -26,13 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from calibjax._base.text import (
-    class_name,
-    format_distinct,
-    p_in_words,
-    percent,
-    shares_in_words,
-)
+from calibjax._base.text import class_name, format_distinct, p_in_words, percent, shares_in_words
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
@@ -212,10 +206,8 @@ def directions_of_labels(
         name = "risk" if classes is None and m == 2 else class_name(classes, c)
         p = probabilities[:, c]
         predicted, observed = (float(shares @ x) for x in (p, outcomes[:, c]))
-        # O/E of an event has its own text, and must follow from both shares.
-        least = 2 if m == 2 and predicted < 0.1 else 1
-        words = shares_in_words(predicted, observed, least=least)
-        words = words.partition(" (O/E" if m == 2 else "\n")[0]
+        # O/E of an event has its own text.
+        words = shares_in_words(predicted, observed).partition(" (O/E" if m == 2 else "\n")[0]
         return _Error(
             (f"{name} under-estimated", f"{name} over-estimated"),
             outcomes[:, c] - p,

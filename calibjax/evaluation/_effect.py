@@ -41,10 +41,9 @@ _CELLS = 2**10
 _ONLY_SAVED = {PREDICTED, OBSERVED, "observed events", "expected events", "E50", "E90"}
 _ONLY_SAVED |= {"scaled Brier score", "smooth ECE", "accuracy at 1/2"}
 # What the table adds to names of measures.
-_LABELS = {"bias": "bias (-1 to 1, + too high)", "spread": "spread (expected RMSE)"}
-_LABELS[EVENTS] = "events (during follow-up)"
-_LABELS_OF_WIS = {x: f"  {x}" for x in ("dispersion", "overprediction", "underprediction")}
-_LABELS_OF_WIS["pinball loss"] = "pinball loss (WIS / 2)"
+_LABELS = {x: f"  {x}" for x in ("dispersion", "overprediction", "underprediction")}
+_LABELS |= {"bias": "bias (-1 to 1, + too high)", "spread": "spread (expected RMSE)"}
+_LABELS |= {EVENTS: "events (during follow-up)", WIS: "WIS = 2 × pinball loss"}
 
 
 class _SKCE(Section[MeasureResult]):
@@ -124,9 +123,8 @@ class _BestTemperature(Section[BestTemperature | None]):
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         # Events have a slope: with O/E away from 1 a temperature without intercept misleads.
-        best = None if SLOPE in events_of(case) else self.of(case)
-        shown = best and MeasureResult(*best, if_calibrated=(1.0, 1.0))
-        return () if shown is None else ((wording.BEST_TEMPERATURE, shown),)
+        shown = [] if SLOPE in events_of(case) else filter(None, [self.of(case)])
+        return [(wording.BEST_TEMPERATURE, MeasureResult(*x, (1.0, 1.0))) for x in shown]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         value, interval = self.of(case) or (None, None)
@@ -149,10 +147,8 @@ class _Measures(Section[dict[str, MeasureResult]]):
         return found
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
-        found = self.of(case)
-        left_out = _ONLY_SAVED.union(coverages_not_printed(found))
-        labels = _LABELS | (_LABELS_OF_WIS if WIS in found else {})
-        return [(labels.get(x, x), found[x]) for x in found if x not in left_out]
+        left_out = _ONLY_SAVED.union(coverages_not_printed(self.of(case)))
+        return [(_LABELS.get(x, x), y) for x, y in self.of(case).items() if x not in left_out]
 
 
 MEASURES = _Measures()
@@ -217,10 +213,9 @@ def slope_in_words(slope: MeasureResult, case: Case, text: str = f"{SLOPE} {{}}"
     """The calibration slope with its interval, and what it shows if that excludes 1."""
     said = wording.with_interval(text, slope.value, slope.interval, case.level)
     low, high = slope.interval or (1.0, 1.0)
-    if low <= 1 <= high:
-        return said
-    alone = "" if case.rejected else " by this interval alone"
-    return f"{said}, risks too {'extreme' if high < 1 else 'moderate'}{alone}"
+    alone = " by this interval alone" * (not case.rejected)
+    shown = f", risks too {'extreme' if high < 1 else 'moderate'}{alone}"
+    return said + shown * (not low <= 1 <= high)
 
 
 def confidence_of(case: Case) -> tuple[bool, str] | None:

@@ -15,23 +15,15 @@ import numpy as np
 from calibjax._base.text import p_in_words, plain, working
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import IntervalCensored
-from calibjax.evaluation import _rows
+from calibjax.evaluation import _effect, _rows
 from calibjax.evaluation._by_group import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
-from calibjax.evaluation._effect import (
-    BEST_TEMPERATURE,
-    EQUIVALENT_TEMPERATURE,
-    MEASURES,
-    SKCE,
-    ratio_in_words,
-    slope_in_words,
-)
 from calibjax.evaluation._groups import SEGMENTS
 from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
 from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, Case, Section
-from calibjax.evaluation._wording import P_VALUE, table_of_numbers, with_interval
+from calibjax.evaluation._wording import table_of_numbers, with_interval
 from calibjax.kernels.base import describe
 from calibjax.measures.events import RATIO, SLOPE
 from calibjax.measures.measure import MeasureResult
@@ -76,11 +68,11 @@ class Evaluation(Case):
     n_censored = _rows.CENSORING
     zero_probability = _rows.ZERO_PROBABILITY
     segments = SEGMENTS
-    skce = SKCE
-    equivalent_temperature = EQUIVALENT_TEMPERATURE
-    measures = MEASURES
+    skce = _effect.SKCE
+    equivalent_temperature = _effect.EQUIVALENT_TEMPERATURE
+    measures = _effect.MEASURES
     rank_histogram = RANK_HISTOGRAM
-    best_temperature = BEST_TEMPERATURE
+    best_temperature = _effect.BEST_TEMPERATURE
     directions = DIRECTIONS
     worst = WORST
     recalibration = RECALIBRATION
@@ -137,7 +129,7 @@ class Evaluation(Case):
         units = self.units or "independent rows" if is_tested else "cannot be tested"
         first = MeasureResult(self.pvalue, n_draws=N_RESAMPLES)
         rows = (row for section in _SECTIONS.values() for row in section.rows(self))
-        return [(f"{P_VALUE} ({units})", first), *rows]
+        return [(f"p-value ({units})", first), *rows]
 
     def _compute(self, *others: str) -> None:
         """Computes the printed sections, and reports progress."""
@@ -293,7 +285,7 @@ def verdict(case: Case) -> str:
     if zero is not None:
         others = f"No other miscalibration detected {found}"
         return _lines(f"{zero}, which is impossible under a calibrated model", others)
-    return _lines(f"No miscalibration detected {found}", BEST_TEMPERATURE.clause(case))
+    return _lines(f"No miscalibration detected {found}", _effect.BEST_TEMPERATURE.clause(case))
 
 
 def _joined(clauses: Iterable[str | None]) -> str:
@@ -309,12 +301,9 @@ def citation(case: Case) -> str:
     """The test, and the size of the error with its interval, as a paper reports them."""
     if case.why_not_tested is not None:
         return f"Calibration {case.why_not_tested}; n = {case.n}."
-    skce, rejected = SKCE.of(case), "rejected" if case.rejected else "not rejected"
-    test = "aggregated kernel test"
-    if case.test.is_exact:
-        test = f"exact {test}, {N_RESAMPLES} simulated data sets"
-    else:
-        test = f"{test}, {N_RESAMPLES} draws of {NullSampler.of(case.data).describe(case.data)}"
+    skce, rejected = _effect.SKCE.of(case), "rejected" if case.rejected else "not rejected"
+    drawn = f"{N_RESAMPLES} {NullSampler.of(case.data).describe(case.data)}"
+    test = f"{'exact ' * case.test.is_exact}aggregated kernel test, {drawn}"
     size = with_interval("{}", skce.value, skce.interval, case.level)
     size += "" if skce.value >= 0 else "; this unbiased estimator can be negative"
     found = p_in_words(case.pvalue, LEAST_PVALUE)
@@ -327,13 +316,13 @@ def citation(case: Case) -> str:
 
 def _risk_in_words(case: Case) -> list[str | None]:
     """Observed / expected and the slope of events, as clinical papers report them."""
-    ratio, slope = (MEASURES.of(case).get(name) for name in (RATIO, SLOPE))
+    ratio, slope = (_effect.MEASURES.of(case).get(name) for name in (RATIO, SLOPE))
     if ratio is None or ratio.interval is None:
         return []
     low, high = ratio.interval
     clear = "over" if high < 1 else "under" if low > 1 else ""
     risk = f"The model {clear}-estimated risk" if clear else "On average, risk agreed with events"
-    said: list[str | None] = [f"{risk}: {ratio_in_words(ratio, case.level)}"]
+    said: list[str | None] = [f"{risk}: {_effect.ratio_in_words(ratio, case.level)}"]
     if slope is not None:
-        said.append(slope_in_words(slope, case, f"The {SLOPE} was {{}}"))
+        said.append(_effect.slope_in_words(slope, case, f"The {SLOPE} was {{}}"))
     return said

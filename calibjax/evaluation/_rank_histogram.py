@@ -3,7 +3,7 @@
 from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation._section import Case, Section
-from calibjax.measures.families import numbers_of_members, rank_measures
+from calibjax.measures.families import rank_measures
 from calibjax.measures.measure import Subset
 
 
@@ -36,13 +36,9 @@ class _RankHistogram(Section[str | None]):
 
     def notes(self, case: Case) -> list[str]:
         shape = self.of(case)
-        if shape is None:
-            return []
-        numbers = numbers_of_members(case.data.predictions, case.n)
-        assert numbers is not None
-        members = " to ".join(map(str, sorted({int(numbers.min()), int(numbers.max())})))
         words = "flat (no significant slope, U or dome)" if shape == "flat" else shape
-        return [f"Rank histogram of {members} members: {words}. Coverage is of randomised ranks."]
+        said = f"Rank histogram: {words}. Coverage is of randomised ranks."
+        return [] if shape is None else [said]
 
 
 RANK_HISTOGRAM = _RankHistogram()

@@ -17,7 +17,7 @@ from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._directions import clear_directions_of, directions_in_words
 from calibjax.evaluation._groups import SEGMENTS, recalibration_of_segments, segments_in_words
 from calibjax.evaluation._rows import ZERO_PROBABILITY
-from calibjax.evaluation._section import N_RESAMPLES, Case, Section
+from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import aligned_numbers, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.temperatures import has_temperature
@@ -63,7 +63,6 @@ class RecalibrationCheck:
         score: "log loss", "pinball loss" or "CRPS".
         description: the parameters of the map that is fitted to all rows.
         remaining: the error that remains after it, as text; empty if none is detected.
-        n_draws: the number of data sets that the p-value is from.
     """
 
     method: str
@@ -73,7 +72,6 @@ class RecalibrationCheck:
     score: str = "log loss"
     description: str = ""
     remaining: str = ""
-    n_draws: int = N_RESAMPLES
 
     @property
     def helps(self) -> bool:
@@ -91,7 +89,7 @@ class RecalibrationCheck:
         change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
             change = f"leaves held-out {self.score} at {after}"
-        found = p_in_words(self.pvalue, 1 / (self.n_draws + 1))
+        found = p_in_words(self.pvalue, LEAST_PVALUE)
         return f"{name} {change}; calibration of these rows is {ends} rejected ({found}){left}."
 
 
@@ -175,9 +173,7 @@ def _check(
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
     left = "" if error_text is None else error_text(data, pvalue)
-    return RecalibrationCheck(
-        method, before, after, pvalue, _SCORES[score], remaining=left, n_draws=n_resamples
-    )
+    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score], remaining=left)
 
 
 def _size(data: Data) -> int:

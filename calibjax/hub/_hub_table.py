@@ -37,8 +37,7 @@ _SCORES: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 _LEVEL = 0.95
 _COLUMNS = "difference", "low", "high", "pvalue"
-_HEADS = {"low": "CI low", "high": "CI high", "pvalue": "adjusted p"}
-_HEADS["bias"] = "bias (-1 low, +1 high)"
+_HEADS = dict(low="CI low", high="CI high", pvalue="adjusted p", bias="bias (-1 low, +1 high)")
 #: Numbers by model, and for each model by name.
 Numbers = dict[str, dict[str, float]]
 
@@ -79,27 +78,20 @@ class HubTable:
         return plain(dataclasses.asdict(self), says_infinity=True)
 
     def __repr__(self) -> str:
-        least, (reference, *others) = 1 / (self.n_resamples + 1), self.models
+        least, reference = 1 / (self.n_resamples + 1), [*self.models][0]
         tasks = f"the {self.n_common} tasks that all models forecast"
-        lines = [
-            *_table(["model"], self.models, least),
-            f"p: calibration test; {self.dependence}.",
-            f"Relative to {reference}: ratio of means on {tasks}.",
-            *self.notes,
-        ]
+        lines = [*_table(["model"], self.models, least), f"p: calibration test; {self.dependence}."]
+        lines.append(f"Relative to {reference}: ratio of means on {tasks}.")
+        lines += self.notes
         if self.groups:
             lines += ["", f"By group, on {tasks}; p-values adjusted for all groups of a model:"]
-            lines += [*_table(["group", "model"], _by_group_and_model(self.groups), 0.001), ""]
-        adjusted = f"p adjusted for {len(others)} differences" if len(others) > 1 else "p"
-        lines.append(f"On {tasks}:")
-        lines.append(
-            f"difference = model minus {reference}, negative is better; 95 % CI; {adjusted}."
-        )
+            lines += _table(["group", "model"], _by_group_and_model(self.groups), 0.001)
+            lines.append("")
+        lines += [f"On {tasks}; SKCE by one kernel for all, so that it depends on the models;"]
+        lines += [f"difference = model minus {reference}, negative is better; 95 % CI:"]
         for measure, rows in self.common.items():
             # Two-sided p-values of resamples are twice the share of the larger ones.
             lines += _table([measure], rows, 2 * least if measure == "SKCE" else None)
-        if others:
-            lines.append("SKCE: one kernel for all models; compare it within this table only.")
         return "\n".join(lines)
 
 
@@ -107,26 +99,21 @@ def _by_group_and_model(groups: dict[str, Numbers]) -> dict[tuple[str, str], dic
     return {(group, name): row for group, rows in groups.items() for name, row in rows.items()}
 
 
-def _table(
-    titles: list[str], rows: Mapping[Any, dict[str, float]], least: float | None
-) -> list[str]:
+def _table(titles: list[str], rows: Mapping[Any, Any], least: float | None) -> list[str]:
     """A line for each row, with its names below the titles, and a column for each number."""
     columns = max(map(list, rows.values()), key=len)
     numbers = {x: [row.get(x, math.nan) for row in rows.values()] for x in columns}
     ends = [y for x in _COLUMNS[:3] for y in numbers.get(x, [])]
-    texts = [
-        [pvalue_text(y, least) for y in values]
-        if x in ("p", "pvalue")
-        else aligned_numbers(values, ends if x in _COLUMNS else None)
-        for x, values in numbers.items()
-    ]
-    names = [[name] if isinstance(name, str) else [*name] for name in rows]
-    heads = [_HEADS.get(x, x) for x in columns]
-    lines = [
-        [*titles, *heads],
-        *(x + [*y] for x, y in zip(names, zip(*texts, strict=True), strict=True)),
-    ]
-    return text_table(lines, "<" * len(titles) + ">" * len(columns))
+
+    def texts(x: str) -> list[str]:
+        if x in ("p", "pvalue"):
+            return [pvalue_text(y, least) for y in numbers[x]]
+        return aligned_numbers(numbers[x], ends if x in _COLUMNS else None)
+
+    names = zip(*([x] if isinstance(x, str) else x for x in rows), strict=True)
+    lines = zip(*names, *map(texts, columns), strict=True)
+    heads = [*titles, *(_HEADS.get(x, x) for x in columns)]
+    return text_table([heads, *lines], "<" * len(titles) + ">" * len(columns))
 
 
 def hub_table(
@@ -228,8 +215,8 @@ def hub_table(
         found = compare_calibration(
             of_comparison, None, data, [x.predictions for x in others], n_resamples=n_resamples
         )
-        low, high = found.confidence_interval(_LEVEL)
-        numbers = -found.difference, -high, -low, found.pvalue
+        ends = (-x for x in reversed(found.confidence_interval(_LEVEL)))
+        numbers = -found.difference, *ends, found.pvalue
         of_others = np.array(numbers, float).T
         for name, value, row in zip(names, found.estimates, [[], *of_others], strict=True):
             named = zip(("value", *_COLUMNS), (value, *row), strict=False)

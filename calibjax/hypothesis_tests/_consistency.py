@@ -219,7 +219,7 @@ def _under_consistency(
 
 
 _NULLS = {
-    "model": (_under_model, "data sets simulated from the model"),
+    "model": (_under_model, "simulated data sets"),
     "consistency": (_under_consistency, "resamples of predictions and targets"),
 }
 

@@ -147,19 +147,15 @@ class CalibrationComparison:
         first, *others = np.atleast_1d(self.estimates)
         first_name, *names = self.names
         columns = map(np.atleast_1d, (self.difference, self.standard_error, self.pvalue))
+        least = 2 / (self.deviations.shape[-1] + 1)
         lines = [
             f"  {name}: SKCE {other:.3g}, {first_name} minus {name} {difference:.3g} "
-            f"(SE {error:.2g}), {p_in_words(pvalue, self.least_pvalue)}"
+            f"(SE {error:.2g}), {p_in_words(pvalue, least)}"
             f"{_words(first_name, difference, pvalue)}"
             for name, other, difference, error, pvalue in zip(names, others, *columns, strict=True)
         ]
         title = f"Unbiased SKCE (can be negative), one kernel for all; {self.method}"
         return "\n".join([title, f"  {first_name}: SKCE {first:.3g}", *lines])
-
-    @property
-    def least_pvalue(self) -> float:
-        """The smallest p-value that the resamples can give."""
-        return 2 / (self.deviations.shape[-1] + 1)
 
 
 def _words(first: str, difference: float, pvalue: float) -> str:

@@ -27,7 +27,6 @@ usefulness in prediction models with survival outcomes, Annals of Internal Medic
 observed / expected.
 """
 
-import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -234,10 +233,9 @@ def risk_and_ratio(
     if not rows.sampling.is_dependent and variance > 0:  # which is known then
         pvalue = math.erfc(abs(float(shares @ residuals)) / math.sqrt(2 * variance))
     value, ends = float(observed.risk(time)), observed.interval(time, rows.level)
-    risk = MeasureResult(value, ends, (mean, mean), pvalue)
-    if value == 1 and not some.is_event.all():
-        note = f"no CI: the last row at risk had an event; expected {mean:.3g}"
-        risk = dataclasses.replace(risk, note=note)
+    is_last = value == 1 and not some.is_event.all()
+    note = f"no CI: the last row at risk had an event; expected {mean:.3g}" if is_last else None
+    risk = MeasureResult(value, ends, (mean, mean), pvalue, note=note)
     if ends is None or mean == 0:
         return risk, None
     # The risk is a mean of rows, up to terms that are smaller than its error.

@@ -270,7 +270,7 @@ class NullSampler(NamedTuple):
     def describe(self, data: Data) -> str:
         """What is drawn, such as "random signs of 60 clusters", for the end of a number."""
         if self.redraws:
-            return "data sets simulated from the model"
+            return "simulated data sets"
         if not data.is_dependent:
             unknown = "weights of other labels" if self.is_by_label else "censoring times of events"
             return f"random signs of rows, as {unknown} are unknown"

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from calibjax._base.text import p_in_words
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.plot import _style as style
 from calibjax.segments import SegmentTestResult
@@ -46,8 +47,8 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
     height = ax.get_position(original=True).height * ax.figure.bbox.height * 72 / ax.figure.dpi
     share = float(np.clip(40 / height, 0.25, 0.5))
     ax.set_ylim(0.0, np.max(heights) / (1 - share))
-    pvalue = f"{float(result.pvalue):.2g}"
-    ax.axvline(statistic, ymax=1 - share, **style.ALARM, label=f"your model, p = {pvalue}")
+    found = p_in_words(float(result.pvalue), 1 / (draws.size + 1))
+    ax.axvline(statistic, ymax=1 - share, **style.ALARM, label=f"your model, {found}")
     style.labels(
         ax, "Your model among calibrated ones", "test statistic", f"number of {draws.size} draws"
     )

@@ -200,11 +200,8 @@ def in_words(
     if statistic == "calibration slope":
         factor, one = format_distinct(observed, 1.0, 2)
         if is_chance or factor == one:
-            kind = (
-                "wrong order"
-                if observed < 0
-                else f"too {'extreme' if observed < 1 else 'moderate'}"
-            )
+            kind = "wrong order" if observed < 0 else "too extreme"
+            kind = kind if observed < 1 else "too moderate"
             return f"calibration slope {factor}" + f" ({kind})" * (factor != one)
         # Farther from 1 a step of Newton goes too far, or not far enough.
         if not _LEAST_FACTOR <= observed <= 1 / _LEAST_FACTOR:

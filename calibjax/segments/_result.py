@@ -9,14 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.struct import is_array, is_traced, static, struct
-from calibjax._base.text import (
-    first_of,
-    listed,
-    p_in_words,
-    percent,
-    pvalue_text,
-    text_table,
-)
+from calibjax._base.text import first_of, listed, p_in_words, percent, pvalue_text, text_table
 from calibjax.nulls.ranks import rank_of_level
 from calibjax.segments._effects import NOT_SHARES, Effects, Partition, effects_of, in_words
 from calibjax.segments._segment_sums import SegmentSums
@@ -248,17 +241,15 @@ class SegmentTestResult:
         segments = self.segments
         if math.isnan(segments[0].pvalue):
             return "Segments cannot be tested."
-        n_rejected, found = len(self.rejected(level)), self.adjusted(segments[0])
-        if not n_rejected:
+        found = self.adjusted(segments[0])
+        if not self.rejected(level):
             return f"No significant segment: smallest {found}."
-        more = "" if n_rejected == 1 else f" ({n_rejected} significant lines)"
-        return f"Clearest segment: {segments[0]}, {found}{more}."
+        return f"Clearest segment: {segments[0]}, {found}."
 
     def adjusted(self, segment: Segment) -> str:
         """A p-value, and what it is adjusted for."""
-        n_tests, n = int(np.sum(np.asarray(self.sums.is_tested))), self.n_segments
-        tests = f"{n_tests} tests of " if n_tests > n else ""
-        words = f"adjusted for {tests}{n} segment{'s' if n > 1 else ''}"
+        tests, n = f"{np.sum(np.asarray(self.sums.is_tested))} tests", self.n_segments
+        words = f"adjusted for {tests} of {n} segment{'s' if n > 1 else ''}"
         return f"{p_in_words(segment.pvalue, self._least())} {words}"
 
     def _least(self) -> float:

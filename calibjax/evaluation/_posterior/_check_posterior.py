@@ -23,11 +23,8 @@ _FEW = 20
 _LEGEND = (
     "shift: mean normal score of true values among draws, in posterior SDs; above 0: biased low.",
     "spread: SD of true values around posteriors over posterior SD; above 1: over-confident.",
-    "p: are ranks of true values among draws uniform (simulation-based calibration)?",
+    "p: are ranks of true values uniform (SBC)? given x: do they depend on the observations?",
 )
-# What the other p-values are.
-_LEGEND_OF_X = "p given x: do ranks depend on the observations?"
-_LEGEND_OF_JOINT = "joint: all parameters together, also detects wrong correlations."
 # Maximum number of histograms in a row of the figure.
 _IN_A_ROW = 3
 # Distance from a common number, as a share of it, below which only the distance is kept.
@@ -95,7 +92,7 @@ class PosteriorCheck:
         50 draws of each posterior.
         shift: mean normal score of true values among draws, in posterior SDs; above 0: biased low.
         spread: SD of true values around posteriors over posterior SD; above 1: over-confident.
-        p: are ranks of true values among draws uniform (simulation-based calibration)?
+        p: are ranks of true values uniform (SBC)? given x: do they depend on the observations?
     """
 
     parameters: tuple[ParameterCheck, ...]
@@ -206,25 +203,18 @@ class PosteriorCheck:
 
     def __repr__(self) -> str:
         has_x = any(check.pvalue_given_x is not None for check in self.parameters)
-        least = 1 / (self.n_resamples + 1)
-        adjusted = "adjusted " * (self._n_tests() > 1)
-        pvalues = [f"{adjusted}p", *([f"{adjusted}p given x"] if has_x else [])]
-        lines = [["parameter", "shift", "spread", *pvalues]]
+        least, adjusted = 1 / (self.n_resamples + 1), "adjusted " * (self._n_tests() > 1)
+        heads = [f"{adjusted}p", f"{adjusted}p given x"]
+        lines = [["parameter", "shift", "spread", *heads[: 1 + has_x]]]
         for check in self._by_evidence():
-            given = (
-                [] if check.pvalue_given_x is None else [pvalue_text(check.pvalue_given_x, least)]
-            )
-            numbers = f"{check.shift:+.2f}", f"{check.spread:.2f}", pvalue_text(check.pvalue, least)
-            lines.append([check.name, *numbers, *given])
-        legend = [*_LEGEND, *([_LEGEND_OF_X] if has_x else [])]
+            pvalues = [pvalue_text(x, least) for x in (check.pvalue, check.pvalue_given_x)]
+            numbers = f"{check.shift:+.2f}", f"{check.spread:.2f}"
+            lines.append([check.name, *numbers, *pvalues[: 1 + has_x]])
         if self.joint_pvalue is not None:
-            lines.append(
-                ["joint", "", "", pvalue_text(self.joint_pvalue, least), *([""] if has_x else [])]
-            )
-            legend.append(_LEGEND_OF_JOINT)
+            lines.append(["joint", "", "", pvalue_text(self.joint_pvalue, least), *[""] * has_x])
         shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
         note = f"{self.n_draws} draw{'s' * (self.n_draws != 1)} of each posterior."
-        return "\n".join([self._verdict(), "", *shown, "", note, *legend, *self.notes])
+        return "\n".join([self._verdict(), "", *shown, "", note, *_LEGEND, *self.notes])
 
 
 def check_posterior(
