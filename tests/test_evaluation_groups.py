@@ -229,7 +229,7 @@ def test_the_command(tmp_path):
     table.write_csv(tmp_path / "events.csv")
     options = ["--prob", "p", "--target", "y", "--segments", "station,lead"]
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *options])
-    assert run.exit_code == 1 and "segment_test, 999 draws" in run.stdout
+    assert run.exit_code == 1 and "segment_test, 999 simulated data sets" in run.stdout
     both = [*options[:-2], "--by", "station"]  # a column that need not have segments
     run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "events.csv"), *both])
     assert "station  rows  observed  expected  observed / expected" in run.stdout
