@@ -87,7 +87,7 @@ def quick_jit(
         leaves = list(filter(is_array, jax.tree.leaves((args, kwargs))))
         n_rows = max([np.shape(x)[0] for x in leaves if np.ndim(x)], default=0)
         has_few, is_short = sum(map(np.size, leaves)) <= _MANY_NUMBERS, n_rows <= FEW_ROWS
-        is_light = light and is_short
+        is_light = light and (is_short or (has_few and n_rows <= _LIGHT_ROWS))
         wanted = [] if on_cpu() else [_NO_SEARCH]
         if on_cpu() and (has_few or is_short) and (is_light or not optimised):
             wanted += [_NO_PASSES if is_light else _FEWER_PASSES, _SIMPLE_LOOPS, _PARTS]
@@ -137,6 +137,9 @@ def _is_known(option: Option) -> bool:
 LARGEST_BUCKET = 2**14
 # The number of rows of which all pairs take less time than a program takes to compile.
 FEW_ROWS = 2**10
+# The number of rows up to which light programs take more time to optimise than optimising saves: of
+# 3000, the SKCE and its interval compile in 1.8 s instead of 6.3 s, and take 2.0 s instead of 1.4.
+_LIGHT_ROWS = 2**12
 
 
 def bucket(n: int) -> int:

@@ -73,7 +73,7 @@ optimised_on_devices = functools.partial(on_devices, optimised=True)
 
 def row_by_row_on_devices(core: Callable[..., T]) -> Callable[..., T]:
     """As `on_devices`, but the result of `core` has a row for each of the rows, and is cut too."""
-    return _on_devices(core, PartitionSpec, quick_jit)
+    return _on_devices(core, PartitionSpec, functools.partial(quick_jit, light=True))
 
 
 def _on_devices(

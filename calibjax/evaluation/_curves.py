@@ -6,7 +6,6 @@ import functools
 from statistics import NormalDist
 from typing import Any
 
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -21,7 +20,7 @@ from calibjax.distributions import Quantiles
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._overall_error import local_errors, probit_line
 from calibjax.evaluation._rows import ZERO_PROBABILITY
-from calibjax.evaluation._section import N_RESAMPLES, Case, Section
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section, keys_from
 from calibjax.evaluation._wording import event_name, number
 from calibjax.measures.labels import as_event
 from calibjax.measures.quantiles import shares_of_levels
@@ -188,7 +187,7 @@ class _Curves(Section[dict[str, Any]]):
         key, data, options = case.random_keys.curves, case.padded, _options(case, N_RESAMPLES)
         if isinstance(data.targets, IntervalCensored):
             return _risks(case)
-        keys = *jax.random.split(key), jax.random.fold_in(key, 2)
+        keys = keys_from(key)
         found: dict[str, Any] = {}
         if isinstance(data.predictions, Labels):
             binary = as_event(data)

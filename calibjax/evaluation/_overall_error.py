@@ -8,12 +8,16 @@ shares lie on a line (Berkson, Application of minimum logit chi-square, 1955, fo
 by more than the critical score of the map.
 """
 
+import functools
+
+import jax
 import numpy as np
 
+from calibjax._base.compile import quick_jit
 from calibjax._base.struct import with_fields
 from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
-from calibjax._data.distribution import as_labels
+from calibjax._data.distribution import Distribution, as_labels
 from calibjax.curves import ResidualMap, WitnessMap
 from calibjax.measures.families import expected_squares, moments, numbers_of_members
 from calibjax.measures.measure import Measure, MeasureResult, Subset
@@ -147,12 +151,17 @@ def with_fitted_logits(
     return predicted(fit.x, logits)
 
 
+@functools.partial(quick_jit, light=True)
+def location_and_spread(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
+    """The location and the spread of each prediction, from one program."""
+    return predictions.location(), predictions.spread()
+
+
 def _scores_of_numbers(data: Data, rows: np.ndarray, found: ResidualMap) -> np.ndarray:
     """The scores of a residual map, of residuals with the mean 0 and the variance 1."""
-    predictions = data.predictions
-    places, targets = (predictions.location(), predictions.spread()), data.targets
-    location, spread = (np.asarray(x, np.float64)[rows] for x in places)
-    errors = (np.asarray(targets, np.float64)[rows] - location) / np.where(spread > 0, spread, 1)
+    places = location_and_spread(data.predictions)
+    location, spread, targets = (np.asarray(x, np.float64)[rows] for x in (*places, data.targets))
+    errors = (targets - location) / np.where(spread > 0, spread, 1)
     errors = (errors - errors.mean()) / (errors.std() or 1.0)
     edges = (np.asarray(x)[1:-1] for x in (found.location_edges, found.spread_edges))
     bins = [np.searchsorted(x, y) for x, y in zip(edges, (location, spread), strict=True)]

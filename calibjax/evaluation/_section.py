@@ -43,11 +43,12 @@ class Keys(NamedTuple):
 
 def keys_of(seed: int) -> Keys:
     """The keys; each part draws the same numbers, whichever other parts are computed."""
-    return Keys(*_split(jax.random.key(seed)))
+    return Keys(*keys_from(jax.random.key(seed)))
 
 
 @functools.partial(quick_jit, light=True)
-def _split(key: jax.Array) -> tuple[jax.Array, ...]:
+def keys_from(key: jax.Array) -> tuple[jax.Array, ...]:
+    """Some keys of a key."""
     return tuple(jax.random.split(key, len(Keys._fields)))
 
 

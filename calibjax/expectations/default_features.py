@@ -15,6 +15,7 @@ about 1.  A prediction of vectors has these two for each coordinate of the vecto
 functions of predictions alone: tests with kernels of them are as exact as with any other.
 """
 
+import functools
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -170,7 +171,7 @@ def location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.A
     return predictions.location(), jnp.log(jnp.maximum(spread, jnp.finfo(spread.dtype).tiny))
 
 
-@on_devices
+@functools.partial(on_devices, light=True)
 def _ranks(axis: Axis, _: None, rows: Sequence[tuple[Distribution, jax.Array | None]]) -> Ranks:
     """What RankScores know of all rows."""
     columns, kept = [], []

@@ -111,7 +111,7 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
         'Bias by predicted location and spread'
     """
     words = "← lower than predicted · higher →  (predicted spreads)"
-    return _draw_residuals(residual_map, 0, np.asarray(residual_map.value[0]), ax, words)
+    return _draw_residuals(residual_map, 0, np.asarray(residual_map.value)[0], ax, words)
 
 
 def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axes:
@@ -139,7 +139,7 @@ def residual_spread(residual_map: ResidualMap, *, ax: Axes | None = None) -> Axe
         >>> cj.plot.residual_spread(found).get_xlabel()
         'predicted location'
     """
-    ratio = np.sqrt(np.maximum(np.asarray(residual_map.value[1]) + 1, 0.0))
+    ratio = np.sqrt(np.maximum(np.asarray(residual_map.value)[1] + 1, 0.0))
     words = "← narrower than predicted · wider →  (%)"
     return _draw_residuals(residual_map, 1, 100 * (ratio - 1), ax, words)
 
@@ -149,7 +149,7 @@ def _draw_residuals(
 ) -> Axes:
     style.check_known("residual_map", residual_map)
     count, name = np.asarray(residual_map.count), ("Bias", "Dispersion error")[layer]
-    significant = np.asarray(residual_map.significant[layer])
+    significant = np.asarray(residual_map.significant)[layer]
     # Bins without any row have equal ends.
     columns, rows = np.flatnonzero(count.any(axis=1)), np.flatnonzero(count.any(axis=0))
     cells = [x[np.ix_(columns, rows)].T for x in (values, significant, count)]

@@ -215,7 +215,7 @@ def _band_name(curve: PITCurve | CoverageCurve | SpreadSkillCurve) -> str:
 
 
 def _rows(curve: PITCurve | SpreadSkillCurve) -> str:
-    return f"{round(float(np.sum(curve.count))):,} rows"
+    return f"{round(float(np.sum(np.asarray(curve.count)))):,} rows"
 
 
 def _widths(curve: CoverageCurve) -> str:

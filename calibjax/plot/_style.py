@@ -29,7 +29,7 @@ LINE, THIN = 1.4, 0.8
 
 #: Points below the axes that the name of the axis takes.
 BELOW = 27.0
-# Number of layouts after which nothing moves by more than a pixel.
+# Number of layouts after which axes with axes below them move by less than some pixels.
 _LAYOUTS = 3
 
 #: What an artist of each meaning looks like: keywords of matplotlib.
@@ -43,11 +43,11 @@ ALARM: Look = {"color": VERMILLION, "linewidth": LINE, "zorder": 3}
 class SettledLayout(ConstrainedLayoutEngine):
     """Constrained layout, applied until nothing is cut off.
 
-    The room that a legend below axes needs depends on their size, which the layout changes.
+    The height of axes below others is a share of theirs, which the layout changes.
     """
 
     def execute(self, fig: Figure) -> None:
-        for _ in range(_LAYOUTS):
+        for _ in range(_LAYOUTS if any(ax.child_axes for ax in fig.axes) else 1):
             super().execute(fig)
 
 

@@ -170,8 +170,8 @@ def segments_tested(
         classes=None if classes is None else tuple(classes),
     )
     return SegmentTestResult(
-        statistic=jnp.max(jnp.abs(found.scores)),
-        pvalue=jnp.min(found.pvalues),
+        statistic=jnp.asarray(np.max(np.abs(np.asarray(found.scores)))),
+        pvalue=jnp.asarray(np.min(np.asarray(found.pvalues))),
         null_distribution=maxima,
         # What fills up the segments is not tested.
         sums=first_rows(found, len(segments)),

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from calibjax import curves, plot
+from calibjax._base.struct import with_fields
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import IntervalCensored
@@ -150,7 +152,8 @@ def svg_of(figure: Figure, name: str) -> str:
     text = io.StringIO()
     # Identifiers are random without a salt, and letters stay text, which is short and can be read.
     with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        # `savefig` would draw twice.
+        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     # The page sets the style: that of a figure would hold for the whole page.
@@ -189,7 +192,8 @@ def _drawn(evaluation: Evaluation, data: Data, rows: np.ndarray, n_groups: int) 
     key = evaluation.random_keys.curves
     has_labels = isinstance(data.predictions, Labels)
     of_group = (as_event(data) if has_labels else data).map(lambda x: np.asarray(x)[order])
-    of_group = of_group.replace(where=np.arange(data.n) < rows.size)
+    # All rows are valid, also those that are masked now: programs need no check.
+    of_group = with_fields(of_group, where=np.arange(data.n) < rows.size)
     if has_labels:
         ax = plot.reliability(curves.reliability_curve(key, of_group, n_bins=15, **options))
         # Behind the plot, the numbers of forecasts have the same axis.

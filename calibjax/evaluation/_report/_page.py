@@ -1,5 +1,6 @@
 """The page: a template, filled with the numbers and figures of an evaluation."""
 
+import functools
 import hashlib
 from importlib import metadata
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax import kernels
+from calibjax._base.compile import quick_jit
 from calibjax._base.text import class_name, named_rows, p_in_words, pvalue_text
-from calibjax._data.distribution import Labels
+from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._by_group import GroupVerdicts
@@ -148,10 +150,15 @@ def _names_of_rows(names: np.ndarray) -> str:
 
 def _middle(prediction: Any) -> np.ndarray:
     """The mean of one prediction, or its median if it has no finite mean."""
-    mean = np.asarray(prediction.mean())[0]
+    mean = np.asarray(_mean(prediction))[0]
     if mean.ndim > 0 or np.isfinite(mean):
         return mean
     return np.asarray(prediction.quantile(jnp.full(1, 0.5)))[0]
+
+
+@functools.partial(quick_jit, light=True)
+def _mean(predictions: Distribution) -> jax.Array:
+    return predictions.mean()
 
 
 def _vector_text(value: ArrayLike) -> str:
@@ -163,7 +170,7 @@ def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str
     found = test.kernels
     assert found is not None
     lows, highs = found.confidence_interval(1 - level)
-    columns = found.estimates, lows, highs, found.scores, found.pvalues
+    columns = map(np.asarray, (found.estimates, lows, highs, found.scores, found.pvalues))
     return [
         {
             "name": kernel_in_words(kernel),
