@@ -60,11 +60,19 @@ class NotebookFigure(Figure):
         return file.getvalue()
 
 
-def new_axes(ax: Axes | None, size: tuple[float, float] = SIZE) -> Axes:
-    """The axes to draw into, in our style: `ax`, or the axes of a new white figure."""
+def new_axes(
+    ax: Axes | None,
+    size: tuple[float, float] = SIZE,
+    margins: dict[str, Any] | None = None,
+) -> Axes:
+    """The axes to draw into, in our style: `ax`, or the axes of a new white figure.
+
+    By default the figure is laid out; with `margins`, shares of its size, the axes are placed.
+    """
     if ax is None:
-        figure = NotebookFigure(figsize=size, dpi=200, facecolor="white", layout=SettledLayout())
-        ax = figure.subplots()
+        layout = SettledLayout() if margins is None else None
+        figure = NotebookFigure(figsize=size, dpi=200, facecolor="white", layout=layout)
+        ax = figure.subplots(gridspec_kw=margins)
     elif not isinstance(ax, Axes):
         raise TypeError(f"ax must be the Axes of a matplotlib figure or None, got {type(ax)}.")
     ax.spines[["top", "right"]].set_visible(False)
