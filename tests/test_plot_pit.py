@@ -74,12 +74,33 @@ def test_lines_outside_of_the_band_have_another_colour():
     np.testing.assert_allclose(alarms(plot.pit_difference(HISTOGRAM)), [0.25])
     ax = plot.coverage(COVERAGE)
     np.testing.assert_allclose(alarms(ax), [0.3, 0.6])
-    assert "median width\n50%: 1.35\n90%: 3.29" in words(ax)
+    assert "median width\n50 %: 1.35\n90 %: 3.29" in words(ax)
 
 
 def test_unknown_widths_are_not_written():
     unknown = COVERAGE.__class__(**{**vars(COVERAGE), "width": jnp.full(3, jnp.nan)})
     assert not any("width" in text for text in words(plot.coverage(unknown)))
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e6])
+def test_nothing_is_cut_off_at_any_scale(scale):
+    """The axes of a figure of its own are placed before their numbers are known."""
+    ends = scale * jnp.array([1.01, 1.02, 1.04])
+    skill = cj.SpreadSkillCurve(
+        edges=scale * jnp.ones(4),
+        count=jnp.full(3, 1000),
+        spread=ends,
+        error=1.01 * ends,
+        error_low=0.99 * ends,
+        error_high=1.02 * ends,
+        confidence_level=jnp.array(0.95),
+    )
+    drawn = [plot.pit(HISTOGRAM), plot.pit_difference(HISTOGRAM), plot.coverage(COVERAGE)]
+    for ax in (*drawn, plot.spread_skill(skill), plot.e_process(jnp.array([900.0]))):
+        figure = ax.figure
+        figure.draw_without_rendering()
+        box, size = figure.get_tightbbox(), figure.get_size_inches()
+        assert np.all(box.min >= 0) and np.all(box.max <= size), ax.get_title(loc="left")
 
 
 def test_the_first_crossing_is_an_alarm():

@@ -204,7 +204,8 @@ def segments(
     names = [textwrap.fill(f"{x.name} ({x.n})", _WIDTH) for x in lines]
     n_of_text = 1 + max(name.count("\n") for name in names)
     width, height = style.SIZE
-    ax = style.new_axes(ax, (width, height * (0.5 + 0.07 * len(lines) * max(1, 0.7 * n_of_text))))
+    size = width, height * (0.5 + 0.07 * len(lines) * max(1, 0.7 * n_of_text))
+    ax = style.new_axes(ax, size, None)
     rows = np.arange(len(lines))
     low, high = np.array([x.expected for x in lines]).T
     ax.barh(rows, high - low, 0.7, low, color=style.PALE, label="range if calibrated", zorder=1)

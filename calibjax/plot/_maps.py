@@ -73,7 +73,9 @@ def witness(
     shown = shown[::-1]
 
     width, height = style.SIZE
-    ax = style.new_axes(ax, (width, height * max(0.65, min(1.5, 0.45 + 0.09 * shown.size))))
+    ax = style.new_axes(
+        ax, (width, height * max(0.65, min(1.5, 0.45 + 0.09 * shown.size))), margins=None
+    )
     cells = 100 * value[shown], significant[shown], count[shown]
     colours_mean = "← rarer than predicted · more frequent →  (% points)"
     _draw_cells(ax, 100 * np.asarray(witness_map.probability_edges), cells, colours_mean)
@@ -108,7 +110,7 @@ def residual_location(residual_map: ResidualMap, *, ax: Axes | None = None) -> A
         >>> predictions = cj.Normal(jnp.linspace(0.0, 1.0, 40), jnp.ones(40))
         >>> found = cj.residual_map(jax.random.key(0), predictions, predictions.loc + 2)
         >>> cj.plot.residual_location(found).get_title(loc="left")
-        'Bias by predicted location and spread'
+        'Bias by forecast'
     """
     words = "← lower than predicted · higher →  (predicted spreads)"
     return _draw_residuals(residual_map, 0, np.asarray(residual_map.value)[0], ax, words)
@@ -153,11 +155,11 @@ def _draw_residuals(
     # Bins without any row have equal ends.
     columns, rows = np.flatnonzero(count.any(axis=1)), np.flatnonzero(count.any(axis=0))
     cells = [x[np.ix_(columns, rows)].T for x in (values, significant, count)]
-    ax = style.new_axes(ax)
+    ax = style.new_axes(ax, margins=None)
     _draw_cells(ax, np.arange(columns.size + 1), cells, colours_mean)
     ax.set_xticks(*_ticks(np.asarray(residual_map.location_edges), columns))
     ax.set_yticks(*_ticks(np.asarray(residual_map.spread_edges), rows))
-    title = f"{name} by predicted location and spread"
+    title = f"{name} by forecast"
     if not significant.any():
         title = f"No significant {name.lower()}"
     style.labels(ax, title, "predicted location", "predicted spread")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from calibjax._base.text import percent
 from calibjax.curves import CoverageCurve, PITCurve, SpreadSkillCurve
 from calibjax.plot import _style as style
 
@@ -225,4 +226,5 @@ def _widths(curve: CoverageCurve) -> str:
     known = [k for k in chosen if not np.isnan(widths[k])]
     if not known:
         return ""
-    return "median width\n" + "\n".join(f"{levels[k]:.0%}: {widths[k]:.3g}" for k in known)
+    lines = (f"{percent(levels[k], 0)}: {widths[k]:.3g}" for k in known)
+    return "\n".join(("median width", *lines))

@@ -17,8 +17,7 @@ _DARKER = "#B3B3B3"
 _BARS = 20
 # The numbers of forecasts: the gap above them and their height, as parts of the axes.
 _GAP, _HEIGHT = 0.07, 0.2
-# Size of a figure of axes with others below them, in inches, and their place in it: to settle their
-# layout takes three times as long as to draw them.
+# Size of a figure of axes with others below them, in inches, and their place in it.
 _SIZE = (3.3, 4.0)
 _MARGINS = {"left": 0.18, "right": 0.96, "bottom": 0.02, "top": 0.93}
 # Points: what the ticks and the name of the axis take below them, and a line of the legend.

@@ -23,6 +23,9 @@ PALE = "#D9D9D9"
 #: The width and the height of a figure in inches: half the width of a page.
 SIZE = (3.3, 2.6)
 
+#: Where axes of this size are in their figure.  To compute a layout takes longer than to draw it.
+MARGINS = {"left": 0.22, "right": 0.96, "bottom": 0.17, "top": 0.87}
+
 #: Points: 8 is what journals print.
 TITLE, LABEL, TICK, NOTE = 9, 8, 7, 7
 LINE, THIN = 1.4, 0.8
@@ -63,11 +66,11 @@ class NotebookFigure(Figure):
 def new_axes(
     ax: Axes | None,
     size: tuple[float, float] = SIZE,
-    margins: dict[str, Any] | None = None,
+    margins: dict[str, float] | None = MARGINS,
 ) -> Axes:
     """The axes to draw into, in our style: `ax`, or the axes of a new white figure.
 
-    By default the figure is laid out; with `margins`, shares of its size, the axes are placed.
+    Its `margins` are shares of its size; without them a layout is computed.
     """
     if ax is None:
         layout = SettledLayout() if margins is None else None
