@@ -261,7 +261,7 @@ def test_rows_are_called_as_they_were_given():
     with pytest.warns(UserWarning, match="119 of 120 rows"):
         found = cj.evaluate(frame | {"y": labels}, target="y", probs="p_*", drop_missing=True)
     assert "1 of 1 predictions with probability 1 was wrong (row 7)" in found.verdict
-    assert found.to_dict()["impossible_rows"] == [7]
+    assert found.to_dict()["zero_probability_rows"] == [7]
     assert found.influential_rows(1).tolist() == [7]
     assert found.influential_indices(1).tolist() == [6]
     assert found.targets[6] == 2 and 3 not in found.influential_rows(119)
@@ -282,7 +282,7 @@ def test_impossible_targets_are_named():
     )
     assert found.influential_rows(3)[0] == 7 and len(set(found.influential_rows(3).tolist())) == 3
     saved = found.to_dict()
-    assert saved["impossible_rows"] == [7]
+    assert saved["zero_probability_rows"] == [7]
     assert saved["pvalue_without_zero_probability_rows"] == found.zero_probability.pvalue_without
 
 

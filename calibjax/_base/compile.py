@@ -54,11 +54,7 @@ def on_cpu() -> bool:
 
 
 def quick_jit(
-    function: Callable[..., T],
-    *,
-    light: bool = False,
-    optimised: bool = False,
-    **static: Any,
+    function: Callable[..., T], *, light: bool = False, optimised: bool = False, **static: Any
 ) -> Callable[..., T]:
     """`jax.jit`, which compiles in less time, unless it is called inside of another jit.
 

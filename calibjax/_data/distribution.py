@@ -302,7 +302,7 @@ class Distribution(ABC):
 
 @row_methods
 class Discrete(Distribution):
-    """Predictions of labels or counts: what `remark_on_rare_events` needs."""
+    """Predictions of labels or counts: what `note_on_rare_events` needs."""
 
     @property
     def target_kind(self) -> str:

@@ -1,7 +1,7 @@
 """The command `calibjax evaluate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,7 @@ from calibjax.cli._command import (
 )
 
 if TYPE_CHECKING:
-    from calibjax.evaluation import Evaluation, GroupVerdicts
+    from calibjax.evaluation import Evaluation
     from calibjax.segments import Groups
 
 
@@ -97,7 +97,11 @@ def show(
 
         pl.DataFrame(groups.to_dict(), strict=False).write_csv(table)
     if as_json:
-        echo(as_text(found.to_dict() | ({} if groups is None else _saved(groups))))
+        pooled = None if groups is None else groups.pooled
+        of_groups = (
+            {} if groups is None else {"by": groups.rows(), "pooled": pooled and pooled._asdict()}
+        )
+        echo(as_text(found.to_dict() | plain(of_groups)))
     elif groups is not None:
         echo(f"\n{groups}")
     if html is not None:
@@ -105,8 +109,3 @@ def show(
     if found.why_not_tested is not None:
         raise ValueError(f"Calibration {found.why_not_tested}.")
     return found.rejected
-
-
-def _saved(groups: "GroupVerdicts") -> dict[str, Any]:
-    pooled = groups.pooled
-    return {"by": plain(groups.rows()), "pooled": pooled and plain(pooled._asdict())}

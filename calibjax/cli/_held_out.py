@@ -5,13 +5,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from calibjax._base.text import pvalue_text
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.measures.measure import Measure, Subset
 from calibjax.nulls.ranks import as_multiple
-from calibjax.recalibration.cross_fitting import default_score
-from calibjax.recalibration.cross_fitting import held_out as judged_on_held_out
+from calibjax.recalibration import cross_fitting
 
 _FOLDS = 5
 _SCORES = {
@@ -40,7 +40,7 @@ def held_out(
     count = min(_FOLDS, n_units or n)
     by = "random folds of clusters" if data.is_dependent else "random folds"
     by = by if data.horizon is None else "consecutive folds of times"
-    held = judged_on_held_out(data, method, count, lower=lower, **beside)
+    held = cross_fitting.held_out(data, method, count, lower=lower, **beside)
 
     def evaluated(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
         # Recalibrated rows are not checked, and both tests are one program.
@@ -51,7 +51,7 @@ def held_out(
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         difference = Measure(held.after - held.before)(*Subset.of(data, _LEVEL))
     return {
-        "score": _SCORES[default_score(data.predictions, data.targets)],
+        "score": _SCORES[cross_fitting.default_score(data.predictions, data.targets)],
         "folds": count,
         "by": by,
         "before": evaluated(data.predictions, held.before),
@@ -63,11 +63,12 @@ def held_out(
 def in_words(found: dict[str, Any]) -> str:
     """What `held_out` found, as text."""
     score, (before, after) = found["score"], (found["before"], found["after"])
+    least = 1 / (_N_RESAMPLES + 1)
     lines = [
         f"Cross-validated performance ({found['folds']} {found['by']}):",
         f"          {score}   p of the calibration test",
         *(
-            f"  {name:6}  {x['score']:{len(score)}.4g}   {x['pvalue']:25.3g}"
+            f"  {name:6}  {x['score']:{len(score)}.4g}   {pvalue_text(x['pvalue'], least):>25}"
             for name, x in (("before", before), ("after", after))
         ),
     ]

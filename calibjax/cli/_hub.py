@@ -27,8 +27,7 @@ from calibjax.cli._evaluate import show
 )
 def hub(
     model_output: Annotated[
-        Path,
-        typer.Argument(help="Folder model-output of the hub, or one file of forecasts."),
+        Path, typer.Argument(help="Folder model-output of the hub, or one file of forecasts.")
     ],
     target_data: Path,
     as_of: str | None = None,

@@ -234,9 +234,8 @@ class Evaluation(Case):
         assert kernels is not None
         columns = kernels.estimates, kernels.scores, kernels.pvalues
         lines = zip(map(describe, kernels.kernels), *columns, strict=True)
-        found = {name: getattr(self, name) for name in _SAVED} | {
-            "kernels": [dict(zip(names, line, strict=True)) for line in lines],
-        }
+        found = {name: getattr(self, name) for name in _SAVED}
+        found["kernels"] = [dict(zip(names, line, strict=True)) for line in lines]
         for section in _SECTIONS.values():
             found |= section.to_dict(self) if section.is_saved else {}
         return plain(found)
@@ -323,6 +322,6 @@ def _risk_in_words(case: Case) -> list[str | None]:
     clear = "over" if high < 1 else "under" if low > 1 else ""
     risk = f"The model {clear}-estimated risk" if clear else "On average, risk agreed with events"
     said: list[str | None] = [f"{risk}: {_effect.ratio_in_words(ratio, case.level)}"]
-    if slope is not None:
+    if slope is not None and slope.interval is not None:
         said.append(_effect.slope_in_words(slope, case, f"The {SLOPE} was {{}}"))
     return said

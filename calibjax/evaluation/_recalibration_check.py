@@ -17,7 +17,7 @@ from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._directions import clear_directions_of, directions_in_words
 from calibjax.evaluation._groups import SEGMENTS, recalibration_of_segments, segments_in_words
 from calibjax.evaluation._rows import ZERO_PROBABILITY
-from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, Case, Section
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import aligned_numbers, temperature_text
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.temperatures import has_temperature
@@ -63,6 +63,7 @@ class RecalibrationCheck:
         score: "log loss", "pinball loss" or "CRPS".
         description: the parameters of the map that is fitted to all rows.
         remaining: the error that remains after it, as text; empty if none is detected.
+        n_resamples: the number of data sets that the p-value is from.
     """
 
     method: str
@@ -72,6 +73,7 @@ class RecalibrationCheck:
     score: str = "log loss"
     description: str = ""
     remaining: str = ""
+    n_resamples: int = N_RESAMPLES
 
     @property
     def helps(self) -> bool:
@@ -89,7 +91,7 @@ class RecalibrationCheck:
         change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
             change = f"leaves held-out {self.score} at {after}"
-        found = p_in_words(self.pvalue, LEAST_PVALUE)
+        found = p_in_words(self.pvalue, 1 / (self.n_resamples + 1))
         return f"{name} {change}; calibration of these rows is {ends} rejected ({found}){left}."
 
 
@@ -153,11 +155,7 @@ def recalibration_checks(
 
 
 def _check(
-    key: jax.Array,
-    data: Data,
-    method: str,
-    n_resamples: int,
-    error_text: ErrorText | None = None,
+    key: jax.Array, data: Data, method: str, n_resamples: int, error_text: ErrorText | None = None
 ) -> RecalibrationCheck:
     p = data.predictions
     if _size(data) > _MOST_NUMBERS or (data.n > _LONG and p.n_labels != 2):
@@ -173,7 +171,8 @@ def _check(
     pvalue = round(float(calibration_test(key, padded(data), n_resamples=n_resamples).pvalue), 6)
     before, after = (float(np.mean(x)) for x in scores)
     left = "" if error_text is None else error_text(data, pvalue)
-    return RecalibrationCheck(method, before, after, pvalue, _SCORES[score], remaining=left)
+    numbers = method, before, after, pvalue, _SCORES[score]
+    return RecalibrationCheck(*numbers, remaining=left, n_resamples=n_resamples)
 
 
 def _size(data: Data) -> int:
@@ -186,9 +185,9 @@ class _Recalibration(Section[RecalibrationCheck | None]):
     """What a map does to rows that did not fit it.
 
     It has ``method``, the log loss of labels, the pinball loss of quantiles or else the CRPS,
-    ``before`` and ``after``, and the ``pvalue`` and what is ``left`` after it, segments included;
-    None unless labels, quantiles, samples or normal predictions are rejected, for fewer than 200
-    rows or 10^5 and more, and for rows that have weights or depend on each other.
+    ``before`` and ``after``, and the ``pvalue`` and the error ``remaining`` after it, segments
+    included; None unless labels, quantiles, samples or normal predictions are rejected, for fewer
+    than 200 rows or 10^5 and more, and for rows that have weights or depend on each other.
     """
 
     def compute(self, case: Case) -> RecalibrationCheck | None:

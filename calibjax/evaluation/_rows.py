@@ -313,7 +313,7 @@ class _ZeroProbability(Section[ZeroProbability]):
     def to_dict(self, case: Case) -> dict[str, Any]:
         found = self.of(case)
         return {
-            "impossible_rows": found.rows,
+            "zero_probability_rows": found.rows,
             "pvalue_without_zero_probability_rows": found.pvalue_without,
         }
 

@@ -41,15 +41,19 @@ def _decimals(size: float, digits: int) -> int:
 
 
 def aligned_numbers(values: Sequence[float], like: Sequence[float] | None = None) -> list[str]:
-    """Numbers with the decimals that the largest of them, or of others, needs for three digits."""
+    """Numbers with the decimals that the largest of them, or of others, needs for three digits.
+
+    Those that this would change by more than a tenth have two digits.
+    """
     sizes = [abs(x) for x in like or values if math.isfinite(x)]
     decimals = 0 if all(x == round(x) for x in sizes) else _decimals(max(sizes), 3)
-    return [number(x, decimals=decimals) for x in values]
+    are_far = [abs(round(x, decimals) - x) > abs(x) / 10 for x in values]
+    return [number(x, 2, _POWER if y else decimals) for x, y in zip(values, are_far, strict=True)]
 
 
 def interval_text(interval: Interval | None, between: str = " … ", decimals: int = _POWER) -> str:
-    """Both ends of an interval, or nothing."""
-    return between.join(number(x, decimals=decimals) for x in interval or ())
+    """Both ends of an interval, or nothing if they are unknown."""
+    return between.join(number(x, decimals=decimals) for x in interval or () if not math.isnan(x))
 
 
 def _decimals_of(interval: Interval | None) -> int:
@@ -61,8 +65,11 @@ def _decimals_of(interval: Interval | None) -> int:
 def with_interval(text: str, value: float, interval: Interval | None, level: float) -> str:
     """A text with a number in it and its CI, "O/E 1.67 (95 % CI 1.60 to 1.74)"."""
     decimals = _decimals_of(interval)
-    ends = f"({100 * (1 - level):.3g} % CI {interval_text(interval, ' to ', decimals)})"
-    return f"{text.format(number(value, decimals=decimals))} {ends if interval else ''}".rstrip()
+    said, ends = (
+        text.format(number(value, decimals=decimals)),
+        interval_text(interval, " to ", decimals),
+    )
+    return f"{said} ({100 * (1 - level):.3g} % CI {ends})" if ends else said
 
 
 def temperature_text(best_temperature: float) -> str:
@@ -121,7 +128,7 @@ def cells(name: str, measure: MeasureResult) -> tuple[str, str, str, str]:
     ends = (interval_text(x, " … ", decimals) for x in (measure.interval, measure.if_calibrated))
     interval, expected = ends
     expected = f"expected {number(low)}" if low == high else expected
-    if measure.interval is not None and measure.value < measure.interval[0]:
+    if measure.interval is not None and measure.value < min(measure.interval[0], 0):
         expected = "unbiased: can be negative"
     least = None if measure.n_draws is None else 1 / (measure.n_draws + 1)
     value = number(measure.value, decimals=decimals)

@@ -87,8 +87,9 @@ class HubTable:
             lines += ["", f"By group, on {tasks}; p-values adjusted for all groups of a model:"]
             lines += _table(["group", "model"], _by_group_and_model(self.groups), 0.001)
             lines.append("")
-        lines += [f"On {tasks}; SKCE by one kernel for all, so that it depends on the models;"]
-        lines += [f"difference = model minus {reference}, negative is better; 95 % CI:"]
+        if len(self.models) > 1:
+            lines += [f"On {tasks}; SKCE by one kernel for all, so that it depends on the models;"]
+            lines += [f"difference = model minus {reference}, negative is better; 95 % CI:"]
         for measure, rows in self.common.items():
             # Two-sided p-values of resamples are twice the share of the larger ones.
             lines += _table([measure], rows, 2 * least if measure == "SKCE" else None)

@@ -28,7 +28,7 @@ from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h
 from calibjax.features.random_features import one_feature
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.intervals.rare_events import note_on_rare_events
 from calibjax.intervals.skce_interval import (
     DrawnErrors,
     HasQuantiles,
@@ -306,7 +306,7 @@ def asymptotic_skce_test(
     else:
         given = gathered(data) if method in _HOLDING_MATRIX else data
         result = _asymptotic_skce_test((key, terms), given, n_resamples, method, n_features)
-    return remark_on_rare_events(result, data, "calibration_test")
+    return note_on_rare_events(result, data, "calibration_test")
 
 
 @optimised_on_devices

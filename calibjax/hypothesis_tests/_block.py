@@ -17,7 +17,7 @@ from calibjax._data.padding import padded
 from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.intervals.rare_events import note_on_rare_events
 from calibjax.intervals.skce_interval import (
     bounded_mean_interval,
     bounded_norm_interval,
@@ -97,7 +97,7 @@ def asymptotic_block_skce_test(
     check_complete_blocks(data, block_size, at_least=2)
     data = padded(data)
     result = _asymptotic_block_skce_test(terms, data, block_size, variance)
-    return remark_on_rare_events(result, data, "consistency_test")
+    return note_on_rare_events(result, data, "consistency_test")
 
 
 def check_complete_blocks(data: Data, block_size: int, at_least: int) -> None:

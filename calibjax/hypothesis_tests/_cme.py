@@ -20,7 +20,7 @@ from calibjax._numbers.arithmetic import dot
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, deviation
 from calibjax.estimators import h_and_locations
 from calibjax.hypothesis_tests._result import CalibrationTestResult
-from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.intervals.rare_events import note_on_rare_events
 from calibjax.kernels.base import KernelLike
 
 Family = TypeVar("Family", bound=Distribution)
@@ -99,7 +99,7 @@ def asymptotic_cme_test(
             f"linearly independent, got {n_locations} with a singular covariance; are there "
             "duplicates, or locations far from all data?"
         )
-    return remark_on_rare_events(result, data, "consistency_test")
+    return note_on_rare_events(result, data, "consistency_test")
 
 
 @on_devices

@@ -52,7 +52,7 @@ from calibjax.discrepancy import SumOfTerms, check_kernel_of
 from calibjax.expectations import default_kernel
 from calibjax.expectations.default_features import location_and_spread
 from calibjax.expectations.defaults import JointKernel, default_kernel_of_models, gaussian_kernel
-from calibjax.intervals.rare_events import remark_on_rare_events
+from calibjax.intervals.rare_events import note_on_rare_events
 from calibjax.intervals.skce_interval import ConfidenceInterval, h_and_dependent_sums
 from calibjax.kernels.bandwidth import median_heuristic
 from calibjax.kernels.base import KernelLike
@@ -213,7 +213,7 @@ def compare(
         several: whether the first one is compared with a list of others.
         method: the name of the test, and the resamples.
         instead: what to use where few rare events are expected.
-        speaks: `any`, if a remark says that few events are expected in any of the data, or `all`.
+        speaks: `any`, if a note says that few events are expected in any of the data, or `all`.
     """
     # All models have the same turns.
     found = [
@@ -223,9 +223,9 @@ def compare(
     result = _comparison(found, several, names, method)
     if all(map(why_not_tested, data)):
         result = dataclasses.replace(result, pvalue=jnp.full_like(result.pvalue, jnp.nan))
-    remarks = [remark_on_rare_events(result, rows, instead) for rows in data]
-    are_few = [remark.method != result.method for remark in remarks]
-    return remarks[are_few.index(True)] if speaks(are_few) else result
+    notes = [note_on_rare_events(result, rows, instead) for rows in data]
+    are_few = [note.method != result.method for note in notes]
+    return notes[are_few.index(True)] if speaks(are_few) else result
 
 
 @functools.partial(quick_jit, static_argnums=(1, 2, 3))

@@ -1,4 +1,4 @@
-"""How many rare events predictions expect, and a remark where they are too few.
+"""How many rare events predictions expect, and a note where they are too few.
 
 An asymptotic test estimates the distribution of its statistic from the data.  If nearly all targets
 are the most probable ones, the data show little but what happens without any other target.
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 FEW_EVENTS = 10
 
 
-def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
+def note_on_rare_events(result: Result, data: Data, instead: str) -> Result:
     """The result, a dataclass whose `method` says so if fewer than ten rare events are expected.
 
     Inside jit, where values are unknown, it adds nothing.  `instead` names an alternative, such as
@@ -33,12 +33,12 @@ def remark_on_rare_events(result: Result, data: Data, instead: str) -> Result:
     expected = float(expected_rare_events(None, rows))
     if not expected < FEW_EVENTS:
         return result
-    remark = (
+    note = (
         f"; only {expected:.2g} rare events are expected, and this p-value is not reliable: use "
         f"{instead}"
     )
     described: Any = result
-    return dataclasses.replace(described, method=described.method + remark)
+    return dataclasses.replace(described, method=described.method + note)
 
 
 @on_devices

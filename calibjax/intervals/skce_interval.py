@@ -561,10 +561,7 @@ def dependent_interval(sums: DependentSums) -> NormInterval:
 
 
 def h_and_dependent_sums(
-    axis: Axis,
-    shared: tuple[jax.Array, SumOfTerms],
-    data: Rows,
-    n_resamples: int,
+    axis: Axis, shared: tuple[jax.Array, SumOfTerms], data: Rows, n_resamples: int
 ) -> tuple[TiledH, Rows, DependentSums]:
     """H and the clean data of its rows, kept rows first, and their `dependent_sums`.
 

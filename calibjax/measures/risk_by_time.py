@@ -53,11 +53,7 @@ class KaplanMeier:
     """
 
     def __init__(
-        self,
-        times: np.ndarray,
-        is_event: np.ndarray,
-        sampling: Sampling,
-        events_last: bool = False,
+        self, times: np.ndarray, is_event: np.ndarray, sampling: Sampling, events_last: bool = False
     ) -> None:
         self.sampling, shares = sampling, sampling.shares()
         self._steps, self._row = np.unique(times, return_inverse=True)

@@ -64,9 +64,7 @@ class NotebookFigure(Figure):
 
 
 def new_axes(
-    ax: Axes | None,
-    size: tuple[float, float] = SIZE,
-    margins: dict[str, float] | None = MARGINS,
+    ax: Axes | None, size: tuple[float, float] = SIZE, margins: dict[str, float] | None = MARGINS
 ) -> Axes:
     """The axes to draw into, in our style: `ax`, or the axes of a new white figure.
 

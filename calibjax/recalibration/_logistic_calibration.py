@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.sharding import on_one_device
 from calibjax._base.struct import is_traced
+from calibjax._base.text import p_in_words
 from calibjax._data.data import Data, RowOptions
 from calibjax._data.distribution import Distribution
 from calibjax._data.padding import padded
@@ -67,7 +68,7 @@ class LogisticCalibration(NamedTuple):
             f"  observed / expected {self.observed_over_expected}: ideal 1",
             f"  intercept {self.intercept}: ideal 0; above 0, risk is under-estimated",
             f"  slope {self.slope}: ideal 1; below 1, risks are too extreme",
-            f"  joint test, intercept 0 and slope 1: p = {self.pvalue:.3g}",
+            f"  joint test, intercept 0 and slope 1: {p_in_words(self.pvalue)}",
             f"  integrated calibration index {self.ici:.4g}",
         ]
         return "\n".join(lines + [f"  {self.note}"] * bool(self.note))
