@@ -51,7 +51,6 @@ from calibjax._base.struct import (
 from calibjax._data.capabilities import cross_fit_pairs
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.kernels import FeatureKernel, PITKernel, SteinKernel, TensorProduct
 from calibjax.kernels.base import (
     KernelLike,
@@ -250,7 +249,7 @@ def check_kernel_of(
     kernel = as_pytree(kernel)
     check_kernel(kernel)
     terms = normal_form(kernel)
-    if isinstance(data.targets, IntervalCensored) and not terms.is_of_pit:
+    if data.is_censored and not terms.is_of_pit:
         raise TypeError(
             "kernel must be a PITKernel, or sums and multiples of them, for targets that are "
             f"IntervalCensored, got {type_name(kernel)}."

@@ -133,6 +133,11 @@ class Rows:
         return self.predictions, self.targets
 
     @property
+    def is_censored(self) -> bool:
+        """Whether targets are `IntervalCensored`, and so may not be known exactly."""
+        return isinstance(self.targets, IntervalCensored)
+
+    @property
     def is_dependent(self) -> bool:
         """Whether rows may depend on each other, in clusters or over times."""
         return self.clusters is not None or self.times is not None
@@ -148,8 +153,7 @@ class Rows:
             return True
         given = self.weights, self.targets, self.where
         is_known = not is_traced(given) and devices_of(given) is None
-        is_exact = not isinstance(self.targets, IntervalCensored)
-        has_labels = self.predictions.n_labels is not None and is_exact
+        has_labels = self.predictions.n_labels is not None and not self.is_censored
         if self.weights is None or not (is_known and has_labels):
             return False
         kept = self.counted_rows()
@@ -385,7 +389,7 @@ def as_data(
         data = Data(predictions, targets, covariates=covariates, **rows)
     if data.n < at_least:
         raise too_few_rows("predictions", data.n, at_least)
-    if isinstance(data.targets, IntervalCensored) and not intervals:
+    if data.is_censored and not intervals:
         raise TypeError("targets must be an array; IntervalCensored is not supported here.")
     for name in without:
         if getattr(data, name) is not None:

@@ -15,7 +15,6 @@ from calibjax._base.text import class_name, format_distinct, percent, shares_in_
 from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._overall_error import local_errors, probit_line
@@ -54,9 +53,7 @@ def worst_cell(curves: dict[str, Any], classes: list[Any] | None) -> str | None:
 
 
 def _clearest_and_largest(clearest: str, largest: str) -> str:
-    if clearest == largest:
-        return f"worst {clearest}"
-    return f"clearest {clearest}; largest {largest}"
+    return f"worst {largest}" if clearest == largest else f"clearest {clearest}; largest {largest}"
 
 
 def worst_level(data: Data, confidence_level: float, is_local: bool = False) -> str | None:
@@ -185,7 +182,7 @@ class _Curves(Section[dict[str, Any]]):
 
     def compute(self, case: Case) -> dict[str, Any]:
         key, data, options = case.random_keys.curves, case.padded, _options(case, N_RESAMPLES)
-        if isinstance(data.targets, IntervalCensored):
+        if data.is_censored:
             return _risks(case)
         keys = keys_from(key)
         found: dict[str, Any] = {}
@@ -223,8 +220,7 @@ class _Curves(Section[dict[str, Any]]):
 
 def _risks(case: Case) -> dict[str, Any]:
     lifetimes = Lifetimes.of(case.padded)
-    shown = [] if lifetimes is None else lifetimes.shown()
-    if lifetimes is None or not shown:
+    if lifetimes is None or not (shown := lifetimes.shown()):
         return {}
     time = float(lifetimes.grid[shown[len(shown) // 2]])
     return {"risk": curves.risk_curve(case.padded, time=time, confidence_level=1 - case.level)}

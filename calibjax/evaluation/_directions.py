@@ -30,7 +30,6 @@ from calibjax._base.text import class_name, format_distinct, p_in_words, percent
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.distributions import Quantiles
 from calibjax.evaluation import _effect
 from calibjax.evaluation._overall_error import LEVELS, widening, with_fitted_logits
@@ -154,11 +153,8 @@ def _score_of_mean(values: np.ndarray, variances: np.ndarray | float, sampling: 
         error = float(np.square(shares) @ np.broadcast_to(variances, values.shape)) ** 0.5
     if error == 0:
         # Errors of one sign where a model is certain of all rows are infinitely clear.
-        return (
-            math.copysign(math.inf, mean)
-            if mean and (np.sign(values) != -np.sign(mean)).all()
-            else 0.0
-        )
+        is_clear = mean and (np.sign(values) != -np.sign(mean)).all()
+        return math.copysign(math.inf, mean) if is_clear else 0.0
     return mean / error
 
 
@@ -238,7 +234,7 @@ def directions_of_labels(
         return predicted, observed, words
 
     of_confidence = _Error(
-        ("over-confident", "under-confident"),
+        _CONFIDENCE,
         surprise - expected,
         (probabilities * np.square(of_possible)).sum(axis=1) - np.square(expected),
         confidence,
@@ -395,7 +391,7 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
     """
     predictions, n = data.predictions, data.n_kept()
     is_vector = not isinstance(predictions, Labels) and predictions.target_shape != "n"
-    if isinstance(data.targets, IntervalCensored) or (is_vector and predictions.score_only):
+    if data.is_censored or (is_vector and predictions.score_only):
         return ()
     sampling = Sampling.of_data(data)
     counts = sampling.shares() > 0
@@ -490,7 +486,7 @@ class _Directions(Section[tuple[Direction, ...]]):
     """
 
     def compute(self, case: Case) -> tuple[Direction, ...]:
-        if not case.rejected or isinstance(case.data.targets, IntervalCensored):
+        if not case.rejected or case.data.is_censored:
             return ()
         best = _effect.BEST_TEMPERATURE.of(case)
         return clear_directions_of(case, case.padded, best and best.value)
@@ -498,7 +494,7 @@ class _Directions(Section[tuple[Direction, ...]]):
     def clause(self, case: Case) -> str | None:
         if not case.rejected or (ZERO_PROBABILITY.is_all(case) and not self.of(case)):
             return None
-        if not isinstance(case.data.targets, IntervalCensored):
+        if not case.data.is_censored:
             return self._in_words(case)
         measures = _effect.MEASURES.of(case)
         of_time = time_in_words(measures, case.level)

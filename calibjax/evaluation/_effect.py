@@ -11,7 +11,6 @@ import numpy as np
 
 from calibjax._base.struct import with_fields
 from calibjax._data.data import Data
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Univariate
 from calibjax.evaluation import _wording as wording
@@ -171,7 +170,7 @@ def skce_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: in
 
 
 def _has_temperature(data: Data) -> bool:
-    is_adapted = data.weights is None and not isinstance(data.targets, IntervalCensored)
+    is_adapted = data.weights is None and not data.is_censored
     return is_adapted and temperatures.has_temperature(data.predictions)
 
 

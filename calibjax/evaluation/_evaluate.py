@@ -229,9 +229,8 @@ def above_threshold(data: Data, above: float) -> Data:
         ValueError: the threshold is not finite.
     """
     p, kind = data.predictions, type(data.predictions).__name__
-    if isinstance(p, Labels) or not p.is_ordered or isinstance(data.targets, IntervalCensored):
-        is_known = not isinstance(data.targets, IntervalCensored)
-        got = kind if is_known else "censored targets"
+    if isinstance(p, Labels) or not p.is_ordered or data.is_censored:
+        got = "censored targets" if data.is_censored else kind
         raise TypeError(f"above needs forecasts of numbers and exact targets, got {got}.")
     if isinstance(above, bool) or not math.isfinite(above):
         raise ValueError(f"above must be a finite number, such as 1.0, got {above!r}.")

@@ -14,7 +14,6 @@ import numpy as np
 
 from calibjax._base.text import p_in_words, plain, working
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation import _effect, _rows
 from calibjax.evaluation._by_group import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
@@ -264,7 +263,7 @@ def verdict(case: Case) -> str:
     if case.data.predictions.n_labels == 2:
         rows += f", {int(np.sum(np.asarray(case.data.targets) == 1))} events"
     rows += "" if units is None else f", {units}"
-    if isinstance(case.data.targets, IntervalCensored):
+    if case.data.is_censored:
         rows += f", {_rows.CENSORING.of(case)} censored"
     if case.why_not_tested is not None:
         return _lines(f"Calibration {case.why_not_tested}", rows)

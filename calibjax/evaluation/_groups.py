@@ -5,7 +5,6 @@ groups differ, or that a model is fair to them, is another question, and no word
 """
 
 from calibjax._data.data import Data
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation._rows import ZERO_PROBABILITY
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.segments import Segment, SegmentTestResult, segments_tested
@@ -54,7 +53,7 @@ class _Segments(Section[SegmentTestResult | None]):
         return segments_in_words(self.of(case), case.level)
 
     def advice(self, case: Case) -> str | None:
-        if isinstance(case.data.targets, IntervalCensored) or self.clause(case) is None:
+        if case.data.is_censored or self.clause(case) is None:
             return None
         return f"to correct segments, use {recalibration_of_segments(case)}"
 

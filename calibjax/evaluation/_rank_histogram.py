@@ -1,7 +1,6 @@
 """The shape of the rank histogram of an ensemble, as text."""
 
 from calibjax._data.capabilities import is_exchangeable
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation._section import Case, Section
 from calibjax.measures.families import rank_measures
 from calibjax.measures.measure import Subset
@@ -16,8 +15,7 @@ class _RankHistogram(Section[str | None]):
 
     def compute(self, case: Case) -> str | None:
         p = case.data.predictions
-        is_known = p.target_shape == "n" and not isinstance(case.data.targets, IntervalCensored)
-        if not (is_exchangeable(p) and is_known):
+        if not is_exchangeable(p) or p.target_shape != "n" or case.data.is_censored:
             return None
         (rows,) = Subset.of(case.data, 1 - case.level / 2)
         found = rank_measures(case.random_keys.measures, case.padded)

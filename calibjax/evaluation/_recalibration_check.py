@@ -11,7 +11,6 @@ from calibjax._base.struct import with_fields
 from calibjax._base.text import p_in_words
 from calibjax._data.data import Data
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.padding import padded
 from calibjax.distributions import Empirical, Normal, Quantiles
 from calibjax.evaluation._directions import clear_directions_of, directions_in_words
@@ -102,7 +101,7 @@ def best_method(data: Data) -> str | None:
     not the same after a map: they need another program.
     """
     p = data.predictions
-    if data.n < _LEAST_ROWS or p.n_labels == 1 or isinstance(data.targets, IntervalCensored):
+    if data.n < _LEAST_ROWS or p.n_labels == 1 or data.is_censored:
         return None
     if p.n_labels == 2:
         return _OF_TWO
@@ -221,7 +220,7 @@ class _Recalibrations(Section[list[RecalibrationCheck]]):
     is_printed = is_saved = False
 
     def compute(self, case: Case) -> list[RecalibrationCheck]:
-        if isinstance(case.data.targets, IntervalCensored) or not case.data.is_plain:
+        if case.data.is_censored or not case.data.is_plain:
             return []
         best = RECALIBRATION.of(case)
         return recalibration_checks(case.random_keys.test, case.data, N_RESAMPLES, best)

@@ -76,7 +76,7 @@ def notes_on_rows(data: Data) -> list[str]:
             "cells assume independent rows. Recalibration was not tried."
         )
     found += notes_on_few_units(data)
-    if isinstance(data.targets, IntervalCensored):
+    if data.is_censored:
         return found
     # A data set may lack a rare event by chance: the model's expectation counts as well.
     rows = padded(Rows(data.predictions))
@@ -187,7 +187,7 @@ class _Censoring(Section[int]):
         return n_censored(case.data.targets)
 
     def notes(self, case: Case) -> list[str]:
-        is_known = not isinstance(case.data.targets, IntervalCensored)
+        is_known = not case.data.is_censored
         return [] if is_known else [note_on_censoring(case.data), *_note_on_risks(case.padded)]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
@@ -283,8 +283,7 @@ class _ZeroProbability(Section[ZeroProbability]):
 
     def leaves_error(self, case: Case) -> bool:
         """Whether the whole model is wrong, and not only in these rows; targets are known."""
-        is_known = not isinstance(case.data.targets, IntervalCensored)
-        return is_known and case.rejected and not self.is_all(case)
+        return case.rejected and not (case.data.is_censored or self.is_all(case))
 
     def clause(self, case: Case) -> str | None:
         """How many rows there are, which, and the p-value without them; None if there are none."""
@@ -331,8 +330,7 @@ class _Contributions(Section[np.ndarray | None]):
     is_printed = False
 
     def compute(self, case: Case) -> np.ndarray | None:
-        is_censored = isinstance(case.data.targets, IntervalCensored)
-        if is_censored or case.data.weights is not None or case.n > _MOST_CONTRIBUTIONS:
+        if case.data.is_censored or case.data.weights is not None or case.n > _MOST_CONTRIBUTIONS:
             return None
         data = padded(case.data.replace(clusters=None, times=None))
         return np.asarray(contributions(default_kernel(data), data))[: case.n]

@@ -239,7 +239,7 @@ def _uniform(key: jax.Array, number: int, n: int) -> jax.Array:
 
 
 def _of_pits(key: jax.Array, data: Data, ties: np.ndarray) -> _Parts:
-    if isinstance(data.targets, IntervalCensored):
+    if data.is_censored:
         low, high = (np.asarray(x) for x in pit_interval(data))
         pits = low + np.asarray(_uniform(key, 2, data.n)) * (high - low)
     else:

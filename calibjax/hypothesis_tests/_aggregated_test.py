@@ -266,15 +266,14 @@ def _test_of_kernels(
     forms = list(map(normal_form, tested))
     of_columns = {name: forms[index] for name, index in features.items()}
     sampler, statistics = NullSampler.of(data), None
-    if isinstance(data.targets, IntervalCensored):
+    if data.is_censored:
         # The default kernels of ordered classes compare labels too, which are not known here.
         tested = [k for k, form in zip(tested, forms, strict=True) if form.is_of_pit]
         forms = [form for form in forms if form.is_of_pit]
         of_columns = {name: form for name, form in of_columns.items() if form.is_of_pit}
     terms = terms_of(forms)
     if kernels is None and not sampler.redraws and has_statistics(data.predictions):
-        is_exact = not isinstance(data.targets, IntervalCensored)
-        statistics = statistics_of(data.predictions, is_exact, True)
+        statistics = statistics_of(data.predictions, not data.is_censored, True)
         both = zip(statistics.names, statistics.turned, strict=True)
         tested += [NamedKernel(f"all rows, {name}") for name, column in both if column >= 0]
     if of_columns:

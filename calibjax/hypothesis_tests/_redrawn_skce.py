@@ -33,7 +33,6 @@ from calibjax._base.struct import indexed, is_traced, rows_of, static, struct
 from calibjax._data.capabilities import KnownLevels, has_atoms, pit_partition
 from calibjax._data.data import Data, Rows, in_dtype, kept_first, with_known_weights
 from calibjax._data.distribution import as_labels
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.row_columns import sampled
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms
@@ -240,7 +239,7 @@ def _statistic(
 ) -> "KernelSums":
     """The statistic of clean data, of which the first `n_kept` rows of this device count."""
     first, n_rows = global_offset(n_kept, axis)
-    is_coarse = isinstance(data.targets, IntervalCensored)
+    is_coarse = data.is_censored
     # What a distance compares is made once of each row: a quantile may take many steps.
     compared = [embedded_rows(kernel, data.predictions) for kernel in terms.weightings]
     n_all = data.n * axis_size(axis)

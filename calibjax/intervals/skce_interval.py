@@ -113,7 +113,7 @@ from calibjax._base.sharding import (
 from calibjax._base.struct import struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, Rows, as_data, clean_kept_first
 from calibjax._data.distribution import Distribution, as_labels
-from calibjax._data.interval_censored import IntervalCensored, Targets
+from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
 from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import diagonal_of, dot, fast_where
@@ -509,7 +509,7 @@ def skce_and_interval(
         observed = n * (interval.biased - unbiased)
 
     # Targets from the model would have to be censored, in a way that is not known.
-    if not isinstance(data.targets, IntervalCensored):
+    if not data.is_censored:
         model_key = jax.random.fold_in(key, _MODEL)
         numbers = row_numbers(data.weights, axis)
         expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)

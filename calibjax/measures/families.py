@@ -161,7 +161,7 @@ def measures(
         groups: the indices of the rows of each group, for its numbers; None for one of all rows.
     """
     rows = Subset.of(data, level, groups, names)
-    if isinstance(data.targets, IntervalCensored):
+    if data.is_censored:
         found = _log_score(data) | measures_of_intervals(data)
     elif isinstance(data.predictions, Labels):
         found = label_measures(key, data, rows, n_resamples)

@@ -30,7 +30,7 @@ from calibjax._base.struct import as_pytree, is_traced, rows_of, static, struct,
 from calibjax._data.capabilities import exchangeable_pool
 from calibjax._data.data import Data, Rows, as_data, clean, fill_masked, in_dtype, kept_first
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import IntervalCensored, Targets
+from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import check_like, check_predictions, padded
 from calibjax._numbers.arithmetic import dot
 from calibjax.expectations.defaults import default_prediction_kernels
@@ -237,7 +237,7 @@ class CalibrationMonitor:
             intervals=True,
             without=("weights", "times"),
         )
-        if isinstance(data.targets, IntervalCensored) and isinstance(data.predictions, Labels):
+        if data.is_censored and isinstance(data.predictions, Labels):
             raise TypeError(
                 "targets must be labels for predictions of classes, got IntervalCensored."
             )

@@ -257,7 +257,7 @@ class NullSampler(NamedTuple):
     @classmethod
     def of(cls, data: Data) -> Self:
         """The null sampler that is right for these rows."""
-        is_coarse = isinstance(data.targets, IntervalCensored) and data.targets.censored_at is None
+        is_coarse = data.is_censored and data.targets.censored_at is None
         is_by_label = data.weights_depend_on_labels()
         is_unknown = is_coarse or (is_by_label and data.outcome_weights is None)
         n_times = None if data.times is None else data.n_units()
@@ -288,7 +288,7 @@ class NullSampler(NamedTuple):
     ) -> "DataSets":
         """The data sets of clean data; the arguments are those of `DataSets`."""
         numbers, xi, hidden = row_numbers(data.weights, axis), None, None
-        if isinstance(data.targets, IntervalCensored):
+        if data.is_censored:
             hidden = data.targets.ends_of_draws(data.weights != 0, axis)
         if not self.redraws:
             dependent = data if data.is_dependent else data.replace(clusters=numbers)

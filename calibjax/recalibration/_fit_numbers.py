@@ -63,9 +63,7 @@ def fit_numbers(
         conformal: Chosen = method, pit_map.fit_conformal(data, levels, kept), {}
         return recalibrator_of(predictions, conformal, None, **fit)
     # Counts, survival curves and censored targets have maps of the unit interval only.
-    has_scale = not isinstance(data.targets, IntervalCensored) and not isinstance(
-        predictions, (Counts, SurvivalCurve)
-    )
+    has_scale = not (data.is_censored or isinstance(predictions, (Counts, SurvivalCurve)))
     needs_parts = is_conditional or groups is not None or (has_scale and method == "shift_scale")
     part = cross_validation.parts_of(data, kept, _N_PARTS) if needs_parts else None
     part = cross_validation.random_parts(n, _N_PARTS) if part is None else part
@@ -137,7 +135,7 @@ def _check_conformal(data: Data, groups: NamedColumns | None) -> None:
         raise ValueError("method='conformal' does not support weights.")
     if groups is not None:
         raise ValueError("method='conformal' does not support groups.")
-    if isinstance(data.targets, IntervalCensored):
+    if data.is_censored:
         raise ValueError("targets must be known for method 'conformal', got IntervalCensored.")
     if isinstance(data.predictions, SurvivalCurve):
         raise TypeError("predictions must have quantiles for 'conformal', got SurvivalCurve.")
@@ -169,8 +167,7 @@ def _checked_bound(lower: float | None, data: Data, kept: np.ndarray) -> float |
 
 def _is_whole(data: Data, kept: np.ndarray) -> bool:
     """Whether all targets, quantiles and samples of the kept rows are whole numbers."""
-    is_censored = isinstance(data.targets, IntervalCensored)
-    if is_censored or not isinstance(data.predictions, KnownQuantiles):
+    if data.is_censored or not isinstance(data.predictions, KnownQuantiles):
         return False
     values = np.asarray(jax.tree.leaves(data.predictions)[0])[kept]
     # Members that are missing may hold anything.

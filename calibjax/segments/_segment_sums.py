@@ -34,7 +34,6 @@ from jax import lax
 from calibjax._base.sharding import Axis, all_sum, on_devices
 from calibjax._base.struct import struct
 from calibjax._data.data import Rows, clean, with_known_weights
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax.nulls.engine import Chunk, Found, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
 from calibjax.nulls.readable_sums import ReadableSums
@@ -92,8 +91,7 @@ def segment_sums(
     key, table, least = shared
     data, codes = rows
     data = with_known_weights(clean(data, axis))
-    is_exact = not isinstance(data.targets, IntervalCensored)
-    statistics = statistics_of(data.predictions, is_exact, not sampler.redraws)
+    statistics = statistics_of(data.predictions, not data.is_censored, not sampler.redraws)
     statistics = statistics.fitted(data.predictions, data.weights, axis)
 
     def of_segments(table: SegmentTable) -> tuple[dict[str, jax.Array], jax.Array]:

@@ -12,7 +12,7 @@ from calibjax._base.parameters import family_name
 from calibjax._data.capabilities import pit_partition
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._data.interval_censored import IntervalCensored, Targets
+from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 from calibjax.residuals.readable import statistics_of
@@ -129,7 +129,7 @@ class ReadSegments(NamedTuple):
 def read_segments(data: Data, groups: Groups | None, order: int) -> ReadSegments:
     """The segments that `segment_test` tests; its errors of predictions and groups."""
     if not data.predictions.is_ordered:
-        if isinstance(data.targets, IntervalCensored):
+        if data.is_censored:
             raise TypeError("targets of labels must be an array, got IntervalCensored.")
         if not isinstance(data.predictions, Labels):
             raise TypeError(

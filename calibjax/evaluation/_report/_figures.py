@@ -16,7 +16,6 @@ from calibjax import curves, plot
 from calibjax._base.struct import with_fields
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
-from calibjax._data.interval_censored import IntervalCensored
 from calibjax._data.padding import padded
 from calibjax.evaluation._curves import worst_cell
 from calibjax.evaluation._evaluation import Evaluation
@@ -95,7 +94,7 @@ def pictures_of_groups(evaluation: Evaluation) -> list[Picture]:
     Bonferroni, and axes are the same.
     """
     result = evaluation.segments
-    if result is None or isinstance(evaluation.targets, IntervalCensored):
+    if result is None or evaluation.data.is_censored:
         return []
     groups, data = _groups_of_a_column(result, evaluation.level), padded(evaluation.data)
     drawn = [_drawn(evaluation, data, result.rows(group), len(groups)) for group in groups]
