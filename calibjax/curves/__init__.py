@@ -8,7 +8,8 @@ from calibjax.curves._calibration_curve import (
 )
 from calibjax.curves._corp_curve import CORPCurve, corp_curve
 from calibjax.curves._error_maps import ResidualMap, WitnessMap, residual_map, witness_map
-from calibjax.curves._pit_curve import (
+from calibjax.curves._reliability_curve import ReliabilityCurve, reliability_curve
+from calibjax.curves.pit_curves import (
     CoverageCurve,
     PITCurve,
     SpreadSkillCurve,
@@ -16,7 +17,6 @@ from calibjax.curves._pit_curve import (
     pit_curve,
     spread_skill_curve,
 )
-from calibjax.curves._reliability_curve import ReliabilityCurve, reliability_curve
 
 __all__ = [
     "CORPCurve", "CalibrationCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap",

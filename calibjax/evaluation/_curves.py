@@ -15,6 +15,7 @@ from calibjax._base.text import class_name, format_distinct, percent, shares_in_
 from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels, as_binary
+from calibjax.curves.pit_curves import pit_and_coverage
 from calibjax.distributions import Quantiles
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._overall_error import local_errors, probit_line
@@ -203,8 +204,7 @@ class _Curves(Section[dict[str, Any]]):
             if data.predictions.is_ordered and is_known:
                 found["pit"] = curves.pit_curve(keys[2], data, n_bins=20, **options)
         elif data.predictions.target_shape == "n":
-            found["pit"] = curves.pit_curve(keys[0], data, n_bins=20, **options)
-            found["coverage"] = curves.coverage_curve(keys[1], data, n_levels=19, **options)
+            found["pit"], found["coverage"] = pit_and_coverage(keys, data, 20, **options)
             if is_exchangeable(data.predictions):
                 found["spread_skill"] = curves.spread_skill_curve(keys[2], data, **options)
         return found | MAPS.of(case)

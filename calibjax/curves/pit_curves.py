@@ -34,6 +34,7 @@ from calibjax.curves._error_maps import quantile_bins
 from calibjax.curves._residual_sums import (
     Parts,
     Resamples,
+    ResidualSums,
     resamples_of,
     sums_in_bins,
     sums_in_parts,
@@ -41,7 +42,7 @@ from calibjax.curves._residual_sums import (
 from calibjax.estimators import UniformBinning
 from calibjax.nulls.bands import distribution_of_cells, fractions, redrawn_uniform_counts
 from calibjax.nulls.ranks import critical_value
-from calibjax.nulls.sampler import pooled
+from calibjax.nulls.sampler import pits_as_targets, pooled
 from calibjax.scores import numbers_as_data, pit
 
 
@@ -223,17 +224,56 @@ def pit_curve(
         predictions, targets, intervals=True, without=("outcome_weights",), **rows
     )
     n_bins = UniformBinning(n_bins).n_bins
-    return _pit_curve(key, *resamples_of(data, confidence_level, n_resamples), n_bins=n_bins)
+    data, resamples = resamples_of(data, confidence_level, n_resamples)
+    of_band = pits_as_targets(key, data), resamples
+    sums = _sums(key, *of_band, n_bins, _LEAST_CELLS)
+    return _pit_curve(key, *of_band, sums, n_bins=n_bins)
+
+
+class _Sums(NamedTuple):
+    """Sums in B bins, in [0, z] for z on a grid, and in B - 1 central intervals."""
+
+    bins: ResidualSums
+    grid: ResidualSums
+    intervals: ResidualSums
+
+
+def _sums(
+    key: jax.Array, data: Data, resamples: Resamples, n_bins: int, least: int
+) -> _Sums | None:
+    """What a band of a sampler compares, on at least `least` cells; None without a sampler."""
+    in_half = -(-least // (2 * n_bins))
+    if resamples.sampler is None:
+        return None
+    return _sums_on_grid(key, data, resamples, n_bins=n_bins, in_half=in_half)
+
+
+# A program of its own, because it takes long to compile and both curves may need it.
+@on_all_rows
+def _sums_on_grid(
+    key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int, in_half: int
+) -> _Sums:
+    # The interval of the level j / B is as many half bins to both sides of 1/2.
+    middle, widths = n_bins * in_half, in_half * jnp.arange(1, n_bins, dtype=jnp.int32)
+    points = jnp.arange(2 * middle + 1, dtype=jnp.int32)
+    ends = points[:: 2 * in_half]
+    first, last = (ends[:-1], 0 * points, middle - widths), (ends[1:], points, middle + widths)
+    grid = UniformBinning(2 * middle).edges(widest_dtype(*jax.tree.leaves(data)))
+    parts = Parts(jnp.concatenate(first), jnp.concatenate(last))
+    sums, n_of_both = sums_in_parts(key, data, grid, parts, resamples), n_bins + points.size
+    return _Sums(sums[:n_bins], sums[n_bins:n_of_both], sums[n_of_both:])
 
 
 @on_all_rows
-def _pit_curve(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int) -> PITCurve:
+def _pit_curve(
+    key: jax.Array, data: Data, resamples: Resamples, sums: _Sums | None, *, n_bins: int
+) -> PITCurve:
     level = resamples.level
-    in_bin = -(-_LEAST_CELLS // n_bins)
-    n_cells = n_bins * in_bin
-    points = jnp.arange(n_cells + 1, dtype=jnp.int32)
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if resamples.sampler is None:
+    if sums is None:
+        in_bin = -(-_LEAST_CELLS // n_bins)
+        n_cells = n_bins * in_bin
+        points = jnp.arange(n_cells + 1, dtype=jnp.int32)
         pit_key, band_key = jax.random.split(key)
         u = pit(pit_key, data)
         cells = uniform_counts(band_key, u, data.where, n_cells, resamples.number)
@@ -253,11 +293,8 @@ def _pit_curve(key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int)
         low, high = at_grid.band(at_grid.critical(below.redrawn, level))
         low, high = low - grid, high - grid
     else:
-        grid, ends = UniformBinning(n_cells).edges(dtype), points[::in_bin]
-        first, last = (ends[:-1], jnp.zeros_like(points)), (ends[1:], points)
-        parts = Parts(jnp.concatenate(first), jnp.concatenate(last))
-        sums = sums_in_parts(key, data, grid, parts, resamples)
-        of_bins, of_grid, n = sums[:n_bins], sums[n_bins:], sums.total
+        of_bins, of_grid, _ = sums
+        grid, n = UniformBinning(of_grid.observed.size - 1).edges(dtype), of_bins.total
         valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)
         share = 1 / n_bins + of_bins.observed / n
         count = of_bins.n_rows * share
@@ -384,17 +421,43 @@ def coverage_curve(
             f"{type(data.predictions).__name__}: labels have no central intervals."
         )
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
-    of_band = resamples_of(data, confidence_level, n_resamples)
-    return _coverage_curve(key, *of_band, n_levels=n_levels)
+    data, resamples = resamples_of(data, confidence_level, n_resamples)
+    of_band = pits_as_targets(key, data), resamples
+    sums = _sums(key, *of_band, n_levels + 1, 1)
+    return _coverage_curve(key, *of_band, sums, data, n_levels=n_levels)
+
+
+def pit_and_coverage(
+    keys: tuple[jax.Array, ...],
+    data: Data,
+    n_bins: int,
+    confidence_level: float,
+    n_resamples: int,
+) -> tuple[PITCurve, CoverageCurve]:
+    """`pit_curve` and `coverage_curve` of checked data, whose sums are computed once.
+
+    The levels are the inner edges of the bins.
+    """
+    data, resamples = resamples_of(data, confidence_level, n_resamples)
+    of_band = pits_as_targets(keys[0], data), resamples
+    sums = _sums(keys[0], *of_band, n_bins, _LEAST_CELLS)
+    curve = _pit_curve(keys[0], *of_band, sums, n_bins=n_bins)
+    return curve, _coverage_curve(keys[1], *of_band, sums, data, n_levels=n_bins - 1)
 
 
 @on_all_rows
 def _coverage_curve(
-    key: jax.Array, data: Data, resamples: Resamples, *, n_levels: int
+    key: jax.Array,
+    data: Data,
+    resamples: Resamples,
+    sums: _Sums | None,
+    forecasts: Data,
+    *,
+    n_levels: int,
 ) -> CoverageCurve:
     n_cells, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if resamples.sampler is None:
+    if sums is None:
         pit_key, band_key = jax.random.split(key)
         distances = jnp.abs(2 * pit(pit_key, data) - 1)
         found = uniform_counts(band_key, distances, data.where, n_cells, resamples.number)
@@ -403,20 +466,18 @@ def _coverage_curve(
         levels, coverage = bins.mean, fractions(found.observed, found.n, dtype)
         low, high = bins.band(bins.critical(found.redrawn, resamples.level))
     else:
-        # The interval of the level j / c is as many half cells to both sides of 1/2.
-        grid, parts = UniformBinning(2 * n_cells).edges(dtype), Parts(n_cells - j, n_cells + j)
-        sums = sums_in_parts(key, data, grid, parts, resamples)
-        valid = jnp.where(jnp.any(jnp.isnan(sums.observed)), jnp.nan, 1.0).astype(dtype)
+        of_levels = sums.intervals
+        valid = jnp.where(jnp.any(jnp.isnan(of_levels.observed)), jnp.nan, 1.0).astype(dtype)
         levels = j.astype(dtype) / n_cells
-        coverage = levels + sums.observed / sums.total
-        largest = sums.together(resamples.level) / sums.total
+        coverage = levels + of_levels.observed / of_levels.total
+        largest = of_levels.together(resamples.level) / of_levels.total
         low, high = jnp.maximum(levels - largest, 0.0), jnp.minimum(levels + largest, 1.0)
     return CoverageCurve(
         levels=levels,
         coverage=coverage * valid,
         low=low * valid,
         high=high * valid,
-        width=_median_widths(data, n_levels).astype(dtype) * valid,
+        width=_median_widths(forecasts, n_levels).astype(dtype) * valid,
         confidence_level=resamples.level.astype(dtype) * valid,
     )
 
