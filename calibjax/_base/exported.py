@@ -68,8 +68,7 @@ def kept(function: Callable[..., T], folder: Path) -> Callable[..., T]:
                 shapes = [
                     jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in avals
                 ]
-                exported = export.export(jax.jit(of_arrays))(*shapes)
-                program = structures[0], exported
+                program = structures[0], export.export(jax.jit(of_arrays))(*shapes)
                 _write(path, text, program)
         except Exception:  # Errors of the function itself are raised again.
             return function(*args, **kwargs)

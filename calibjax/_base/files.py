@@ -109,8 +109,7 @@ def npz_of(header: Mapping[str, Any], tree: PyTree) -> bytes:
     for name, array in arrays.items():
         if _has_nan(array):
             raise ValueError(f"{name} must hold numbers to be saved, got NaN.")
-    text = json.dumps(header, allow_nan=False).encode()
-    arrays[_HEADER] = np.frombuffer(text, np.uint8)
+    arrays[_HEADER] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     return content.getvalue()

@@ -210,8 +210,7 @@ def saturated(x: ArrayLike) -> ArrayLike:
 
 def is_rounded(x: ArrayLike) -> bool:
     """Whether jax would round these numbers: float64 of NumPy, unless jax_enable_x64 is set."""
-    is_double = isinstance(x, np.ndarray) and x.dtype == np.float64
-    return is_double and jnp.result_type(x) == jnp.float32
+    return isinstance(x, np.ndarray) and x.dtype == np.float64 and jnp.result_type(x) == jnp.float32
 
 
 def is_floating(leaf: ArrayLike | jax.ShapeDtypeStruct) -> bool:

@@ -82,8 +82,7 @@ def listed(items: Sequence[object], most: int = 10) -> str:
 def first_of(names: Sequence[object], most: int, separator: str = ", ") -> str:
     """The first names, and how many more there are."""
     n_more = len(names) - most
-    shown = separator.join(map(str, names[:most]))
-    return shown + (f" and {n_more} more" if n_more > 0 else "")
+    return separator.join(map(str, names[:most])) + (f" and {n_more} more" if n_more > 0 else "")
 
 
 def named_rows(rows: np.ndarray) -> str:

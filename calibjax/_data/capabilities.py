@@ -242,8 +242,7 @@ def exchangeable_pool(predictions: P, targets: Any) -> tuple[P, Any]:
 def has_unit_box(predictions: Distribution) -> bool:
     """Whether these are vectors that a `VectorPITKernel` sees."""
     are_weighted = isinstance(predictions, Exchangeable) and not predictions.is_exchangeable
-    are_vectors = predictions.target_shape != "n"
-    return are_vectors and isinstance(predictions, UnitBox) and not are_weighted
+    return predictions.target_shape != "n" and isinstance(predictions, UnitBox) and not are_weighted
 
 
 def cross_fit_pairs(p: Any) -> tuple[tuple[Any, Any], ...]:

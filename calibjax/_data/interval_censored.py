@@ -143,8 +143,7 @@ class IntervalCensored:
         low, high, at = self.low, self.high, self.censored_at
         number = "a whole number" if predictions.target_kind == "integer" else "a finite number"
         low_is_valid = _is_target(predictions, low) | (~is_finite(low) & (low < 0))
-        ends = as_targets(predictions, high)
-        words, supported = predictions.supports(ends)
+        words, supported = predictions.supports(as_targets(predictions, high))
         possible = _is_target(predictions, high) & supported
         high_is_valid = possible | (~is_finite(high) & (high > 0))
         found = [
@@ -258,8 +257,7 @@ def _of_interval(predictions: Distribution, targets: IntervalCensored) -> UnitIn
     def tails(end: jax.Array, is_open: jax.Array) -> tuple[jax.Array, jax.Array]:
         """F and 1 - F at an end, also where it is open; derivatives there are 0."""
         is_last = end > 0
-        at = jnp.where(is_open, point, as_targets(predictions, end))
-        below, above = predictions.tails(at)
+        below, above = predictions.tails(jnp.where(is_open, point, as_targets(predictions, end)))
         return (
             jnp.where(is_open, jnp.where(is_last, 1.0, 0.0), below),
             jnp.where(is_open, jnp.where(is_last, 0.0, 1.0), above),

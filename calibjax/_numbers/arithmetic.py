@@ -148,8 +148,7 @@ def pairs_weight(weights: jax.Array) -> jax.Array:
     n_parts = -(-n // _WEIGHTS_OF_PART)
     ends = [(0, 0)] * len(front) + [(0, n_parts * _WEIGHTS_OF_PART - n)]
     parts = jnp.pad(weights, ends).reshape(*front, n_parts, _WEIGHTS_OF_PART)
-    within = jnp.sum(_pairs_weight(parts), axis=-1)
-    return within + pairs_weight(jnp.sum(parts, axis=-1))
+    return jnp.sum(_pairs_weight(parts), axis=-1) + pairs_weight(jnp.sum(parts, axis=-1))
 
 
 @jax.custom_jvp
@@ -167,8 +166,7 @@ def _pairs_weight(weights: jax.Array) -> jax.Array:
 def _pairs_weight_jvp(primals, tangents):
     def by_partial_sums(weights: jax.Array) -> jax.Array:
         # The sum of all weights before each: cumsum(w) - w would cancel in the derivative.
-        before = jnp.cumsum(weights[..., :-1], axis=-1)
-        return 2 * jnp.sum(weights[..., 1:] * before, axis=-1)
+        return 2 * jnp.sum(weights[..., 1:] * jnp.cumsum(weights[..., :-1], axis=-1), axis=-1)
 
     return jax.jvp(by_partial_sums, primals, tangents)
 

@@ -29,8 +29,7 @@ class UnitInterval(NamedTuple):
 
     def width(self) -> jax.Array:
         """high - low, from the tail that has more digits."""
-        of_upper = self.above_low - self.above_high
-        return jnp.where(self.low > 0.5, of_upper, self.high - self.low)
+        return jnp.where(self.low > 0.5, self.above_low - self.above_high, self.high - self.low)
 
     def middle(self) -> tuple[jax.Array, jax.Array]:
         """The middle, and how much of the line is above it."""

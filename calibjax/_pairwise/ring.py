@@ -45,8 +45,7 @@ def ring_sum(tile: Tile, axis: Axis, parameters: PyTree, tiles: Weighted) -> jax
     ) -> tuple[jax.Array, Trees]:
         return factor * weighted_sum(tile, parameters, left, right, same), ([], [], [])
 
-    zero = jnp.zeros((), tiles[1].dtype)
-    return all_sum(ring(visit, tiles, zero, [], [], axis)[0], axis)
+    return all_sum(ring(visit, tiles, jnp.zeros((), tiles[1].dtype), [], [], axis)[0], axis)
 
 
 @functools.partial(ring_sum.defjvp, symbolic_zeros=True)

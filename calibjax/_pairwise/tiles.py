@@ -55,8 +55,7 @@ def pad(rows_and_weights: tuple[T, jax.Array], n: int) -> tuple[T, jax.Array]:
         return jnp.concatenate([x, jnp.broadcast_to(last, (extra, *x.shape[1:]))])
 
     zeros = jnp.zeros((extra, *weights.shape[1:]), weights.dtype)
-    padded_weights = jnp.concatenate([weights, zeros])
-    return jax.tree.map(with_last, rows), padded_weights
+    return jax.tree.map(with_last, rows), jnp.concatenate([weights, zeros])
 
 
 def cut(tree: T, size: int) -> T:

@@ -91,6 +91,5 @@ def with_same_targets(first: Model, other: Model, questions: str | None = None) 
     if first.columns.kind == "prob":
         hint += "; of answers to the same questions --cluster names the question"
     is_same = other.targets == first.targets
-    words = f"the same target {of_first}"
-    other.table.check(other.target, is_same, words, hint=hint)
+    other.table.check(other.target, is_same, f"the same target {of_first}", hint=hint)
     return other

@@ -97,11 +97,11 @@ def show(
 
         pl.DataFrame(groups.to_dict(), strict=False).write_csv(table)
     if as_json:
-        pooled = None if groups is None else groups.pooled
-        of_groups = (
-            {} if groups is None else {"by": groups.rows(), "pooled": pooled and pooled._asdict()}
-        )
-        echo(as_text(found.to_dict() | plain(of_groups)))
+        saved = found.to_dict()
+        if groups is not None:
+            pooled = groups.pooled and groups.pooled._asdict()
+            saved |= {"by": groups.rows(), "pooled": pooled}
+        echo(as_text(plain(saved)))
     elif groups is not None:
         echo(f"\n{groups}")
     if html is not None:

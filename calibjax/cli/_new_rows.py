@@ -201,8 +201,7 @@ def new_rows(
         source = model.table.source
         masks = [_are_new(source, x, k, days, by) for x, k in zip(batches, masks, strict=True)]
         is_new = np.concatenate(masks)
-    pairs = zip(batches, masks, strict=True)
-    found = [x._replace(hashes=x.hashes[k]) for x, k in pairs if k.any()]
+    found = [x._replace(hashes=x.hashes[k]) for x, k in zip(batches, masks, strict=True) if k.any()]
     late = [x for x in found if last is not None and sort_key(x.name) <= last]
     on_time = found[len(late) :]
     n_late, n_known = sum(len(x.hashes) for x in late), int(np.sum(~is_new))

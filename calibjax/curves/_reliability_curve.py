@@ -167,8 +167,7 @@ def _reliability_curve(
         redrawn = redrawn_label_counts(
             key, rows.predictions, weights, cells, n_bins, resamples.number
         )
-        distances = jax.vmap(events.distances)(redrawn)
-        alone = events.band(critical_value(distances.T, level))
+        alone = events.band(critical_value(jax.vmap(events.distances)(redrawn).T, level))
         together = events.band(events.critical(redrawn, level))
     else:
 
@@ -177,8 +176,7 @@ def _reliability_curve(
             return targets.astype(probs.dtype) - probs[:, None]
 
         rows = rows.replace(targets=rows.targets.astype(jnp.int32))
-        variance = probs * (1 - probs)
-        sums = sums_in_bins(key, rows, bins, n_bins, resamples, residuals, variance)
+        sums = sums_in_bins(key, rows, bins, n_bins, resamples, residuals, probs * (1 - probs))
         values = jnp.stack([probs, rows.targets.astype(dtype)], axis=1)
         mean, frequency = bin_means(values, bins, sums.total, weights).T
         unit = 1 / jnp.where(sums.total > 0, sums.total, 1.0)

@@ -99,13 +99,11 @@ class Categorical(Labels):
     def variance(self) -> jax.Array:
         """The variance of each label, taken as a number, ``[n]``."""
         labels = jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
-        squares = jnp.square(labels[None, :] - self.mean()[:, None])
-        return jnp.sum(self.probs * squares, axis=-1)
+        return jnp.sum(self.probs * jnp.square(labels[None, :] - self.mean()[:, None]), axis=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: labels ``[*shape, n]``."""
-        logits = jnp.log(repeated(self, shape).probs)
-        return jax.random.categorical(key, logits).astype(jnp.int32)
+        return jax.random.categorical(key, jnp.log(repeated(self, shape).probs)).astype(jnp.int32)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """log probs[i, targets[i]], ``[n]``."""

@@ -67,8 +67,7 @@ class Counts(CountLike):
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         # Computations use int32.
         targets = widened_integers(targets)
-        valid = (targets >= 0) & (targets <= _LARGEST_COUNT)
-        return f"counts 0, 1, …, {_LARGEST_COUNT}", valid
+        return f"counts 0, 1, …, {_LARGEST_COUNT}", (targets >= 0) & (targets <= _LARGEST_COUNT)
 
     def cdf(self, targets: jax.Array) -> jax.Array:
         """P(Y <= targets[i]), ``[n]``, by default in memory of ``[n, max_count]``.

@@ -81,12 +81,10 @@ class Gamma(Univariate):
         y = jnp.where(is_valid, targets, mean)
         # For y = (1 + x) a / rate, rate y - a log(rate y) is a (x - log(1 + x)) + a - a log a.
         exponent = a * (quotient(y - mean, mean) - log_quotient(y, mean))
-        value = log_gamma_ratio(a) - exponent - jnp.log(y)
-        return jnp.where(is_valid, value, -jnp.inf)
+        return jnp.where(is_valid, log_gamma_ratio(a) - exponent - jnp.log(y), -jnp.inf)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
-        words = "a concentration above 2, so that the score has a variance"
-        return words, self.concentration > 2
+        return "a concentration above 2, so that the score has a variance", self.concentration > 2
 
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles at a level, a number or ``[n]``: by bisection on the cdf."""
@@ -166,8 +164,7 @@ class Weibull(Univariate):
         return jnp.where(is_valid, value, -jnp.inf)
 
     def has_stein_identity(self) -> tuple[str, jax.Array]:
-        words = "a concentration above 2, so that the score has a variance"
-        return words, self.concentration > 2
+        return "a concentration above 2, so that the score has a variance", self.concentration > 2
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         is_valid = targets > 0

@@ -273,8 +273,7 @@ class SurvivalCurve(OwnPIT):
             draws = jax.vmap(p._cells().quantile)(levels)
             return jnp.where(jnp.isinf(draws), jnp.nextafter(p.times[-1], jnp.inf), draws)
 
-        draws = jax.vmap(of_one, (0, 1), 1)(p, levels.reshape(-1, size[-1]))
-        return draws.reshape(size)
+        return jax.vmap(of_one, (0, 1), 1)(p, levels.reshape(-1, size[-1])).reshape(size)
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density, that of the cell of a target, ``[n]``; log S(t_K) after the last time.

@@ -106,8 +106,7 @@ class Unnormalized(Distribution):
             >>> predictions.score(jnp.array([3.0, 3.0])).tolist()
             [-3.0, -2.0]
         """
-        gradient = Partial(_gradient, as_pytree(log_density, "log_density"))
-        return cls(gradient, parameters, sampler)
+        return cls(Partial(_gradient, as_pytree(log_density, "log_density")), parameters, sampler)
 
     def _complete(self) -> None:
         for name in ("score_function", "sampler"):

@@ -107,8 +107,7 @@ def calibration_bins(
     Reference: Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
     """
     data = labels_as_data(predictions, targets, where=where, weights=weights)
-    distance = check_bins(data, binning, distance)
-    bins = _calibration_bins(padded(data), binning, distance)
+    bins = _calibration_bins(padded(data), binning, check_bins(data, binning, distance))
     return first_rows(bins, binning.capacity(data.n, check_classes(data.predictions)))
 
 
@@ -259,8 +258,7 @@ def ece(
     Guo et al., On calibration of modern neural networks, ICML 2017.
     """
     data = labels_as_data(predictions, targets, where=where, weights=weights)
-    distance = check_bins(data, binning, distance)
-    return _ece(gathered(padded(data)), binning, distance)
+    return _ece(gathered(padded(data)), binning, check_bins(data, binning, distance))
 
 
 def mce(
@@ -303,8 +301,7 @@ def mce(
     binning, AAAI 2015.
     """
     data = labels_as_data(predictions, targets, where=where, weights=weights)
-    distance = check_bins(data, binning, distance)
-    return _mce(gathered(padded(data)), binning, distance)
+    return _mce(gathered(padded(data)), binning, check_bins(data, binning, distance))
 
 
 @jax.jit

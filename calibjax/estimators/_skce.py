@@ -139,8 +139,7 @@ def h_matrix(
     """
     unused = "weights", "where"
     data = as_data(predictions, targets, intervals=True, without=unused)
-    terms = check_kernel_of(kernel, data)
-    return _h_matrix(terms, gathered(data))
+    return _h_matrix(check_kernel_of(kernel, data), gathered(data))
 
 
 @jax.jit
@@ -316,8 +315,7 @@ def random_feature_skce(
     check_key(key)
     data = as_data(predictions, targets, where=where, intervals=True, without=("weights",))
     terms = check_kernel_of(kernel, data, formula=one_feature)
-    n_features = check_integer("n_features", n_features, 2)
-    return _random_feature_skce((key, terms), data, n_features)
+    return _random_feature_skce((key, terms), data, check_integer("n_features", n_features, 2))
 
 
 @optimised_on_devices
@@ -326,8 +324,7 @@ def _random_feature_skce(
 ) -> RandomFeatureEstimate:
     key, kernel = shared
     h = tiled_h(kernel, clean(data, axis), axis)
-    one = indexed(h.samples, 0)
-    features = draw_features(key, h.kernel, one, n_features)
+    features = draw_features(key, h.kernel, indexed(h.samples, 0), n_features)
     pairs = h.pair_weight()
     too_few = pairs == 0
     values = sum(
@@ -470,8 +467,7 @@ def h_and_locations(
 ) -> tuple[TiledH, Rows]:
     """H and clean locations, in the widest floating dtype of data and locations."""
     data, locations = clean(data, axis), clean(locations)
-    dtype = widest_dtype(data.weights, locations.weights)
-    data, locations = in_dtype((data, locations), dtype)
+    data, locations = in_dtype((data, locations), widest_dtype(data.weights, locations.weights))
     return tiled_h(kernel, data, axis), locations
 
 

@@ -99,8 +99,7 @@ def smooth_ece(
     Reference: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel
     smoothing, ICLR 2024; their code is https://github.com/apple/ml-calibration.
     """
-    data = binary_as_data(predictions, targets, where=where, weights=weights)
-    return _smooth_ece(padded(data))
+    return _smooth_ece(padded(binary_as_data(predictions, targets, where=where, weights=weights)))
 
 
 @on_all_rows
@@ -211,8 +210,7 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     reflected = rows_of(sums, jnp.minimum(node, period - node))
     length = cells.astype(dtype)
     steps = jnp.arange(-_REACH, _REACH + 1, dtype=dtype) / (length * bandwidth)
-    kernel = jnp.exp(-jnp.square(steps) / 2)
-    smoothed = _convolved(reflected.T, kernel).T
+    smoothed = _convolved(reflected.T, jnp.exp(-jnp.square(steps) / 2)).T
 
     points = jnp.maximum(_LEAST_POINTS, _rounded(10 / bandwidth))
     number = jnp.arange(_MOST_CELLS, dtype=jnp.int32)

@@ -71,8 +71,7 @@ def worst_level(data: Data, confidence_level: float, is_local: bool = False) -> 
     if is_local:
         from scipy.special import ndtr, ndtri
 
-        shares = (of_below + of_up_to) / 2
-        intercept, slope = probit_line(levels, shares, len(below))
+        intercept, slope = probit_line(levels, (of_below + of_up_to) / 2, len(below))
         expected = ndtr(intercept + slope * ndtri(levels))
     excess, lack = of_below - expected, expected - of_up_to
     gaps = np.maximum(excess, lack)

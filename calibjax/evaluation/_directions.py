@@ -428,8 +428,7 @@ def _directions_of(case: Case, data: Data, temperature: float | None) -> Sequenc
         # Half of the targets that are equal to a quantile are below it.
         below = quantiles[0], (quantiles[1].astype(float) + quantiles[2]) / 2
     factor = widening(data, np.flatnonzero(counts), below, sampling, case.level)
-    are_counts = predictions.target_kind == "integer"
-    options = factor, case.level, are_counts
+    options = factor, case.level, predictions.target_kind == "integer"
     return directions_of_numbers(pits, sampling, means, quantiles, *options)
 
 

@@ -121,9 +121,7 @@ def evaluate(
     given, others, table = given_columns(columns), [], None
     if isinstance(predictions, Data):
         if targets is not None or given:
-            raise TypeError(
-                f"targets and {[*given]} must not be given beside Data, which has them."
-            )
+            raise TypeError(f"targets and {[*given]} must not be given with Data, which has them.")
         data = predictions
     elif (targets is None and isinstance(predictions, (str, Path))) or _name_columns(
         targets, given

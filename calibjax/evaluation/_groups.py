@@ -20,8 +20,7 @@ def worst_segment(result: SegmentTestResult, level: float) -> Segment | None:
     of_all = {x.statistic: x.value for x in rejected if not x.conditions}
     for segment in rejected:
         low, high = segment.interval
-        of_whole = of_all.get(segment.statistic, 0.0)
-        if segment.conditions and not low <= of_whole <= high:
+        if segment.conditions and not low <= of_all.get(segment.statistic, 0.0) <= high:
             return segment
     return None
 

@@ -144,8 +144,7 @@ class _Neighbours(Section[tuple[serial.Column, ...]]):
     def compute(self, case: Case) -> tuple[serial.Column, ...]:
         if case.data.is_dependent:
             return ()
-        key = case.random_keys.neighbours
-        return serial.neighbours_in_columns(key, case.padded, case.columns)
+        return serial.neighbours_in_columns(case.random_keys.neighbours, case.padded, case.columns)
 
     def notes(self, case: Case) -> list[str]:
         return serial.notes_on_order(NEIGHBOUR_PVALUE.of(case), self.of(case), case.option)

@@ -114,8 +114,7 @@ class Case:
 
     def said_as(self, in_python: str, in_command: str) -> str:
         """What the verdict recommends to call, as users of Python or of the command do it."""
-        is_command = self.table is not None and self.table.on_command_line
-        return in_command if is_command else in_python
+        return in_command if self.table is not None and self.table.on_command_line else in_python
 
     @property
     def n_draws(self) -> int:

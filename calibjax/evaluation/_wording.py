@@ -36,8 +36,7 @@ def number(value: float, digits: int = 3, decimals: int = _POWER) -> str:
 
 def _decimals(size: float, digits: int) -> int:
     """How many decimals show this number of digits of a size."""
-    is_known = 0 < size < math.inf
-    return max(digits - 1 - math.floor(math.log10(size)), 0) if is_known else _POWER
+    return max(digits - 1 - math.floor(math.log10(size)), 0) if 0 < size < math.inf else _POWER
 
 
 def aligned_numbers(values: Sequence[float], like: Sequence[float] | None = None) -> list[str]:

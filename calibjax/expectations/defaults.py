@@ -333,8 +333,7 @@ def default_prediction_kernels(data: Rows) -> list[KernelLike]:
 def _kernels_of_labels(data: Rows) -> list[Kernel]:
     narrow = _narrow(data)
     of_predictions = _at_scales(TotalVariation(), data, (narrow, _MIDDLE, _WIDE))
-    confidence = EmbeddingDistance(confidence_of)
-    of_confidences = _at_scales(confidence, data, (2 * narrow, _MIDDLE))
+    of_confidences = _at_scales(EmbeddingDistance(confidence_of), data, (2 * narrow, _MIDDLE))
     of_order = PITKernel(of_predictions[-1], _OF_LOCATION, "normal scores")
     return [
         *(TensorProduct(kernel, WhiteKernel()) for kernel in of_predictions),

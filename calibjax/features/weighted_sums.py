@@ -66,8 +66,7 @@ def weighted_sums(weights: Weights, values: jax.Array) -> jax.Array:
     if not isinstance(weights, InCells):
         return dot(weights.T, values)
     zeros = jnp.zeros((weights.n_cells, values.shape[1]), values.dtype)
-    weighted = weights.weights[:, None] * values
-    return zeros.at[weights.cells].add(weighted, mode="drop")
+    return zeros.at[weights.cells].add(weights.weights[:, None] * values, mode="drop")
 
 
 def moments_of(weights: Weights, squares: jax.Array) -> jax.Array:
@@ -130,8 +129,7 @@ def _sums_of_many_classes(
 
     def of_set(labels: jax.Array) -> jax.Array:
         if isinstance(weights, InCells):
-            counted = (-expected).at[weights.cells, labels]
-            return counted.add(weights.weights, mode="drop")
+            return (-expected).at[weights.cells, labels].add(weights.weights, mode="drop")
         counts = jnp.zeros((size, weights.shape[1]), weights.dtype).at[labels].add(weights)
         return counts.T - expected
 

@@ -209,8 +209,7 @@ class PredictionColumns:
         probs = self._values(table)[:, order]
         words, above = "a probability, at most that of the time before", np.ones(len(probs))
         for k, column in zip(order, probs.T, strict=True):
-            is_valid = (column >= 0) & (column <= above + TOLERANCE)
-            table.check(self.names[k], is_valid, words, column)
+            table.check(self.names[k], (column >= 0) & (column <= above + TOLERANCE), words, column)
             above = column
         return dist.SurvivalCurve(*jax.device_put((np.asarray(self.times)[order], probs)))
 

@@ -206,8 +206,7 @@ def hub_table(
                 said.append(f"Not tested, with too few rows: {listed(untested)}.")
             for x in by_group.groups:
                 rows, value = groups.setdefault(x.name, {}), x.measures[_SCORES[score][0]].value
-                of_reference = rows[names[0]][score] if rows else value
-                ratio = _ratio(value, of_reference)
+                ratio = _ratio(value, rows[names[0]][score] if rows else value)
                 rows[name] = _numbers(score, x.n, x.measures, ratio, x.adjusted_pvalue)
         for text in said:
             notes.setdefault(text, []).append(name)

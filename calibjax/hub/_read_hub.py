@@ -135,8 +135,7 @@ def read_hub(
         except ValueError as error:
             raise ValueError(f"{path}, {name}, with {of_targets}: {error}") from None
         if left_out:
-            kind = type(found[name].predictions).__name__
-            said = f"{found[name].n} forecasts ({kind}) of {name}"
+            said = f"{found[name].n} forecasts ({type(found[name].predictions).__name__}) of {name}"
             warnings.warn("; ".join([said, *left_out]), stacklevel=2)
     if without := [name for name in names if name not in found]:
         warnings.warn(f"{listed(without)} left out, without {listed(wanted)}.", stacklevel=2)

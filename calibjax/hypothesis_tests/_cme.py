@@ -176,8 +176,7 @@ def sample_test_locations(
     check_key(key)
     data = check_rows(predictions, where)
     n_locations = check_integer("n_locations", n_locations, 1, data.n_kept(), "n = ")
-    rows = Rows(data.predictions, where=data.where)
-    return _sample_test_locations(key, rows, n_locations)
+    return _sample_test_locations(key, Rows(data.predictions, where=data.where), n_locations)
 
 
 @on_devices

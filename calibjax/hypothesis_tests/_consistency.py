@@ -210,8 +210,7 @@ def _under_consistency(
 
     def resample(number: jax.Array) -> jax.Array:
         row_key, target_key = jax.random.split(jax.random.fold_in(key, number))
-        drawn = jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32)
-        predictions = indexed(kept, drawn)
+        predictions = indexed(kept, jax.random.randint(row_key, (n,), 0, n_kept, jnp.int32))
         return estimate(predictions, predictions.sample(target_key))
 
     draws = lax.map(resample, jnp.arange(n_resamples), batch_size=max(1, ROWS_OF_SETS // n))

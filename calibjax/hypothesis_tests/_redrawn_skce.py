@@ -116,8 +116,7 @@ class KernelTerms:
             column = jnp.stack([jnp.asarray(times(x, 1.0), of_terms.dtype) for x in self.factors])
             of_terms *= column.reshape(-1, *(1,) * (of_terms.ndim - 1))
         zeros = jnp.zeros((self.n_kernels, *of_terms.shape[1:]), of_terms.dtype)
-        owners = jnp.array(self.owners, jnp.int32)
-        return zeros.at[owners].add(of_terms, mode="promise_in_bounds")
+        return zeros.at[jnp.array(self.owners, jnp.int32)].add(of_terms, mode="promise_in_bounds")
 
 
 def terms_of(kernels: Sequence[SumOfTerms]) -> KernelTerms:

@@ -264,8 +264,7 @@ class DrawnErrors:
         Above the level R / (R + 1), which draws do not reach, the largest draw grows as the squared
         normal quantiles do.  A sum of several squares with weights grows less.
         """
-        draws = jnp.asarray(self.draws)
-        found, beyond = upper_quantile(draws, level)
+        found, beyond = upper_quantile(jnp.asarray(self.draws), level)
         return found * jnp.square(jnp.maximum(beyond, 1.0))
 
     def moments(self) -> tuple[jax.Array, jax.Array]:
@@ -481,8 +480,7 @@ def skce_confidence_interval(
     checked = check_kernel_of(kernel, data)
     data.check_unrelated()
     n_resamples = check_integer("n_resamples", n_resamples, 1)
-    dtype = widest_dtype(*jax.tree.leaves(data.samples))
-    level = checked_level(confidence_level, dtype)
+    level = checked_level(confidence_level, widest_dtype(*jax.tree.leaves(data.samples)))
     _, interval = skce_and_interval((key, checked, level), padded(data), n_resamples)
     return interval
 

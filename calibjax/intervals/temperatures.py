@@ -182,8 +182,7 @@ def equivalent_temperature(
 
 def check_tempering(predictions: Distribution) -> None:
     """Raises a TypeError unless the family of the predictions can be tempered."""
-    one = jax.ShapeDtypeStruct((), jnp.result_type(float))
-    jax.eval_shape(tempered, predictions, one)
+    jax.eval_shape(tempered, predictions, jax.ShapeDtypeStruct((), jnp.result_type(float)))
 
 
 def has_temperature(predictions: Distribution) -> bool:

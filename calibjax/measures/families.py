@@ -200,8 +200,7 @@ def _log_score(data: Data) -> dict[str, NumberOfRows]:
         count = "" if len(lost) == 1 else f"{len(lost)} "
         return MeasureResult(math.inf, note=f"{count}{curves} flat: {named_rows(rows.names[lost])}")
 
-    is_curve = isinstance(data.predictions, SurvivalCurve)
-    return {"log loss": of_curves if is_curve else measure}
+    return {"log loss": of_curves if isinstance(data.predictions, SurvivalCurve) else measure}
 
 
 def _of_numbers(key: jax.Array, data: Data) -> dict[str, NumberOfRows]:

@@ -88,8 +88,7 @@ def label_measures(
     Draw r of a row depends only on (key, row, r).
     """
     n, (probabilities, weights) = data.n_kept(), label_probabilities(data)
-    every = np.asarray(probabilities)
-    observed, held = np.asarray(data.targets)[:n], every[:n]
+    observed, held = np.asarray(data.targets)[:n], np.asarray(probabilities)[:n]
     event = np.ones(n, int) if held.shape[1] == 2 else held.argmax(axis=1)
     confidences = np.minimum(held[np.arange(n), event], 1)
     of_event = "" if held.shape[1] == 2 else "top-label "

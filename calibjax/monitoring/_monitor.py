@@ -238,9 +238,7 @@ class CalibrationMonitor:
             without=("weights", "times"),
         )
         if data.is_censored and isinstance(data.predictions, Labels):
-            raise TypeError(
-                "targets must be labels for predictions of classes, got IntervalCensored."
-            )
+            raise TypeError("targets of classes must be labels, got IntervalCensored.")
         if data.n == 0:
             return self
         start = self.landmarks, "those at the start"
@@ -389,8 +387,7 @@ def _update(
     order = order_of_rows(*rows[2:])
     predictions, targets, weights, clusters = jax.tree.map(lambda x: rows_of(x, order), rows)
     predictions, targets = exchangeable_pool(predictions, targets)
-    key = jax.random.fold_in(monitor.key, monitor.n_updates)
-    outcomes = outcomes_of(key, predictions, targets)
+    outcomes = outcomes_of(jax.random.fold_in(monitor.key, monitor.n_updates), predictions, targets)
     values = kernel_at(monitor.kernels, predictions, monitor.landmarks)
     phi = [dot(values, basis.of_kernels) for basis in monitor.bases]
     turn = monitor.n_updates % monitor.lag

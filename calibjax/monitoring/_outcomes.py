@@ -229,8 +229,7 @@ def make_basis(
     """
     n = values.shape[0]
     probabilities = jnp.broadcast_to(probabilities, (n, probabilities.shape[1]))
-    covariance = _mean_covariance(features, probabilities)
-    mu, of_features = _whitening(covariance, _OUTCOME_FUNCTIONS)
+    mu, of_features = _whitening(_mean_covariance(features, probabilities), _OUTCOME_FUNCTIONS)
     psi = _centred(_combined(features, of_features), probabilities)
     n_psi = jnp.maximum(jnp.sum(mu > 0, dtype=mu.dtype), 1.0)
     root = jnp.sqrt(jnp.einsum("na,nak->n", probabilities, jnp.square(psi)) / n_psi / n)

@@ -72,8 +72,7 @@ class Bins:
         """
         size = jnp.maximum(self.size, 1)
         n = size.astype(self.mean.dtype)
-        expected = n * self.mean
-        below = jnp.floor(expected).astype(jnp.int32)
+        below = jnp.floor(n * self.mean).astype(jnp.int32)
         most = critical * (1 + ROUNDINGS_OF_SUMS * jnp.finfo(self.mean.dtype).eps)
 
         def is_outside(events: jax.Array) -> jax.Array:

@@ -231,8 +231,7 @@ def _signs(
     def signs_of_resample(number):
         n_all = n * axis_size(axis)
         # A probability of Python would draw other signs when jax_enable_x64 is set.
-        number_key = jax.random.fold_in(key, number)
-        bits = jax.random.bernoulli(number_key, jnp.float32(0.5), (n_all + n,))
+        bits = jax.random.bernoulli(jax.random.fold_in(key, number), jnp.float32(0.5), (n_all + n,))
         ours = lax.dynamic_slice_in_dim(bits, first, n)
         return kept * (2 * ours.astype(jnp.int8) - 1)
 

@@ -141,5 +141,4 @@ def _increasing_order(probabilities: jax.Array) -> jax.Array:
 def increasing_sums(probabilities: jax.Array) -> jax.Array:
     """The sums up to each label, ``[m]``; they never decrease, nor increase by a probability 0."""
     # Rounding makes parallel sums fall, or rise where the probability is 0.
-    sums = jnp.cumsum(probabilities)
-    return lax.cummax(fast_where(probabilities > 0, sums, 0.0))
+    return lax.cummax(fast_where(probabilities > 0, jnp.cumsum(probabilities), 0.0))

@@ -126,8 +126,7 @@ class Chunk:
 
     def uniform_draws(self) -> jax.Array:
         """PITs of drawn targets of continuous predictions, ``[n, D]``."""
-        dtype = self.weights.dtype
-        return draw_pits(self.sets.key, self.rows.numbers, self.batches, dtype)[0]
+        return draw_pits(self.sets.key, self.rows.numbers, self.batches, self.weights.dtype)[0]
 
     def arguments(self) -> Arguments:
         """Predictions, `targets`, and draws that are independent of these, ``[n, D', …]``."""

@@ -241,12 +241,10 @@ def redrawn_label_counts(
         counts: jax.Array, chunk: tuple[tuple[Distribution, jax.Array, jax.Array], jax.Array]
     ) -> tuple[jax.Array, None]:
         (predictions, numbers, cells), weights = chunk
-        labels = draw_batches(key, predictions, numbers, batches)
-        drawn = jnp.take_along_axis(cells, labels, axis=1)
+        drawn = jnp.take_along_axis(cells, draw_batches(key, predictions, numbers, batches), axis=1)
         drawn = fast_where((weights == 0)[:, None], n_cells, drawn)
         here = counts.at[draws[None], drawn]
         return here.add(1, mode="drop", wrap_negative_indices=False), None
 
     chunks = in_chunks((predictions, numbers, cells), weights, _LABELS // n_draws)
-    start = jnp.zeros((n_draws, n_cells), jnp.int32)
-    return lax.scan(add, start, chunks)[0][:n_resamples]
+    return lax.scan(add, jnp.zeros((n_draws, n_cells), jnp.int32), chunks)[0][:n_resamples]

@@ -117,8 +117,7 @@ def counted_pvalue(statistic: jax.Array, draws: jax.Array) -> jax.Array:
     along = jnp.expand_dims(draws, range(statistic.ndim))
     smaller = jnp.sum(along < statistic[..., None], axis=-1)
     pvalue = (1 + n - smaller).astype(statistic.dtype) / (n + 1)
-    is_known = (statistic == statistic) & jnp.any(draws == draws)
-    return fast_where(is_known, pvalue, jnp.nan)
+    return fast_where((statistic == statistic) & jnp.any(draws == draws), pvalue, jnp.nan)
 
 
 def counted_pvalue_with_ties(values: jax.Array) -> jax.Array:
@@ -444,5 +443,4 @@ def _scale_of_families(scores: jax.Array, families: tuple[int, ...]) -> Scale:
 
 
 def _in_family(scale: Scale, z: jax.Array) -> jax.Array:
-    transformed = scale.score((z - scale.mean) / scale.deviation)
-    return fast_where(jnp.isneginf(z), -jnp.inf, transformed)
+    return fast_where(jnp.isneginf(z), -jnp.inf, scale.score((z - scale.mean) / scale.deviation))

@@ -34,16 +34,14 @@ class ReadableSums(Statistic):
 
     def moments(self, chunk: Chunk) -> list[jax.Array]:
         """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
-        knows = self.statistics.knows_moments
-        targets = chunk.rows.targets[:, None] if knows else chunk.targets()
+        targets = chunk.rows.targets[:, None] if self.statistics.knows_moments else chunk.targets()
         observed = self.statistics.values(chunk.rows.predictions, targets)
         found = self.statistics.moments(chunk.rows.predictions, observed)
         w, of_observed = chunk.weights[:, None], chunk.observed_weights[:, None]
         columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
         columns += [w * found.second, of_observed * found.predicted, of_observed, of_observed**2]
         sums = self.in_groups(chunk, jnp.concatenate(columns, axis=1))
-        ends = np.cumsum([x.shape[1] for x in columns])[:-1]
-        return jnp.split(sums, ends.tolist(), axis=1)
+        return jnp.split(sums, np.cumsum([x.shape[1] for x in columns])[:-1].tolist(), axis=1)
 
     def missing(self, moments: Any) -> list[jax.Array]:
         second, _, squares, *_ = moments
@@ -57,14 +55,12 @@ class ReadableSums(Statistic):
         residuals = chunk.weighed(residuals)
         observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
         every = chunk.with_multiplied(w * residuals, observed)
-        sums = self.in_groups(chunk, every.reshape(w.size, -1))
-        return sums.reshape(-1, *every.shape[1:])
+        return self.in_groups(chunk, every.reshape(w.size, -1)).reshape(-1, *every.shape[1:])
 
     def values(
         self, sums: jax.Array, moments: Any, missing: list[jax.Array]
     ) -> tuple[jax.Array, tuple[()]]:
-        centred = self.statistics.centred(sums, moments[0])
-        return sums_of_sets(centred, missing).swapaxes(0, 1), ()
+        return sums_of_sets(self.statistics.centred(sums, moments[0]), missing).swapaxes(0, 1), ()
 
 
 def squares_over_rows(

@@ -132,15 +132,13 @@ class TimeTurns:
         v = jnp.where(is_used[:, None], v.reshape(size, -1), 0.0)
         are_enough = self.n_units >= LEAST_STRETCHES - ROUNDING_OF_STRETCHES
         length = jnp.linalg.norm(v, axis=0, keepdims=True)
-        length = jnp.where(are_enough, length, jnp.nan)
-        return dot(self.factors, v / length)
+        return dot(self.factors, v / jnp.where(are_enough, length, jnp.nan))
 
     def sizes(self, key: jax.Array, batches: jax.Array) -> jax.Array:
         """What makes each direction of some batches one of Student, ``[draws]``."""
         k = jnp.maximum(self.n_cosines, 1.0)
         of_normal, of_student = jax.random.split(key)
-        squares = _chi_squared(of_normal, batches, k + 1)
-        return sizes_of_draws(of_student, batches, k, squares)
+        return sizes_of_draws(of_student, batches, k, _chi_squared(of_normal, batches, k + 1))
 
     def values(self, times: jax.Array, of_times: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``."""
@@ -310,8 +308,7 @@ def why_not_tested(data: Data) -> str | None:
         )
     if clusters is None or clusters >= LEAST_CLUSTERS:
         return None
-    units = data.describe_units()
-    return f"cannot be tested: {units}, at least {LEAST_CLUSTERS} are needed"
+    return f"cannot be tested: {data.describe_units()}, at least {LEAST_CLUSTERS} are needed"
 
 
 class SampledRows(NamedTuple):

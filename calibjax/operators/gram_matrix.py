@@ -61,8 +61,7 @@ class DiscrepancyMatrix(ABC):
 
     def trace(self, power: int = 1) -> jax.Array:
         """sum_i w_i^2 h_ii^power."""
-        terms = jnp.square(self.weights) * self.diagonal**power
-        return all_sum(jnp.sum(terms), self.axis)
+        return all_sum(jnp.sum(jnp.square(self.weights) * self.diagonal**power), self.axis)
 
     def unbiased(self, row_sums: jax.Array) -> jax.Array:
         """The unbiased SKCE, the mean of h_ij over i != j, from the row sums."""
@@ -201,8 +200,7 @@ class TiledH(DiscrepancyMatrix):
         chosen = rows_at(samples, n_kept, index, self.axis)
 
         def step(total: jax.Array, rows: WeightedRows) -> tuple[jax.Array, None]:
-            values = tile_values(h_tile, self.kernel, rows[0], chosen)
-            return total + dot(rows[1], values), None
+            return total + dot(rows[1], tile_values(h_tile, self.kernel, rows[0], chosen)), None
 
         zeros = as_varying(jnp.zeros(index.shape, self.weights.dtype), (self.samples, chosen))
         sums, _ = lax.scan(step, zeros, cut((samples, self.weights), self.tile_rows))
@@ -249,8 +247,7 @@ class TiledH(DiscrepancyMatrix):
 
     def tiles(self) -> WeightedRows:
         """Samples, ready for `h_tile`, and weights by tile, ``[n_tiles, tile_rows, …]``."""
-        samples = prepared(self.kernel, self.samples, self.axis)
-        return cut((samples, self.weights), self.tile_rows)
+        return cut((prepared(self.kernel, self.samples, self.axis), self.weights), self.tile_rows)
 
     def off_diagonal(self, left: WeightedRows, right: WeightedRows, same: jax.Array) -> jax.Array:
         """h_ij of the samples of two tiles, and 0 for i = j where the tiles are the same."""
@@ -401,8 +398,7 @@ def low_rank_h(
     The features depend on the key, the kernel and the shapes of the data, but not on its values.
     """
     draw_key, sign_key = jax.random.split(key)
-    one = indexed(data.samples, 0)
-    features = draw_features(draw_key, kernel, one, n_features)
+    features = draw_features(draw_key, kernel, indexed(data.samples, 0), n_features)
     keys = jax.random.split(sign_key, len(features))
     projections = [_draw_projection(k, part) for k, part in zip(keys, features, strict=True)]
     return LowRankH(features, projections, data.samples, data.weights, axis)
@@ -469,8 +465,7 @@ class BlockH:
         n_blocks, block_size = self.weights.shape
         samples, weights = cut(self.samples, block_size), self.weights
         if n_blocks == 1:
-            result = function(*indexed((samples, weights), 0))
-            return indexed(result, None)
+            return indexed(function(*indexed((samples, weights), 0)), None)
         # Small blocks go together, as many as fill one tile, but no more than leave little to pad.
         chunks = in_chunks(samples, weights, most_tile_rows() ** 2 // block_size**2)
         results = lax.map(lambda chunk: jax.vmap(function)(*chunk), chunks)

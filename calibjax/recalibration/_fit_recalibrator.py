@@ -383,8 +383,7 @@ def fit_chosen(
     if len(fits) == 1:
         return (next(iter(shares)), fits[0], known), change
     average = maps.Average(np.array(list(shares.values())), tuple(fit.steps for fit in fits))
-    converged = all(fit.converged for fit in fits)
-    return ("mixture", Fitted((average,), converged, words), known), change
+    return ("mixture", Fitted((average,), all(fit.converged for fit in fits), words), known), change
 
 
 def _held_out_logs(name: str, rows: LabelRows, fold: np.ndarray) -> np.ndarray:

@@ -143,8 +143,7 @@ def fit_scales(
         words = none_differ if found is None else found.description
         none = np.zeros(coding.n_segments)
         tables = (none, none) if found is None else (found.shifts, found.log_scales)
-        curve = GroupScale(tables[0], tables[1], coding)
-        of_groups = Fitted((curve,), True, "")
+        of_groups = Fitted((GroupScale(tables[0], tables[1], coding),), True, "")
         sums = (np.append(x, 0.0)[segments].sum(axis=1) for x in tables)
         rows = rows.in_groups(*sums)
     if first.kind is None:

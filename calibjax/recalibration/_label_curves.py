@@ -212,8 +212,7 @@ class IsotonicCurve(Step):
     least: Numbers
 
     def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
-        x = scores_of(xp, probs, self.least)
-        q = _each_curve(xp, xp.interp, x, self.scores, self.values)
+        q = _each_curve(xp, xp.interp, scores_of(xp, probs, self.least), self.scores, self.values)
         if q.shape[1] == 1:
             return xp.concatenate([1 - q, q], axis=1)
         total = xp.sum(q, axis=1, keepdims=True)
@@ -277,8 +276,7 @@ def _of_one_size(curves: list[np.ndarray]) -> np.ndarray:
 def fit_venn_abers(rows: LabelRows) -> Fitted:
     """Isotonic regression with the new row as an event and as none, of two classes (Vovk 2015)."""
     least = _least(rows)
-    scores = scores_of(np, rows.probs, least)[:, 0]
-    edges, events, count = _ties(scores, happened(rows, 0), rows)
+    edges, events, count = _ties(scores_of(np, rows.probs, least)[:, 0], happened(rows, 0), rows)
     # One more row counts as one of the rows of equal weights.
     unit = count.sum() / rows.size()
     at, between = venn_abers(events / unit, count / unit)

@@ -154,14 +154,12 @@ class MemberRows(NamedTuple):
             deviations, shares = (
                 np.take_along_axis(x, order, axis=1) for x in (deviations, shares)
             )
-            ends = np.cumsum(shares, axis=1)
-            tilts = shares * (2 * ends - shares - 1)
+            tilts = shares * (2 * np.cumsum(shares, axis=1) - shares - 1)
         return cls(mean, deviations, shares, inverse, half, tilts, targets, weights, part)
 
     def in_form(self, lower: float | None, is_whole: bool) -> "MemberRows":
         """The same rows, whose recalibrated values keep a bound or are whole numbers."""
-        values = self.mean[:, None] + self.deviations
-        is_bound = None if lower is None else values <= lower
+        is_bound = None if lower is None else self.mean[:, None] + self.deviations <= lower
         return self._replace(is_bound=is_bound, lower=lower, is_whole=is_whole)
 
     def chosen(self, rows: np.ndarray) -> "MemberRows":
@@ -282,8 +280,7 @@ def in_words(rows: MemberRows, line: MemberByMember) -> str:
 def shifted_values(predictions: Values, shift: jax.Array, scale: jax.Array) -> Values:
     """Quantiles or samples shifted and scaled around their middle, by numbers ``[n]``."""
     mean, deviations, *_ = parts_of_members(predictions)
-    values = (mean + shift)[:, None] + scale[:, None] * deviations
-    return _with_values(predictions, values)
+    return _with_values(predictions, (mean + shift)[:, None] + scale[:, None] * deviations)
 
 
 def _with_values(predictions: Values, values: jax.Array) -> Any:

@@ -204,8 +204,7 @@ def smooth_basis(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     of_neighbours = np.diag(width[1:-1] / 6, 1)
     overlaps = np.diag((width[:-1] + width[1:]) / 3) + of_neighbours + of_neighbours.T
     second = np.linalg.solve(overlaps, differences)
-    roughness = differences.T @ second
-    sizes, directions = np.linalg.eigh(roughness)
+    sizes, directions = np.linalg.eigh(differences.T @ second)
     # Two eigenvalues are 0, those of straight lines.
     rough = directions[:, 2:] / np.sqrt(np.maximum(sizes[2:], 1e-300))
     values = np.concatenate([np.ones((k, 1)), knots[:, None], rough], axis=1)

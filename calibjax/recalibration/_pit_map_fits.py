@@ -262,8 +262,7 @@ def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndar
     start, end = np.append(0.0, levels), np.append(levels, 1.0)
     common = np.minimum(high[:, None], end) - np.maximum(low[:, None], start)
     is_in = np.searchsorted(levels, low)[:, None] == np.arange(start.size)
-    is_known = (low == high)[:, None]
-    return np.where(is_known, is_in, np.maximum(common, 0.0) / (end - start))
+    return np.where((low == high)[:, None], is_in, np.maximum(common, 0.0) / (end - start))
 
 
 # Maximum normal score at which ends of intervals are evaluated, and limits of the EM algorithm.

@@ -216,8 +216,7 @@ def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> 
 
     power = _minimise(loss, jnp.asarray(np.linspace(-1, 1, _GRID_POINTS), dtype))
     # All weights are NaN if a row is invalid, and then the comparison is false.
-    enough = jnp.sum(data.weights > 0) >= 2
-    return lax.stop_gradient(fast_where(enough, _LARGEST**power, jnp.nan))
+    return lax.stop_gradient(fast_where(jnp.sum(data.weights > 0) >= 2, _LARGEST**power, jnp.nan))
 
 
 def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> jax.Array:
@@ -229,8 +228,7 @@ def _minimise(function: Callable[[jax.Array], jax.Array], grid: jax.Array) -> ja
     values = lax.map(function, grid)
     undefined = jnp.isnan(values)
     values = fast_where(undefined, jnp.inf, values)
-    constant = jnp.all(values == values[0])
-    best = fast_where(constant, len(grid) // 2, jnp.argmin(values))
+    best = fast_where(jnp.all(values == values[0]), len(grid) // 2, jnp.argmin(values))
     ends = jnp.maximum(best - 1, 0), best, jnp.minimum(best + 1, len(grid) - 1)
 
     def narrow(_, state):

@@ -292,8 +292,7 @@ class FourierFeatures:
 
     def __call__(self, p: Distribution, y: jax.Array) -> jax.Array:
         angles = dot(self.frequencies, jnp.atleast_1d(y).astype(self.frequencies.dtype))
-        fourier = jnp.stack([jnp.cos(angles), jnp.sin(angles)])
-        return (self.amplitudes[None] * fourier).ravel()
+        return (self.amplitudes[None] * jnp.stack([jnp.cos(angles), jnp.sin(angles)])).ravel()
 
 
 def draw_fourier_features(
@@ -438,8 +437,7 @@ class SteinResidual(TargetResidual):
         return stein_tile(self.kernel, (a[1], a[0].numbers), (b[1], b[0].numbers))
 
     def prepare(self, prediction_kernel: KernelLike, rows: Sample, axis: Axis) -> Prepared:
-        predictions = embedded_rows(prediction_kernel, rows[0])
-        return RowsWithNumbers(predictions, stein_scores(*rows))
+        return RowsWithNumbers(embedded_rows(prediction_kernel, rows[0]), stein_scores(*rows))
 
     def finite(self, key: jax.Array, p: Distribution, y: jax.Array) -> FiniteResidual:
         dtype = jax.tree.leaves(p)[0].dtype

@@ -272,8 +272,7 @@ class RecalibratedClassifier(ClassifierMixin, RecalibratedEstimator):
 
     def predict(self, X: object) -> np.ndarray:
         """The class with the largest recalibrated probability, ``[n]``."""
-        most_likely = np.argmax(self.predict_proba(X), axis=1)
-        return self.classes_[most_likely]
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def _fitted(self, X: object, y: np.ndarray, weights: np.ndarray | None) -> list[Model]:
         check_has_probabilities(self._base())

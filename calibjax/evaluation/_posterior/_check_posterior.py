@@ -138,8 +138,7 @@ class PosteriorCheck:
             drawn_as: Any = drawn
             key = jax.random.fold_in(jax.random.key(0), number)
             n_bins, level = min(20, self.n_draws + 1), 1 - self.level
-            predictions = Empirical(drawn_as)
-            curve = pit_curve(key, predictions, true, n_bins=n_bins, confidence_level=level)
+            curve = pit_curve(key, Empirical(drawn_as), true, n_bins=n_bins, confidence_level=level)
             ax = pit(curve, ax=figure.add_subplot(n_down, n_across, number + 1))
             ax.set_title(name, fontsize=ax.xaxis.label.get_fontsize(), loc="left")
         return figure
