@@ -282,7 +282,7 @@ class SegmentTestResult:
             score, pvalue = f"{x.score:.1f}", pvalue_text(x.pvalue, self._least())
             rows.append((x.name, str(x.n), x.description, x.expected_text, score, pvalue))
         lines, n_rejected = text_table(rows, "<><<><"), len(self.rejected())
-        if n_rejected < len(shown):
+        if n_rejected < len(shown) and not math.isnan(shown[0].pvalue):
             lines.insert(1 + n_rejected, "not significant:")
         n_left = sum(map(int, np.asarray(self.sums.is_tested).ravel())) - len(shown)
         notes = [f"and {n_left} more tests"] if n_left else []
