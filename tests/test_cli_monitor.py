@@ -383,13 +383,13 @@ def test_streams_share_the_level(tmp_path):
     result = run(tmp_path / "1.csv", state, *REGION)
     said, _, *lines = result.stdout.splitlines()
     assert said.startswith("No alarm in 2 streams of region; n = 20; probability of any false")
-    assert lines[0].split() == ["north", "10", "20.1", "20.1", "0.1"]
-    assert lines[1].split() == ["south", "10", "7.39", "7.39", "0.14"]
+    assert lines[0].split() == ["north", "10", "20.1", "20.1", "0.0996"]
+    assert lines[1].split() == ["south", "10", "7.39", "7.39", "0.135"]
     result = run(tmp_path / "2.csv", state, *REGION, "--plot", picture, "--show")
     assert result.exit_code == 3 and picture.stat().st_size > 0
     said, _, *lines = result.stdout.splitlines()
     assert said.startswith("ALARM in 2 of 2 streams of region, new: north, south; n = 40;")
-    assert lines[0].split() == "south 20 54.6 54.6 0.037 day 2 day 2".split()
+    assert lines[0].split() == "south 20 54.6 54.6 0.0366 day 2 day 2".split()
     assert lines[-2].startswith("north  █▆  e-value 7.39 after day 2; full")
     found = json.loads(run(tmp_path / "3.csv", state, *REGION, "--json").stdout)
     assert found["alarm"] and found["n_rows"] == 60 and found["new_alarms"] == []

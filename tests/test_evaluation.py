@@ -276,7 +276,7 @@ def test_impossible_targets_are_named():
     found = cj.evaluate(probabilities, labels)
     assert found.pvalue <= 0.05 < found.zero_probability.pvalue_without
     assert found.verdict == (
-        f"Not calibrated (p = {found.pvalue:.3g}, n = 120).\n"
+        "Not calibrated (p ≤ 0.001, n = 120).\n"
         "1 of 1 predictions with probability 1 was wrong (row 7); without it "
         f"p = {found.zero_probability.pvalue_without:.3g}."
     )
@@ -516,6 +516,7 @@ def test_an_estimate_has_the_decimals_of_its_interval():
     assert words(0.000883, 3.26e-6, 0.00361) == "0.0009 (95 % CI 3.3e-06 to 0.0036)"
     assert words(-4.4e-10, 0.0, 1.42e-9) == "-4.4e-10 (95 % CI 0 to 1.42e-09)"
     assert words(0.0, 0.0, 0.0) == "0 (95 % CI 0 to 0)" and words(1.31, 1.1, 1.52).endswith("1.52)")
+    assert words(0.55, 0.13, 404.0) == "0.55 (95 % CI 0.13 to 404)"
     assert words(412.3, 377.1, 450.9) == "412 (95 % CI 377 to 451)"
     assert cells("ECE", MeasureResult(0.0357, None, (0.018, 0.0632))) == (
         "0.036",

@@ -17,6 +17,7 @@ from calibjax import plot
 from calibjax.cli import app
 from calibjax.evaluation._groups import segments_in_words, worst_segment
 from calibjax.evaluation._report._figures import pictures_of_groups
+from calibjax.evaluation._wording import cells
 from calibjax.frames import Table
 from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
 
@@ -199,6 +200,11 @@ def test_a_table_of_events_is_complete():
     ratio, slope = alone["observed / expected"], alone["calibration slope"]
     found = [columns[x][0] for x in ("observed / expected", "low", "high", "slope")]
     assert found == pytest.approx([ratio.value, *ratio.interval, slope.value])
+    # Each line has the decimals of its own interval: a tiny group with a wide one changes no other.
+    for group, line in zip(table.groups, table.cells()[1:], strict=True):
+        value, interval, *_ = cells(ratio := "observed / expected", group.measures[ratio])
+        assert line[4:7] == [value, *(interval.split(" … ") if interval else ["", ""])]
+    assert {x[4].partition(".")[2] for x in table.cells()[1:]} > {""}
     assert table.pooled.n_groups == 13 and str(table.pooled) == repr(table).splitlines()[-1]
 
 

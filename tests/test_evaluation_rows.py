@@ -50,7 +50,7 @@ def test_the_verdict_on_censored_targets(of_hidden, lifetimes):
     hidden = N - observed.sum()
     assert of_hidden.rejected and of_hidden.n == N and 20 < hidden < N - 20
     assert of_hidden.verdict.startswith(
-        f"Not calibrated (p = {of_hidden.pvalue:.3g}, n = {N}, {hidden} censored).\n"
+        f"Not calibrated (p ≤ 0.001, n = {N}, {hidden} censored).\n"
         f"Events later than predicted: {observed.sum()} observed, "
     )
     test = cj.calibration_test(keys_of(0).test, predictions, of_hidden.targets)
@@ -97,7 +97,7 @@ def test_files_of_censored_targets(of_hidden):
     found = json.loads(of_hidden.to_json())
     assert found["n_censored"] > 20 and found["curves"] == {} and found["influential_rows"] == []
     text = of_hidden.to_html()
-    assert "“If calibrated” is where the number would lie" in text
+    assert "The range if calibrated is where the number would lie" in text
     assert text.count("<svg") == 1 and "random signs and sizes" in text
     assert "What would a recalibration gain?" not in text
 
@@ -309,7 +309,12 @@ def test_words_and_files_of_clusters_and_weights(of_clusters):
     found = of_clusters[0]
     assert re.search(rf"\(p = {found.pvalue:.3g}, n = 160, .*40 clusters\)", found.verdict)
     printed = repr(found)
-    for text in ("40 clusters\n", "effective sample size", "rows are dependent", "Weights: "):
+    for text in (
+        "Dependent rows (40 clusters)",
+        "effective sample size",
+        "rows are dependent",
+        "Weights: ",
+    ):
         assert text in printed
     assert found.pvalue_of_neighbours is None
     saved = json.loads(found.to_json())

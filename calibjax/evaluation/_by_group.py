@@ -17,7 +17,7 @@ from calibjax._data.typed_column import named_columns
 from calibjax.evaluation._directions import Direction, clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
 from calibjax.evaluation._section import N_RESAMPLES, Case
-from calibjax.evaluation._wording import aligned_numbers
+from calibjax.evaluation._wording import aligned_numbers, decimals_of, number
 from calibjax.frames import groups_of
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
@@ -39,7 +39,7 @@ _OF_NUMBERS = {PREDICTED: "predicted", OBSERVED: "observed", "weighted interval 
 _OF_NUMBERS |= {x: x for x in ("CRPS", "bias", "spread", "RMSE of the mean", "mean PIT", "events")}
 _OF_NUMBERS |= {f"coverage of {x} % intervals": f"coverage {x} %" for x in (50, 90)}
 _OF_NUMBERS |= {"integrated Brier score": "integrated Brier score"}
-# The columns of a ratio and its interval, which have the same decimals.
+# The columns of a ratio and its interval, which have the same decimals in a row.
 _RATIO = RATIO, "low", "high"
 # A column of texts of the table.
 _ERROR = "error"
@@ -144,16 +144,19 @@ class GroupVerdicts:
         """The table as texts, of which the first line has the names of columns."""
         rows = self.rows()
         names = [x for x in rows[0] if x != _ERROR or any(row[x] for row in rows)]
-        ratios = [row[x] for row in rows for x in _RATIO if x in row]
-        columns = (self._texts(x, [row[x] for row in rows], ratios) for x in names)
+        columns = (self._texts(x, rows) for x in names)
         return [names, *map(list, zip(*columns, strict=True))]
 
-    def _texts(self, name: str, values: list[Any], ratios: list[float]) -> list[str]:
+    def _texts(self, name: str, rows: list[dict[str, Any]]) -> list[str]:
+        values = [row[name] for row in rows]
+        if name in _RATIO:
+            ends = [(row["low"], row["high"]) for row in rows]
+            return [number(x, decimals=decimals_of(y)) for x, y in zip(values, ends, strict=True)]
         if name == "p":
             return [pvalue_text(x, 1 / (self.n_draws + 1)) for x in values]
         if not all(isinstance(x, float) for x in values):
             return list(map(str, values))
-        return aligned_numbers(values, ratios if name in _RATIO else None)
+        return aligned_numbers(values)
 
     def __repr__(self) -> str:
         cells, n_levels = self.cells(), len(self.groups[0].levels)

@@ -27,7 +27,7 @@ def number(value: float, digits: int = 3, decimals: int = _POWER) -> str:
         return ""
     if decimals <= _MOST_DECIMALS and abs(value) < _LARGE:
         text = f"{value:.{decimals}f}"
-        return text if float(text) else f"{value + 0.0:.2g}"
+        return text if float(text) and (decimals or abs(value) >= 1) else f"{value + 0.0:.2g}"
     if 10**digits - 0.5 <= abs(value) < _LARGE:
         return f"{value:.0f}"
     # Print -0.0 as 0.
@@ -55,7 +55,7 @@ def interval_text(interval: Interval | None, between: str = " … ", decimals: i
     return between.join(number(x, decimals=decimals) for x in interval or () if not math.isnan(x))
 
 
-def _decimals_of(interval: Interval | None) -> int:
+def decimals_of(interval: Interval | None) -> int:
     """How many decimals show two digits of half of the width, but at most three of the ends."""
     low, high = interval or (math.nan, math.nan)
     return min(_decimals((high - low) / 2, 2), _decimals(max(abs(low), abs(high)), 3))
@@ -63,7 +63,7 @@ def _decimals_of(interval: Interval | None) -> int:
 
 def with_interval(text: str, value: float, interval: Interval | None, level: float) -> str:
     """A text with a number in it and its CI, "O/E 1.67 (95 % CI 1.60 to 1.74)"."""
-    decimals = _decimals_of(interval)
+    decimals = decimals_of(interval)
     said, ends = (
         text.format(number(value, decimals=decimals)),
         interval_text(interval, " to ", decimals),
@@ -123,7 +123,7 @@ def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) ->
 def cells(name: str, measure: MeasureResult) -> tuple[str, str, str, str]:
     """The value, the interval, the range if calibrated and the p-value of a line of the table."""
     low, high = measure.if_calibrated or (math.nan, math.nan)
-    decimals = _decimals_of(measure.interval or measure.if_calibrated)
+    decimals = decimals_of(measure.interval or measure.if_calibrated)
     ends = (interval_text(x, " … ", decimals) for x in (measure.interval, measure.if_calibrated))
     interval, expected = ends
     expected = f"expected {number(low)}" if low == high else expected

@@ -92,9 +92,10 @@ class PredictionColumns:
         if len(self.names) == 1:
             values = table.array(self.names[0], absent)
             if values.ndim == 1:
+                event = "for one event use prob, else " if self.kind == "probs" else "use "
                 table.refuse(
                     self.names[0],
-                    "got one column; for one event use prob, else a pattern with one *, such as "
+                    f"got one column; {event}a pattern with one *, such as "
                     f"'{self.names[0]}_*', or an array of two dimensions; pivot long tables first",
                 )
             return values

@@ -9,6 +9,7 @@ import numpy as np
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import bucket, first_rows
 from calibjax._base.parameters import family_name
+from calibjax._base.struct import is_traced
 from calibjax._data.capabilities import pit_partition
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels
@@ -169,9 +170,11 @@ def segments_tested(
         partition=pit_partition(forecasts),
         classes=None if classes is None else tuple(classes),
     )
+    # Outside of jit NumPy, for which nothing is compiled.
+    xp = jnp if is_traced(found.scores) else np
     return SegmentTestResult(
-        statistic=jnp.asarray(np.max(np.abs(np.asarray(found.scores)))),
-        pvalue=jnp.asarray(np.min(np.asarray(found.pvalues))),
+        statistic=jnp.asarray(xp.max(xp.abs(xp.asarray(found.scores)))),
+        pvalue=jnp.asarray(xp.min(xp.asarray(found.pvalues))),
         null_distribution=maxima,
         # What fills up the segments is not tested.
         sums=first_rows(found, len(segments)),
