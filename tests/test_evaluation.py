@@ -525,7 +525,7 @@ def test_an_estimate_has_the_decimals_of_its_interval():
         "",
     )
     assert cells("bias", MeasureResult(0.1, (0.0, 0.2), (0.5, 0.5)))[2] == "expected 0.5"
-    assert cells("SKCE", MeasureResult(-0.1, (0.0, 0.2)))[2] == "unbiased: can be negative"
+    assert cells("SKCE", MeasureResult(-0.1, (0.0, 0.2)))[2] == "unbiased; CI cut at 0"
     assert cells("p-value (9 clusters)", MeasureResult(0.001, n_draws=999))[0] == "≤ 0.001"
     assert aligned_numbers([0.0345, 0.339, np.nan, np.inf]) == ["0.035", "0.339", "", "∞"]
     assert aligned_numbers([15.0, 1234.0]) == ["15", "1234"] and aligned_numbers([]) == []

@@ -12,7 +12,7 @@ import numpy as np
 from calibjax._base.struct import with_fields
 from calibjax._data.data import Data
 from calibjax.discrepancy import normal_form
-from calibjax.distributions import Univariate
+from calibjax.distributions import Normal, Univariate
 from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
@@ -123,7 +123,7 @@ class _BestTemperature(Section[BestTemperature | None]):
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         # Events have a slope: with O/E away from 1 a temperature without intercept misleads.
         shown = [] if SLOPE in events_of(case) else filter(None, [self.of(case)])
-        return [(wording.BEST_TEMPERATURE, MeasureResult(*x, (1.0, 1.0))) for x in shown]
+        return [(_name_of_temperature(case), MeasureResult(*x, (1.0, 1.0))) for x in shown]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         value, interval = self.of(case) or (None, None)
@@ -198,6 +198,11 @@ def interval_of_temperature(data: Data, best: float, confidence_level: float) ->
     return best * math.exp(-high / curvature), best * math.exp(-low / curvature)
 
 
+def _name_of_temperature(case: Case) -> str:
+    is_normal = isinstance(case.data.predictions, Normal)
+    return f"{wording.BEST_TEMPERATURE}{' (variance factor)' if is_normal else ''}"
+
+
 def events_of(case: Case) -> dict[str, MeasureResult]:
     """The measures of events; empty for other predictions."""
     return MEASURES.of(case) if case.data.predictions.n_labels == 2 else {}
@@ -228,5 +233,5 @@ def confidence_of(case: Case) -> tuple[bool, str] | None:
     if best is None:
         return None
     value = wording.temperature_text(best.value) if best.interval is None else "{}"
-    text = f"{wording.BEST_TEMPERATURE} {value}"
+    text = f"{_name_of_temperature(case)} {value}"
     return best.value > 1, wording.with_interval(text, *best, case.level)

@@ -84,14 +84,15 @@ class RecalibrationCheck:
         name = f"Recalibration ({_NAMES.get(self.method, self.method)})"
         if not self.helps:
             return f"{name} does not lower held-out {self.score}"
-        ends = "then not" if self.pvalue > level else "still"
+        ends = "not" if self.pvalue > level else "still"
         left = f"; remaining error: {self.remaining}" if self.remaining else ""
         before, after = aligned_numbers([self.before, self.after])
         change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
             change = f"leaves held-out {self.score} at {after}"
         found = p_in_words(self.pvalue, 1 / (self.n_resamples + 1))
-        return f"{name} {change}; calibration of these rows is {ends} rejected ({found}){left}."
+        then = f"the held-out recalibrated predictions are {ends} rejected ({found})"
+        return f"{name} {change}; {then}{left}."
 
 
 def best_method(data: Data) -> str | None:

@@ -112,7 +112,8 @@ def table_of_numbers(rows: Iterable[tuple[str, MeasureResult]], level: float) ->
         value, interval, expected, pvalue = cells(name, measure)
         rest = measure.note or f"{interval:<19} {expected:<25} {pvalue}"
         lines.append(f"{name:<{width}}{value:>10}  {rest}")
-    if any(measure.if_calibrated for _, measure in rows):
+    ranges = [measure.if_calibrated or (0.0, 0.0) for _, measure in rows]
+    if any(low < high for low, high in ranges):
         lines += [
             "",
             "Range if calibrated: if targets were drawn from these predictions as they are.",
@@ -128,11 +129,11 @@ def cells(name: str, measure: MeasureResult) -> tuple[str, str, str, str]:
     interval, expected = ends
     expected = f"expected {number(low)}" if low == high else expected
     if measure.interval is not None and measure.value < min(measure.interval[0], 0):
-        expected = "unbiased: can be negative"
+        expected = "unbiased; CI cut at 0"
     least = None if measure.n_draws is None else 1 / (measure.n_draws + 1)
     value = number(measure.value, decimals=decimals)
     if name.startswith("p-value"):
         value = pvalue_text(measure.value, least)
-    if name == BEST_TEMPERATURE and measure.interval is None:
+    if name.startswith(BEST_TEMPERATURE) and measure.interval is None:
         value = temperature_text(measure.value)
     return value, interval, expected, pvalue_text(measure.pvalue, least)
