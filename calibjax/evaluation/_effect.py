@@ -200,7 +200,7 @@ def interval_of_temperature(data: Data, best: float, confidence_level: float) ->
 
 def _name_of_temperature(case: Case) -> str:
     is_normal = isinstance(case.data.predictions, Normal)
-    return f"{wording.BEST_TEMPERATURE}{' (variance factor)' if is_normal else ''}"
+    return wording.VARIANCE_FACTOR if is_normal else wording.BEST_TEMPERATURE
 
 
 def events_of(case: Case) -> dict[str, MeasureResult]:

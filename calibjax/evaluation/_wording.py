@@ -12,7 +12,7 @@ from calibjax.measures.sampling import Interval
 from calibjax.recalibration import is_end_of_range
 
 #: The name of a number that may be an end of the range that was searched.
-BEST_TEMPERATURE = "fitted temperature"
+BEST_TEMPERATURE, VARIANCE_FACTOR = "fitted temperature", "fitted variance factor"
 #: The text for a rejected model without a clear overall error.
 NO_OVERALL_ERROR = "no overall bias or dispersion error detected; errors may be local or in shape"
 # Below it whole numbers have all their digits, instead of a power of ten.
@@ -134,6 +134,6 @@ def cells(name: str, measure: MeasureResult) -> tuple[str, str, str, str]:
     value = number(measure.value, decimals=decimals)
     if name.startswith("p-value"):
         value = pvalue_text(measure.value, least)
-    if name.startswith(BEST_TEMPERATURE) and measure.interval is None:
+    if name in (BEST_TEMPERATURE, VARIANCE_FACTOR) and measure.interval is None:
         value = temperature_text(measure.value)
     return value, interval, expected, pvalue_text(measure.pvalue, least)
