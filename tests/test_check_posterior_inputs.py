@@ -227,7 +227,7 @@ def test_observations_in_all_forms():
         np.testing.assert_array_equal(np.stack(list(columns.values()), axis=1), x)
     assert list(read_observations(x[:, 0])[0]) == ["x"]
     for wrong, message in (
-        (x[None], r"x must have shape \[n\] or \[n, k\], got shape \[1, 3, 2\]; x.reshape"),
+        (x[None], r"x must have shape \[n\] or \[n, k\], got \[1, 3, 2\]; x.reshape"),
         ({"u": x[:, 0], "v": x[1:]}, "x must have columns of one length"),
         ({}, "x must have at least one column"),
         (None, "x must be an array"),

@@ -254,9 +254,7 @@ def characteristic(p: Any, v: jax.Array) -> jax.Array:
     """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
     if not isinstance(p, Characteristic):
         families = families_with(Characteristic, Labels)
-        raise TypeError(
-            f"random features are defined for {families} predictions, got {type(p).__name__}."
-        )
+        raise TypeError(f"random features are for {families} predictions, got {type(p).__name__}.")
     return p.characteristic(v)
 
 

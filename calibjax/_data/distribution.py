@@ -373,18 +373,14 @@ class Binary(Labels):
 def as_labels(predictions: Distribution) -> Labels:
     """The predictions; a TypeError if they have no probabilities of labels."""
     if not isinstance(predictions, Labels):
-        raise TypeError(
-            f"{type(predictions).__name__} predictions have no probabilities of labels."
-        )
+        raise TypeError(f"{type(predictions).__name__} predictions have no label probabilities.")
     return predictions
 
 
 def as_binary(predictions: Distribution) -> Binary:
     """The predictions; a TypeError if they have no probability of an event."""
     if not isinstance(predictions, Binary):
-        raise TypeError(
-            f"{type(predictions).__name__} predictions have no probability of an event."
-        )
+        raise TypeError(f"{type(predictions).__name__} predictions have no event probability.")
     return predictions
 
 

@@ -44,9 +44,8 @@ def compare(
     others = [with_same_targets(first, x, columns.given.get("clusters")) for x in others]
     data = columns.data(first)
     is_same = [np.array_equal(first.targets, other.targets) for other in others]
-    compared = [
-        x.predictions if same else columns.data(x) for x, same in zip(others, is_same, strict=True)
-    ]
+    both = zip(others, is_same, strict=True)
+    compared = [x.predictions if same else columns.data(x) for x, same in both]
     with working(f"Comparing {len(files)} models on {len(first.targets)} rows"):
         result = compare_calibration(jax.random.key(seed), None, data, compared)
         beside = columns_of_rows(first, columns.event)

@@ -65,9 +65,8 @@ class Fitted:
         for what, old, new in pairs:
             if old != new:
                 was, now = (listed(x) if isinstance(x, list) else str(x) for x in (old, new))
-                raise ValueError(
-                    f"{table.source}: expected {what} {was} of {self.path}, got {now}."
-                )
+                words = f"expected {what} {was} of {self.path}, got {now}."
+                raise ValueError(f"{table.source}: {words}")
         return found
 
 

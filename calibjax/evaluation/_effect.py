@@ -82,8 +82,7 @@ class _EquivalentTemperature(Section[EquivalentTemperature | None]):
     def to_dict(self, case: Case) -> dict[str, Any]:
         found = self.of(case)
         value = found and {"value": found.temperature, "interval": found.confidence_interval}
-        ratio = found and found.sd_ratio
-        return {"equivalent_temperature": value, "sd_ratio": ratio}
+        return {"equivalent_temperature": value, "sd_ratio": found and found.sd_ratio}
 
 
 EQUIVALENT_TEMPERATURE = _EquivalentTemperature()

@@ -123,9 +123,7 @@ def evaluate(
         if targets is not None or given:
             raise TypeError(f"targets and {[*given]} must not be given with Data, which has them.")
         data = predictions
-    elif (targets is None and isinstance(predictions, (str, Path))) or _name_columns(
-        targets, given
-    ):
+    elif (targets is None and isinstance(predictions, str | Path)) or _name_columns(targets, given):
         model, data = read_model(predictions, columns)
         others, table = columns_of_rows(model, given.get("event")), model.table
     else:

@@ -425,8 +425,7 @@ class CellSums(KernelSums):
     ) -> tuple[jax.Array, jax.Array]:
         observed, squares, _ = moments
         every = sums_of_sets(jnp.concatenate([observed, *sums], axis=1), missing)
-        of_squares = self._of_pairs(squares)
-        of_rows = {pair: jnp.sum(x, axis=(1, 2)) for pair, x in of_squares.items()}
+        of_rows = {pair: jnp.sum(x, axis=(1, 2)) for pair, x in self._of_pairs(squares).items()}
         return self._of_kernels(self._of_pairs(every), of_rows)
 
     def _of_pairs(self, sums: jax.Array) -> dict[Pair, jax.Array]:

@@ -480,9 +480,7 @@ def compare_calibration(
         if isinstance(other, Distribution):
             (shape, *_) = (x.shape for x, _ in parameters(other, f" of {name}").values())
             if shape and shape[0] != data.n:
-                raise ValueError(
-                    f"{name} must hold n = {data.n} rows as first does, got {shape[0]}."
-                )
+                raise ValueError(f"{name} must hold n = {data.n} rows like first, got {shape[0]}.")
         check_predictions(other, data.where, name=name)
     # The targets are checked for each family.
     options = {"where": data.where, "weights": data.weights}

@@ -197,8 +197,7 @@ class KernelOfTwo(Kernel):
     combine: ClassVar[Callable[[Any, Any], Any]]
 
     def __call__(self, x: PyTree, y: PyTree) -> jax.Array:
-        combine = type(self).combine
-        return combine(kernel_value(self.left, x, y), kernel_value(self.right, x, y))
+        return type(self).combine(kernel_value(self.left, x, y), kernel_value(self.right, x, y))
 
     def pairwise(self, xs: PyTree, ys: PyTree) -> jax.Array:
         return type(self).combine(pairwise(self.left, xs, ys), pairwise(self.right, xs, ys))

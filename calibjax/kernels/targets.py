@@ -194,9 +194,7 @@ class WhiteKernel(Kernel):
     ) -> jax.Array:
         """n random w with E cos(<w, x - y>) = k(x, y) for labels and counts."""
         if is_floating(point):
-            raise TypeError(
-                "random features of WhiteKernel need labels or counts, got real targets."
-            )
+            raise TypeError("random features of WhiteKernel need labels or counts, got real ones.")
         # The mean of exp(i w k) over the circle is 0 for all integers k but 0.
         return 2 * jnp.pi * (uniform_numbers(key, (n, *point.shape), dtype) - 0.5)
 

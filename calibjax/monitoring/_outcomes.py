@@ -176,8 +176,7 @@ def _ranks(
         low, high = n_below / (_DRAWS + 1), (n_up_to + 1) / (_DRAWS + 1)
         return jnp.where(jnp.isnan(value), jnp.nan, low)[:, None], high[:, None]
 
-    rows = jnp.arange(targets.shape[0], dtype=jnp.int32)
-    return jax.vmap(interval)(rows, predictions, targets)
+    return jax.vmap(interval)(jnp.arange(targets.shape[0], dtype=jnp.int32), predictions, targets)
 
 
 # The number of functions of an outcome, the smallest eigenvalue that counts, in units of the
@@ -233,8 +232,7 @@ def make_basis(
     psi = _centred(_combined(features, of_features), probabilities)
     n_psi = jnp.maximum(jnp.sum(mu > 0, dtype=mu.dtype), 1.0)
     root = jnp.sqrt(jnp.einsum("na,nak->n", probabilities, jnp.square(psi)) / n_psi / n)
-    matrix = root[:, None] * values * root[None, :]
-    eigenvalues, vectors = _whitening(matrix, n_functions)
+    eigenvalues, vectors = _whitening(root[:, None] * values * root[None, :], n_functions)
     inverse_roots = fast_where(eigenvalues > 0, jax.lax.rsqrt(eigenvalues), 0.0)
     prior = eigenvalues[:, None] * mu[None, :]
     total = jnp.sum(prior)

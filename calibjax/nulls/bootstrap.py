@@ -232,8 +232,7 @@ def _signs(
         n_all = n * axis_size(axis)
         # A probability of Python would draw other signs when jax_enable_x64 is set.
         bits = jax.random.bernoulli(jax.random.fold_in(key, number), jnp.float32(0.5), (n_all + n,))
-        ours = lax.dynamic_slice_in_dim(bits, first, n)
-        return kept * (2 * ours.astype(jnp.int8) - 1)
+        return kept * (2 * lax.dynamic_slice_in_dim(bits, first, n).astype(jnp.int8) - 1)
 
     return _mapped(signs_of_resample, numbers, n)
 
@@ -284,8 +283,7 @@ def dependent_sums(key: jax.Array, h: TiledH, data: Rows, n_resamples: int) -> D
 
     def forms_of(batches: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """v^T H v, v^T H w and sum_i v_i of some batches of draws, and the row sums of H."""
-        factors = eta.values(eta.rows, eta.shared(batches))
-        vectors = (data.weights[:, None] * factors).T
+        vectors = (data.weights[:, None] * eta.values(eta.rows, eta.shared(batches))).T
         vectors = jnp.pad(vectors, ((0, 0), (0, weights.shape[0] - data.n)))
         pairs, row_sums = h.quadratic_forms(vectors)
         of_draws = (

@@ -43,8 +43,7 @@ def draw_targets(
         row_key = key_of(key, row, batch)
         if isinstance(prediction, Labels):
             return _draw_labels(row_key, prediction.label_probabilities())
-        one = indexed(prediction, None)
-        return one.sample(row_key, (DRAWS_PER_BATCH,))[:, 0]
+        return indexed(prediction, None).sample(row_key, (DRAWS_PER_BATCH,))[:, 0]
 
     return jax.vmap(draw)(predictions, rows)
 
@@ -73,8 +72,7 @@ def draw_batches(
 
     They share what depends on a prediction alone, such as sorted probabilities.
     """
-    draw = jax.vmap(lambda batch: draw_targets(key, predictions, rows, batch), out_axes=1)
-    drawn = draw(batches)
+    drawn = jax.vmap(lambda batch: draw_targets(key, predictions, rows, batch), out_axes=1)(batches)
     return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
 
 

@@ -432,8 +432,7 @@ def under_multipliers(
     sets, weights = sampler.data_sets(key, data), data.weights
     observed, squares = residuals(data.targets), jnp.square(weights)[:, None]
     of_model = jnp.sum(squares * variances, axis=0)
-    of_observed = jnp.sum(squares * jnp.square(observed), axis=0)
-    missing = factor_of_drawn(of_observed, of_model, of_model)
+    missing = factor_of_drawn(jnp.sum(squares * jnp.square(observed), axis=0), of_model, of_model)
     if sampler.is_by_label:
         missing = 0.0 * missing
 

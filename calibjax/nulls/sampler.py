@@ -204,8 +204,7 @@ def _uncorrelated(cosines: jax.Array, times: jax.Array, fills: jax.Array) -> jax
     windows = jnp.sqrt(jnp.diff(changes))[:, None] * (below[end] - below[first])
     a = dot(windows.T, windows)
     # A column that fills up has a one; a share of a millionth hides what rounding makes negative.
-    share = jnp.where(fills, 1.0, 1e-6 * jnp.diagonal(a))
-    root = jnp.linalg.cholesky(a + jnp.diag(share))
+    root = jnp.linalg.cholesky(a + jnp.diag(jnp.where(fills, 1.0, 1e-6 * jnp.diagonal(a))))
     solved = lax.linalg.triangular_solve(root, cosines, lower=True, transpose_a=True)
     return jnp.sqrt(a[0, 0]) * solved
 
@@ -333,8 +332,7 @@ class SampledRows(NamedTuple):
         """Targets of some batches of draws, ``[n, D, …]``."""
         law = self.predictions
         if self.outcome_weights is not None:
-            p = as_labels(law).label_probabilities()
-            law = Categorical(sampled(p, self.outcome_weights))
+            law = Categorical(sampled(as_labels(law).label_probabilities(), self.outcome_weights))
         return draw_batches(key, law, self.numbers, batches)
 
 

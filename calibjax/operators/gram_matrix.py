@@ -142,8 +142,7 @@ class TiledH(DiscrepancyMatrix):
         within = pairs_weight(self.weights)
         if self.axis is None:
             return within
-        within = all_sum(within, self.axis)
-        return within + pairs_weight(all_of(jnp.sum(self.weights), self.axis))
+        return all_sum(within, self.axis) + pairs_weight(all_of(jnp.sum(self.weights), self.axis))
 
     def full_weight(self) -> jax.Array:
         """sum_{i, j} w_i w_j."""
@@ -309,8 +308,7 @@ def related_sums(h: TiledH, data: Rows) -> tuple[jax.Array, jax.Array]:
         def total(values: jax.Array) -> jax.Array:
             return dot(left[1], dot(fast_where(is_pair, values, 0.0), right[1]))
 
-        sums = jnp.stack([total(values), total(jnp.ones_like(values))])
-        return 2 * factor * sums, ([], [], [])
+        return 2 * factor * jnp.stack([total(values), total(jnp.ones_like(values))]), ([], [], [])
 
     tiles = h.tiles(), cut(units, h.tile_rows)
     sums, _, _ = ring(visit, tiles, jnp.zeros(2, h.weights.dtype), [], [], h.axis)

@@ -173,8 +173,7 @@ def _conditional(
     is_better = loss < np.average(of_all, weights=kept.weights)
     if is_sure:
         pair = of_all, [of_choices[best]]
-        chosen = cross_validation.choose_in_turn(*pair, kept.weights, kept.part)
-        is_better = chosen is not None
+        is_better = cross_validation.choose_in_turn(*pair, kept.weights, kept.part) is not None
     if not is_better:
         return None, loss, of_all
     after = np.full(n, np.nan)

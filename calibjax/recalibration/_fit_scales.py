@@ -144,8 +144,7 @@ def fit_scales(
         none = np.zeros(coding.n_segments)
         tables = (none, none) if found is None else (found.shifts, found.log_scales)
         of_groups = Fitted((GroupScale(tables[0], tables[1], coding),), True, "")
-        sums = (np.append(x, 0.0)[segments].sum(axis=1) for x in tables)
-        rows = rows.in_groups(*sums)
+        rows = rows.in_groups(*(np.append(x, 0.0)[segments].sum(axis=1) for x in tables))
     if first.kind is None:
         # Maps of densities always have this step, so that they share a compiled program.
         steps = (ShiftScale(np.zeros(()), np.ones(())),) if is_density and kinds else ()

@@ -74,8 +74,7 @@ def apply_temperature(predictions: Family, temperature: ArrayLike) -> Family:
     Definition F.1; Guo et al., On calibration of modern neural networks, ICML 2017.
     """
     if not isinstance(predictions, Distribution):
-        actual = "an array" if is_array(predictions) else type(predictions).__name__
-        raise tempering_refused(actual)
+        raise tempering_refused("an array" if is_array(predictions) else type(predictions).__name__)
     _check_temperature(temperature)
     rows, n = predictions.with_full_precision(), len(predictions)
     return first_rows(_apply_temperature(filled(rows, n), temperature), n)
@@ -204,8 +203,7 @@ def _fit_temperature(data: Rows, objective: Callable[..., jax.Array] | None) -> 
     def loss(power):
         temperature = _LARGEST**power
         if objective is None:
-            log_prob = _log_prob(data, temperature)
-            total = exact_sum(fast_where(counted, data.weights * log_prob, 0.0))
+            total = exact_sum(fast_where(counted, data.weights * _log_prob(data, temperature), 0.0))
             weight = jnp.sum(data.weights, where=counted)
             return -total / fast_where(weight > 0, weight, 1.0)  # 0 if no row counts
         recalibrated = apply_temperature(data.predictions, temperature)

@@ -266,9 +266,7 @@ def _array(name: str, value: object) -> np.ndarray:
     array = np.asarray(value) if is_array else as_numpy(name, value)
     if array.ndim not in (1, 2):
         cure = "; x.reshape(len(x), -1) makes columns of all further axes" if array.ndim > 2 else ""
-        raise ValueError(
-            f"{name} must have shape [n] or [n, k], got shape {list(array.shape)}{cure}."
-        )
+        raise ValueError(f"{name} must have shape [n] or [n, k], got {list(array.shape)}{cure}.")
     return array
 
 
@@ -382,9 +380,7 @@ def _common_rows(labels: Mapping[str, np.ndarray | None]) -> dict[str, np.ndarra
             raise ValueError(f"{name} must have labels of simulations, {words}.")
         if len(set(order)) < len(order):
             twice = next(label for label in order if order.count(label) > 1)
-            raise ValueError(
-                f"{name} must have different labels of simulations, got {twice} twice."
-            )
+            raise ValueError(f"{name} must have different simulation labels, got {twice} twice.")
     rows = {name: dict(zip(x, range(len(x)), strict=True)) for name, x in known.items()}
     *_, last = known.values()
     common = [label for label in last if all(label in x for x in rows.values())]
