@@ -320,7 +320,7 @@ def test_words_and_files_of_clusters_and_weights(of_clusters):
     saved = json.loads(found.to_json())
     assert saved["assumes"] == "40 clusters" and saved["n_effective"] < N
     page = found.to_html()
-    assert "“If calibrated” is the mean of the number" in page
+    assert "The range if calibrated is the mean of the number" in page
     assert "40 clusters" in page and "it rejects about 5" in page
 
 
