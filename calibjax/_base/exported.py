@@ -68,7 +68,8 @@ def kept(function: Callable[..., T], folder: Path) -> Callable[..., T]:
                 shapes = [
                     jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in avals
                 ]
-                program = structures[0], export.export(jax.jit(of_arrays))(*shapes)
+                exported = export.export(jax.jit(of_arrays))(*shapes)
+                program = structures[0], exported  # which tracing has appended
                 _write(path, text, program)
         except Exception:  # Errors of the function itself are raised again.
             return function(*args, **kwargs)
