@@ -43,9 +43,8 @@ def predict(rows: np.ndarray) -> cj.Categorical:
 
 
 temperature = cj.fit_temperature(predict(tune), jnp.asarray(labels[tune]))
-monitor = cj.CalibrationMonitor.start(
-    jax.random.key(0), cj.apply_temperature(predict(tune), temperature)
-)
+tuned = cj.apply_temperature(predict(tune), temperature)
+monitor = cj.CalibrationMonitor.start(jax.random.key(0), tuned)
 update = jax.jit(lambda monitor, *batch: monitor.update(*batch))
 
 stream = np.concatenate([held_out, np.arange(N_KNOWN, len(labels))])

@@ -12,7 +12,6 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
-from calibjax.evaluation._evaluation import _risk_in_words
 from calibjax.measures.events import Design, spline_basis
 from calibjax.measures.families import measures
 from calibjax.measures.measure import MeasureResult, pooled_ratio
@@ -91,10 +90,11 @@ def test_scores_and_ratios(found):
 def test_the_sentence_of_a_clinical_paper(found):
     ratio, slope = found["observed / expected"], found["calibration slope"]
     numbers = [ratio.value, *ratio.interval, slope.value, *slope.interval]
-    expected = "(O/E {:.2f}, 95 % CI {:.2f} to {:.2f}; calibration slope {:.2f}, 95 % CI {:.2f} to "
-    expected = (expected + "{:.2f})").format(*numbers)
-    assert _risk_in_words(found, 95) == f"The model under-estimated risk {expected}"
-    assert _risk_in_words({}, 95) is None
+    expected = (
+        "The model under-estimated risk: O/E {:.2f} (95 % CI {:.2f} to {:.2f}). The calibration "
+        "slope was {:.2f} (95 % CI {:.2f} to {:.2f})."
+    ).format(*numbers)
+    assert expected in cj.evaluate(cj.Bernoulli(P), Y).citation
 
 
 def test_distances_from_the_smooth_curve(found):
