@@ -9,14 +9,8 @@ from calibjax.curves._calibration_curve import (
 from calibjax.curves._corp_curve import CORPCurve, corp_curve
 from calibjax.curves._error_maps import ResidualMap, WitnessMap, residual_map, witness_map
 from calibjax.curves._reliability_curve import ReliabilityCurve, reliability_curve
-from calibjax.curves.pit_curves import (
-    CoverageCurve,
-    PITCurve,
-    SpreadSkillCurve,
-    coverage_curve,
-    pit_curve,
-    spread_skill_curve,
-)
+from calibjax.curves._spread_skill_curve import SpreadSkillCurve, spread_skill_curve
+from calibjax.curves.pit_curves import CoverageCurve, PITCurve, coverage_curve, pit_curve
 
 __all__ = [
     "CORPCurve", "CalibrationCurve", "CoverageCurve", "PITCurve", "ReliabilityCurve", "ResidualMap",

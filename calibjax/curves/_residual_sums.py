@@ -45,7 +45,7 @@ import numpy as np
 from calibjax._base.struct import is_traced, on_host, static, struct
 from calibjax._data.data import Data, Rows, clean, with_known_weights
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import IntervalCensored, unit_interval
+from calibjax._data.interval_censored import unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
@@ -75,7 +75,7 @@ def resamples_of(data: Data, confidence_level: float, n_resamples: int) -> tuple
     """Checked data, padded and without weights that are all equal, and what their band needs."""
     level, n_resamples = check_resamples(confidence_level, n_resamples)
     data = _without_equal_weights(padded(data))
-    is_counted = data.is_plain and not isinstance(data.targets, IntervalCensored)
+    is_counted = data.is_plain and not data.is_censored
     return data, Resamples(level, n_resamples, None if is_counted else NullSampler.of(data))
 
 
@@ -225,7 +225,7 @@ def sums_in_parts(
     """
     pit_key, band_key = jax.random.split(key)
     draw_key, _ = jax.random.split(band_key)
-    if isinstance(data.targets, IntervalCensored):
+    if data.is_censored:
         interval = drawn_pit_interval(pit_key, data)
     else:
         interval = PITInterval(*2 * (pit(pit_key, data),))

@@ -121,8 +121,10 @@ class _BestTemperature(Section[BestTemperature | None]):
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         # Events have a slope: with O/E away from 1 a temperature without intercept misleads.
-        shown = [] if SLOPE in events_of(case) else filter(None, [self.of(case)])
-        return [(_name_of_temperature(case), MeasureResult(*x, (1.0, 1.0))) for x in shown]
+        best = None if SLOPE in events_of(case) else self.of(case)
+        return (
+            [] if best is None else [(_name_of_temperature(case), MeasureResult(*best, (1.0, 1.0)))]
+        )
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         value, interval = self.of(case) or (None, None)
@@ -216,9 +218,10 @@ def slope_in_words(slope: MeasureResult, case: Case, text: str = f"{SLOPE} {{}}"
     """The calibration slope with its interval, and what it shows if that excludes 1."""
     said = wording.with_interval(text, slope.value, slope.interval, case.level)
     low, high = slope.interval or (1.0, 1.0)
-    alone = " by this interval alone" * (not case.rejected)
-    shown = f", risks too {'extreme' if high < 1 else 'moderate'}{alone}"
-    return said + shown * (not low <= 1 <= high)
+    if low <= 1 <= high:
+        return said
+    alone = "" if case.rejected else " by this interval alone"
+    return f"{said}, risks too {'extreme' if high < 1 else 'moderate'}{alone}"
 
 
 def confidence_of(case: Case) -> tuple[bool, str] | None:

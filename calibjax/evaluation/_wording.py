@@ -64,10 +64,8 @@ def decimals_of(interval: Interval | None) -> int:
 def with_interval(text: str, value: float, interval: Interval | None, level: float) -> str:
     """A text with a number in it and its CI, "O/E 1.67 (95 % CI 1.60 to 1.74)"."""
     decimals = decimals_of(interval)
-    said, ends = (
-        text.format(number(value, decimals=decimals)),
-        interval_text(interval, " to ", decimals),
-    )
+    said = text.format(number(value, decimals=decimals))
+    ends = interval_text(interval, " to ", decimals)
     return f"{said} ({100 * (1 - level):.3g} % CI {ends})" if ends else said
 
 

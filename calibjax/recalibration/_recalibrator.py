@@ -126,7 +126,7 @@ class Recalibrator:
         >>> predictions = cj.Bernoulli.from_logits(logits)
         >>> recalibrator = cj.fit_recalibrator(predictions, targets, "temperature")
         >>> print(recalibrator)
-        Recalibrator: temperature, T = 2.
+        Recalibrator: temperature, T = 2. (logits are divided by T; above 1: over-confident)
           fitted to 400 rows of 2 classes; converged
         >>> recalibrator(predictions).probs[-2:].round(2).tolist()
         [0.88, 0.88]

@@ -82,9 +82,10 @@ def segment_sums(
     rows: tuple[Rows, jax.Array],
     n_resamples: int,
     sampler: NullSampler,
-) -> tuple[SegmentSums, jax.Array]:
-    """The sums of all segments, and the largest absolute score of data sets under H0, ``[R]``.
+) -> tuple[SegmentSums, jax.Array, jax.Array, jax.Array]:
+    """The sums of all segments, the largest absolute score, the smallest p-value, and draws.
 
+    The draws are the largest absolute scores of data sets under H0, ``[R]``.
     `shared` are a key, the table of segments, and the least variance of a count of events that is
     tested; `rows` are data, samples with the target among them, and codes of levels ``[n, C]``.
     """
@@ -107,10 +108,11 @@ def segment_sums(
     scores = jnp.where(is_valid, found.pop("scores"), jnp.nan)
     sizes = jnp.abs(scores)
     # Scores of equal data sets may differ by rounding.
-    least = sizes - rounding_of(jnp.append(maxima, jnp.max(sizes)))
+    largest = jnp.max(sizes)
+    least = sizes - rounding_of(jnp.append(maxima, largest))
     pvalues = jnp.where(found["is_tested"], counted_pvalue(least, maxima), 1.0)
     pvalues = jnp.where(is_valid, pvalues, jnp.nan)
-    return SegmentSums(**found, scores=scores, pvalues=pvalues), maxima
+    return SegmentSums(**found, scores=scores, pvalues=pvalues), largest, jnp.min(pvalues), maxima
 
 
 def _scored(

@@ -3,13 +3,11 @@
 from typing import NamedTuple, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.compile import bucket, first_rows
 from calibjax._base.parameters import family_name
-from calibjax._base.struct import is_traced
 from calibjax._data.capabilities import pit_partition
 from calibjax._data.data import Data, RowOptions, as_data
 from calibjax._data.distribution import Distribution, Labels
@@ -105,7 +103,7 @@ def segment_test(
         >>> predictions = cj.Normal(np.zeros(1000), np.ones(1000))
         >>> groups = {"station": station, "lead": lead}
         >>> result = cj.segment_test(jax.random.key(0), predictions, errors, groups)
-        >>> print(result.segments[0])
+        >>> print(f"{result.segments[0]}, p = {result.segments[0].pvalue:.3g}")
         C, under-dispersive: predicted spread 31 % too small, n = 205, p = 0.001
 
     Reference: Westfall and Young, Resampling-based multiple testing, 1993, for the maximum; Wilson
@@ -158,7 +156,8 @@ def segments_tested(
     filling = (0, data.n - n), (0, bucket(len(columns)) - len(columns))
     sampler = NullSampler.of(data)
     shared = key, _segments.table_of(segments, order), np.float32(_segments.LEAST_VARIANCE)
-    found, maxima = segment_sums(shared, (data, np.pad(codes, filling)), n_resamples, sampler)
+    rows = data, np.pad(codes, filling)
+    found, statistic, pvalue, maxima = segment_sums(shared, rows, n_resamples, sampler)
     pairs = [[(columns[c], level) for c, level in chosen] for chosen in segments]
     names = Names(
         segments=tuple(", ".join(c.phrases[k] for c, k in x) or _segments.ALL_ROWS for x in pairs),
@@ -170,11 +169,9 @@ def segments_tested(
         partition=pit_partition(forecasts),
         classes=None if classes is None else tuple(classes),
     )
-    # Outside of jit NumPy, for which nothing is compiled.
-    xp = jnp if is_traced(found.scores) else np
     return SegmentTestResult(
-        statistic=jnp.asarray(xp.max(xp.abs(xp.asarray(found.scores)))),
-        pvalue=jnp.asarray(xp.min(xp.asarray(found.pvalues))),
+        statistic=statistic,
+        pvalue=pvalue,
         null_distribution=maxima,
         # What fills up the segments is not tested.
         sums=first_rows(found, len(segments)),
