@@ -404,6 +404,19 @@ def test_all_models_in_one_table(two_models):
 
 
 @pytest.mark.slow
+def test_each_line_has_the_decimals_of_its_interval():
+    common = {"a": {"value": 2.0}, "b": {"value": 1.52}, "c": {"value": 14.2}}
+    common["b"] |= {"difference": -0.4812, "low": -0.5531, "high": -0.4093, "pvalue": 0.01}
+    common["c"] |= {"difference": 12.23, "low": -104.3, "high": 128.8, "pvalue": 0.7}
+    models = {name: {"n": 9, "bias": 0.1, "p": 0.5} for name in common}
+    lines = str(HubTable(models, {"WIS": common}, 9, "")).splitlines()
+    assert "bias (-1 to 1, + too high)" in lines[0]
+    assert [x.split()[2:5] for x in lines[-2:]] == [
+        ["-0.481", "-0.553", "-0.409"],
+        ["12", "-104", "129"],
+    ]
+
+
 def test_a_table_by_group(two_models, monkeypatch):
     """Each line has the numbers of the rows of its group, of the tasks that both models have."""
 

@@ -17,7 +17,7 @@ from calibjax._data.typed_column import named_columns
 from calibjax.evaluation._directions import Direction, clear_directions_of
 from calibjax.evaluation._effect import BEST_TEMPERATURE
 from calibjax.evaluation._section import N_RESAMPLES, Case
-from calibjax.evaluation._wording import aligned_numbers, decimals_of, number
+from calibjax.evaluation._wording import aligned_numbers, numbers_with_intervals
 from calibjax.frames import groups_of
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.hypothesis_tests.adjusted import adjusted_pvalues
@@ -151,7 +151,7 @@ class GroupVerdicts:
         values = [row[name] for row in rows]
         if name in _RATIO:
             ends = [(row["low"], row["high"]) for row in rows]
-            return [number(x, decimals=decimals_of(y)) for x, y in zip(values, ends, strict=True)]
+            return numbers_with_intervals(values, ends)
         if name == "p":
             return [pvalue_text(x, 1 / (self.n_draws + 1)) for x in values]
         if not all(isinstance(x, float) for x in values):

@@ -41,7 +41,7 @@ _ONLY_SAVED = {PREDICTED, OBSERVED, "observed events", "expected events", "E50",
 _ONLY_SAVED |= {"scaled Brier score", "smooth ECE", "accuracy at 1/2"}
 # What the table adds to names of measures.
 _LABELS = {x: f"  {x}" for x in ("dispersion", "overprediction", "underprediction")}
-_LABELS |= {"bias": "bias (-1 to 1, + too high)", "spread": "spread (expected RMSE)"}
+_LABELS |= {"bias": wording.BIAS_LABEL, "spread": "spread (expected RMSE)"}
 _LABELS |= {EVENTS: "events (during follow-up)", WIS: "WIS = 2 × pinball loss"}
 
 

@@ -13,6 +13,8 @@ from calibjax.recalibration import is_end_of_range
 
 #: The name of a number that may be an end of the range that was searched.
 BEST_TEMPERATURE, VARIANCE_FACTOR = "fitted temperature", "fitted variance factor"
+#: What tables call the bias of ranks or quantiles, which has a range and a sign.
+BIAS_LABEL = "bias (-1 to 1, + too high)"
 #: The text for a rejected model without a clear overall error.
 NO_OVERALL_ERROR = "no overall bias or dispersion error detected; errors may be local or in shape"
 # Below it whole numbers have all their digits, instead of a power of ten.
@@ -39,12 +41,12 @@ def _decimals(size: float, digits: int) -> int:
     return max(digits - 1 - math.floor(math.log10(size)), 0) if 0 < size < math.inf else _POWER
 
 
-def aligned_numbers(values: Sequence[float], like: Sequence[float] | None = None) -> list[str]:
-    """Numbers with the decimals that the largest of them, or of others, needs for three digits.
+def aligned_numbers(values: Sequence[float]) -> list[str]:
+    """Numbers with the decimals that the largest of them needs for three digits.
 
     Those that this would change by more than a tenth have two digits.
     """
-    sizes = [abs(x) for x in like or values if math.isfinite(x)]
+    sizes = [abs(x) for x in values if math.isfinite(x)]
     decimals = 0 if all(x == round(x) for x in sizes) else _decimals(max(sizes), 3)
     are_far = [abs(round(x, decimals) - x) > abs(x) / 10 for x in values]
     return [number(x, 2, _POWER if y else decimals) for x, y in zip(values, are_far, strict=True)]
@@ -59,6 +61,12 @@ def decimals_of(interval: Interval | None) -> int:
     """How many decimals show two digits of half of the width, but at most three of the ends."""
     low, high = interval or (math.nan, math.nan)
     return min(_decimals((high - low) / 2, 2), _decimals(max(abs(low), abs(high)), 3))
+
+
+def numbers_with_intervals(values: Sequence[float], intervals: Sequence[Interval]) -> list[str]:
+    """Estimates, or ends of their intervals, each with the decimals of its own interval."""
+    pairs = zip(values, intervals, strict=True)
+    return [number(x, decimals=decimals_of(interval)) for x, interval in pairs]
 
 
 def with_interval(text: str, value: float, interval: Interval | None, level: float) -> str:

@@ -14,7 +14,13 @@ from calibjax._base.text import listed, plain, pvalue_text, text_table
 from calibjax._data.data import Data
 from calibjax._data.distribution import Labels
 from calibjax.distributions import Quantiles
-from calibjax.evaluation import Evaluation, aligned_numbers, notes_on_few_units
+from calibjax.evaluation import (
+    BIAS_LABEL,
+    Evaluation,
+    aligned_numbers,
+    notes_on_few_units,
+    numbers_with_intervals,
+)
 from calibjax.hub._read_hub import ORIGINS, with_days
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals import compare_calibration
@@ -37,7 +43,7 @@ _SCORES: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 _LEVEL = 0.95
 _COLUMNS = "difference", "low", "high", "pvalue"
-_HEADS = dict(low="CI low", high="CI high", pvalue="adjusted p", bias="bias (-1 low, +1 high)")
+_HEADS = dict(low="CI low", high="CI high", pvalue="adjusted p", bias=BIAS_LABEL)
 #: Numbers by model, and for each model by name.
 Numbers = dict[str, dict[str, float]]
 
@@ -104,12 +110,14 @@ def _table(titles: list[str], rows: Mapping[Any, Any], least: float | None) -> l
     """A line for each row, with its names below the titles, and a column for each number."""
     columns = max(map(list, rows.values()), key=len)
     numbers = {x: [row.get(x, math.nan) for row in rows.values()] for x in columns}
-    ends = [y for x in _COLUMNS[:3] for y in numbers.get(x, [])]
+    ends = [(row.get("low", math.nan), row.get("high", math.nan)) for row in rows.values()]
 
     def texts(x: str) -> list[str]:
         if x in ("p", "pvalue"):
             return [pvalue_text(y, least) for y in numbers[x]]
-        return aligned_numbers(numbers[x], ends if x in _COLUMNS else None)
+        if x in _COLUMNS:
+            return numbers_with_intervals(numbers[x], ends)
+        return aligned_numbers(numbers[x])
 
     names = zip(*([x] if isinstance(x, str) else x for x in rows), strict=True)
     lines = zip(*names, *map(texts, columns), strict=True)
