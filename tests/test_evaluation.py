@@ -500,9 +500,10 @@ def test_bounds_are_said():
 
 def test_p_values_say_where_they_end():
     words = {0.31: "p = 0.31", 0.001: "p ≤ 0.001", 1e-9: "p ≤ 0.001"}
-    assert {p: p_in_words(p, 1 / 1000) for p in words} == words
+    assert {p: p_in_words(p, 999) for p in words} == words
+    assert p_in_words(0.01, 199, sides=2) == "p ≤ 0.01" and p_in_words(0.005, 199) == "p ≤ 0.005"
     assert p_in_words(np.float32(0.001)) == "p = 0.001" and p_in_words(9e-4) == "p < 0.001"
-    assert pvalue_text(0.02, 0.01) == "0.02" and pvalue_text(None) == pvalue_text(np.nan) == ""
+    assert pvalue_text(0.02, 99) == "0.02" and pvalue_text(None) == pvalue_text(np.nan) == ""
 
 
 def test_an_estimate_has_the_decimals_of_its_interval():

@@ -86,7 +86,7 @@ def test_measures_of_censored_targets(of_hidden, lifetimes):
 
 def test_neighbours_that_depend_on_each_other_are_said(of_hidden):
     assert 0.01 < of_hidden.pvalue_of_neighbours == of_hidden.to_dict()["pvalue_of_neighbours"]
-    words = "Neighbouring rows appear dependent (p = 0.0033)"
+    words = "Neighbouring rows appear dependent (p ≤ 0.00333)"
     assert words not in repr(of_hidden)
     flagged = copy.copy(of_hidden)
     vars(flagged)["pvalue_of_neighbours"] = 1 / 300

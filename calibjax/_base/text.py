@@ -38,18 +38,22 @@ def shares_in_words(
     return said if ratio == "1" else f"{said} (O/E {ratio})"
 
 
-def pvalue_text(pvalue: float | None, least: float | None = None) -> str:
-    """A p-value; "≤ 0.001" for the least that draws give, "< 0.001" for tiny ones, "" for NaN."""
+def pvalue_text(pvalue: float | None, n_draws: int | None = None, sides: int = 1) -> str:
+    """A p-value; "≤ 0.001" for the least that draws give, "< 0.001" for tiny ones, "" for NaN.
+
+    It is a multiple of sides / (n_draws + 1); None draws for a p-value without draws.
+    """
     if pvalue is None or math.isnan(pvalue):
         return ""
-    if least is not None and pvalue <= 1.001 * least:
+    least = 0.0 if n_draws is None else sides / (n_draws + 1)
+    if pvalue <= 1.001 * least:
         return f"≤ {least:.3g}"
     return f"{pvalue:.3g}" if pvalue >= 0.0009995 else "< 0.001"
 
 
-def p_in_words(pvalue: float, least: float | None = None) -> str:
+def p_in_words(pvalue: float, n_draws: int | None = None, sides: int = 1) -> str:
     """A p-value in a sentence, "p = 0.31", "p ≤ 0.001" or "p < 0.001"."""
-    text = pvalue_text(pvalue, least)
+    text = pvalue_text(pvalue, n_draws, sides)
     return f"p {text}" if text[:1] in ("≤", "<") else f"p = {text}"
 
 

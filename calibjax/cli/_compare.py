@@ -65,17 +65,17 @@ def compare(
         echo(as_text(found | {"notes": notes}))
     else:
         lines = [f"{x['file']}: SKCE {x['skce']:.4g}" for x in values]
-        lines += [_sentence(pair, 2 / (result.deviations.shape[-1] + 1)) for pair in pairs]
+        lines += [_sentence(pair, result.deviations.shape[-1]) for pair in pairs]
         lines.append(f"({result.method}; {100 * (1 - level):g} % CI)")
         echo("\n".join([*lines, *notes]))
     return pairs[0]["rejected"]
 
 
-def _sentence(pair: dict[str, Any], least: float) -> str:
+def _sentence(pair: dict[str, Any], n_draws: int) -> str:
     first, second = pair["first"], pair["second"]
     low, high = pair["interval"]
     numbers = (
-        f"{p_in_words(pair['pvalue'], least)}, first minus second file "
+        f"{p_in_words(pair['pvalue'], n_draws, sides=2)}, first minus second file "
         f"{pair['difference']:.3g}, CI {low:.3g} to {high:.3g}"
     )
     if not pair["rejected"]:

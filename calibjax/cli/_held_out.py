@@ -22,7 +22,7 @@ _SCORES = {
 }
 _LEVEL = 0.95
 # That of `calibration_test`.
-_N_RESAMPLES = 999
+_N_DRAWS = 999
 
 
 def held_out(
@@ -46,7 +46,7 @@ def held_out(
         # Recalibrated rows are not checked, and both tests are one program.
         rows = data.replace(predictions=predictions, is_checked=False)
         test = calibration_test(jax.random.key(seed), rows)
-        return {"score": float(scores.mean()), "pvalue": as_multiple(test.pvalue, _N_RESAMPLES)}
+        return {"score": float(scores.mean()), "pvalue": as_multiple(test.pvalue, _N_DRAWS)}
 
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         difference = Measure(held.after - held.before)(*Subset.of(data, _LEVEL))
@@ -63,12 +63,11 @@ def held_out(
 def in_words(found: dict[str, Any]) -> str:
     """What `held_out` found, as text."""
     score, (before, after) = found["score"], (found["before"], found["after"])
-    least = 1 / (_N_RESAMPLES + 1)
     lines = [
         f"Cross-validated performance ({found['folds']} {found['by']}):",
         f"          {score}   p of the calibration test",
         *(
-            f"  {name:6}  {x['score']:{len(score)}.4g}   {pvalue_text(x['pvalue'], least):>25}"
+            f"  {name:6}  {x['score']:{len(score)}.4g}   {pvalue_text(x['pvalue'], _N_DRAWS):>25}"
             for name, x in (("before", before), ("after", after))
         ),
     ]

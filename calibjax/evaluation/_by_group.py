@@ -153,7 +153,7 @@ class GroupVerdicts:
             ends = [(row["low"], row["high"]) for row in rows]
             return numbers_with_intervals(values, ends)
         if name == "p":
-            return [pvalue_text(x, 1 / (self.n_draws + 1)) for x in values]
+            return [pvalue_text(x, self.n_draws) for x in values]
         if not all(isinstance(x, float) for x in values):
             return list(map(str, values))
         return aligned_numbers(values)
@@ -172,10 +172,9 @@ class GroupVerdicts:
         """What the p-values account for, and the pooled ratio."""
         n_tested = sum(x.why_not_tested is None for x in self.groups)
         found = [f"p is adjusted for {n_tested} groups"] if n_tested > 1 else []
-        least, pooled = 1 / (self.n_draws + 1), self.pooled
-        if any(x.adjusted_pvalue <= least for x in self.groups):
-            text = pvalue_text(least, least)
-            found.append(f"{text}: the smallest p-value that {self.n_draws} draws give")
+        smallest, pooled = pvalue_text(self.groups[0].adjusted_pvalue, self.n_draws), self.pooled
+        if smallest.startswith("≤"):
+            found.append(f"{smallest}: the smallest p-value that {self.n_draws} draws give")
         return found + ([] if pooled is None else [str(pooled)])
 
 

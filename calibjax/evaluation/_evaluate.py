@@ -20,7 +20,7 @@ from calibjax._data.padding import padded
 from calibjax._numbers.validity import are_whole
 from calibjax.distributions import Bernoulli, Quantiles
 from calibjax.evaluation._evaluation import Evaluation
-from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, keys_of
+from calibjax.evaluation._section import N_RESAMPLES, keys_of
 from calibjax.evaluation._serial_dependence import Column, columns_of_rows
 from calibjax.frames import Table, given_columns, read_arrays, read_model
 from calibjax.hypothesis_tests import calibration_test
@@ -30,8 +30,9 @@ from calibjax.segments import read_segments
 
 # What holds values beside arrays, and names of columns beside a frame.
 _BESIDE_ARRAYS = {"classes", "normalize", "weights", "clusters", "times", "horizon", "groups"}
-# A larger level is probably a confidence, and such narrow intervals may miss the estimate.
-_LARGEST_LEVEL = 0.5
+# No p-value is smaller.  A larger level is probably a confidence, and such narrow intervals may
+# miss the estimate.
+_LEAST_LEVEL, _LARGEST_LEVEL = 1 / (N_RESAMPLES + 1), 0.5
 
 
 def evaluate(
@@ -146,9 +147,9 @@ def evaluate_data(
     Masked rows are left out, and up to `order` columns of groups make a segment.
     """
     seed = check_integer("seed", seed, 0, 2**63 - 1)
-    if not (isinstance(level, (float, np.floating)) and LEAST_PVALUE <= level <= _LARGEST_LEVEL):
+    if not (isinstance(level, (float, np.floating)) and _LEAST_LEVEL <= level <= _LARGEST_LEVEL):
         raise ValueError(
-            f"level must be a number from {LEAST_PVALUE} to {_LARGEST_LEVEL}, such as 0.05 for a "
+            f"level must be a number from {_LEAST_LEVEL} to {_LARGEST_LEVEL}, such as 0.05 for a "
             f"confidence of 95 %, got {level!r}."
         )
     data = as_data(data, intervals=True)

@@ -21,7 +21,7 @@ from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._groups import SEGMENTS
 from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
-from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, Case, Section
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import table_of_numbers, with_interval
 from calibjax.kernels.base import describe
 from calibjax.measures.events import RATIO, SLOPE
@@ -267,7 +267,7 @@ def verdict(case: Case) -> str:
         rows += f", {_rows.CENSORING.of(case)} censored"
     if case.why_not_tested is not None:
         return _lines(f"Calibration {case.why_not_tested}", rows)
-    found = f"({p_in_words(case.pvalue, LEAST_PVALUE)}, {rows})"
+    found = f"({p_in_words(case.pvalue, N_RESAMPLES)}, {rows})"
     if case.rejected:
         sections = DIRECTIONS, SEGMENTS, WORST, _rows.ZERO_PROBABILITY
         details = [section.clause(case) for section in sections]
@@ -304,7 +304,7 @@ def citation(case: Case) -> str:
     test = f"{'exact ' * case.test.is_exact}aggregated kernel test, {drawn}"
     size = with_interval("{}", skce.value, skce.interval, case.level)
     size += "" if skce.value >= 0 else "; this unbiased estimator can be negative"
-    found = p_in_words(case.pvalue, LEAST_PVALUE)
+    found = p_in_words(case.pvalue, N_RESAMPLES)
     return _lines(
         f"Calibration was {rejected} ({test}, {found}, n = {case.n})",
         *(_risk_in_words(case) or [DIRECTIONS.clause(case)]),

@@ -90,7 +90,7 @@ class RecalibrationCheck:
         change = f"lowers held-out {self.score} from {before} to {after}"
         if before == after:
             change = f"leaves held-out {self.score} at {after}"
-        found = p_in_words(self.pvalue, 1 / (self.n_resamples + 1))
+        found = p_in_words(self.pvalue, self.n_resamples)
         then = f"the held-out recalibrated predictions are {ends} rejected ({found})"
         return f"{name} {change}; {then}{left}."
 

@@ -19,7 +19,7 @@ from calibjax._data.padding import padded
 from calibjax.distributions import SurvivalCurve
 from calibjax.estimators import contributions
 from calibjax.evaluation import _serial_dependence as serial
-from calibjax.evaluation._section import LEAST_PVALUE, N_RESAMPLES, Case, Section
+from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.expectations import default_kernel
 from calibjax.hypothesis_tests import calibration_test
 from calibjax.intervals.rare_events import FEW_EVENTS, expected_rare_events
@@ -298,7 +298,7 @@ class _ZeroProbability(Section[ZeroProbability]):
             kind = "probability" if predictions.target_kind == "integer" else "density"
             zero = f"{kind} 0 or less than {least:.2g}"
         target, it = ("target", "it") if n == 1 else ("targets", "them")
-        without = "" if pvalue is None else f"; without {it} {p_in_words(pvalue, LEAST_PVALUE)}"
+        without = "" if pvalue is None else f"; without {it} {p_in_words(pvalue, N_RESAMPLES)}"
         said = f"{n} observed {target} had predicted {zero}"
         if isinstance(predictions, Labels):
             certain = np.asarray(predictions.label_probabilities()).max(axis=1) == 1

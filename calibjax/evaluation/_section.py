@@ -23,8 +23,6 @@ from calibjax.nulls.sampler import why_not_tested
 from calibjax.segments import ReadSegments
 
 N_RESAMPLES = 999
-#: The smallest p-value there can be.
-LEAST_PVALUE = 1 / (N_RESAMPLES + 1)
 # The number of rows, times classes, above which draws take long.
 _LONG = 2**16
 

@@ -34,6 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.compile import quick_jit
+from calibjax._base.text import p_in_words
 from calibjax._data.data import Data, clean
 from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import IntervalCensored
@@ -108,17 +109,17 @@ def notes_on_order(
         order = " and ".join(
             f"{'neighbouring rows in' if x.is_time else 'rows of one'} {x.name}" for x in found
         )
-        pvalues = " and ".join(f"{x.pvalue:.2g}" for x in found)
+        pvalues = " and ".join(p_in_words(x.pvalue, _N_RESAMPLES) for x in found)
         advice = ", or ".join(x.in_words(option) for x in found)
         advice += ", and not both" if len(found) > 1 else ""
     elif of_rows is not None and of_rows <= _LEVEL:
-        order, pvalues = "neighbouring rows", f"{of_rows:.2g}"
+        order, pvalues = "neighbouring rows", p_in_words(of_rows, _N_RESAMPLES)
         units = f"{option('times')} and a {option('horizon')}, or {option('clusters')}"
         advice = f"{units}, if they share a day, a location or a person"
     else:
         return []
     return [
-        f"{order[0].upper()}{order[1:]} appear dependent (p = {pvalues}); the p-value assumes "
+        f"{order[0].upper()}{order[1:]} appear dependent ({pvalues}); the p-value assumes "
         f"independent rows: pass {advice}."
     ]
 
@@ -130,7 +131,7 @@ def notes_on_horizon(key: jax.Array, data: Data) -> list[str]:
         return []
     return [
         f"Errors appear dependent beyond the horizon {data.horizon or 1:g}: sums over times "
-        f"further apart are correlated (p = {pvalue:.2g}). The p-value may be too small; use a "
+        f"further apart are correlated ({p_in_words(pvalue)}). The p-value may be too small; use a "
         "longer horizon."
     ]
 

@@ -136,10 +136,9 @@ def cells(name: str, measure: MeasureResult) -> tuple[str, str, str, str]:
     expected = f"expected {number(low)}" if low == high else expected
     if measure.interval is not None and measure.value < min(measure.interval[0], 0):
         expected = "unbiased; CI cut at 0"
-    least = None if measure.n_draws is None else 1 / (measure.n_draws + 1)
     value = number(measure.value, decimals=decimals)
     if name.startswith("p-value"):
-        value = pvalue_text(measure.value, least)
+        value = pvalue_text(measure.value, measure.n_draws)
     if name in (BEST_TEMPERATURE, VARIANCE_FACTOR) and measure.interval is None:
         value = temperature_text(measure.value)
-    return value, interval, expected, pvalue_text(measure.pvalue, least)
+    return value, interval, expected, pvalue_text(measure.pvalue, measure.n_draws)

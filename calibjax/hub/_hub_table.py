@@ -84,21 +84,20 @@ class HubTable:
         return plain(dataclasses.asdict(self), says_infinity=True)
 
     def __repr__(self) -> str:
-        least, reference = 1 / (self.n_resamples + 1), [*self.models][0]
+        n, reference = self.n_resamples, [*self.models][0]
         tasks = f"the {self.n_common} tasks that all models forecast"
-        lines = [*_table(["model"], self.models, least), f"p: calibration test; {self.dependence}."]
+        lines = [*_table(["model"], self.models, n), f"p: calibration test; {self.dependence}."]
         lines.append(f"Relative to {reference}: ratio of means on {tasks}.")
         lines += self.notes
         if self.groups:
             lines += ["", f"By group, on {tasks}; p-values adjusted for all groups of a model:"]
-            lines += _table(["group", "model"], _by_group_and_model(self.groups), 0.001)
+            lines += _table(["group", "model"], _by_group_and_model(self.groups), 999)
             lines.append("")
         if len(self.models) > 1:
             lines += [f"On {tasks}; SKCE by one kernel for all, so that it depends on the models;"]
             lines += [f"difference = model minus {reference}, negative is better; 95 % CI:"]
         for measure, rows in self.common.items():
-            # Two-sided p-values of resamples are twice the share of the larger ones.
-            lines += _table([measure], rows, 2 * least if measure == "SKCE" else None)
+            lines += _table([measure], rows, n if measure == "SKCE" else None)
         return "\n".join(lines)
 
 
@@ -106,7 +105,7 @@ def _by_group_and_model(groups: dict[str, Numbers]) -> dict[tuple[str, str], dic
     return {(group, name): row for group, rows in groups.items() for name, row in rows.items()}
 
 
-def _table(titles: list[str], rows: Mapping[Any, Any], least: float | None) -> list[str]:
+def _table(titles: list[str], rows: Mapping[Any, Any], n_draws: int | None) -> list[str]:
     """A line for each row, with its names below the titles, and a column for each number."""
     columns = max(map(list, rows.values()), key=len)
     numbers = {x: [row.get(x, math.nan) for row in rows.values()] for x in columns}
@@ -114,7 +113,8 @@ def _table(titles: list[str], rows: Mapping[Any, Any], least: float | None) -> l
 
     def texts(x: str) -> list[str]:
         if x in ("p", "pvalue"):
-            return [pvalue_text(y, least) for y in numbers[x]]
+            # P-values of differences are two-sided: twice the share of the larger resamples.
+            return [pvalue_text(y, n_draws, 1 if x == "p" else 2) for y in numbers[x]]
         if x in _COLUMNS:
             return numbers_with_intervals(numbers[x], ends)
         return aligned_numbers(numbers[x])

@@ -147,10 +147,10 @@ class CalibrationComparison:
         first, *others = np.atleast_1d(self.estimates)
         first_name, *names = self.names
         columns = map(np.atleast_1d, (self.difference, self.standard_error, self.pvalue))
-        least = 2 / (self.deviations.shape[-1] + 1)
+        n_draws = self.deviations.shape[-1]
         lines = [
             f"  {name}: SKCE {other:.3g}, {first_name} minus {name} {difference:.3g} "
-            f"(SE {error:.2g}), {p_in_words(pvalue, least)}"
+            f"(SE {error:.2g}), {p_in_words(pvalue, n_draws, sides=2)}"
             f"{_words(first_name, difference, pvalue)}"
             for name, other, difference, error, pvalue in zip(names, others, *columns, strict=True)
         ]

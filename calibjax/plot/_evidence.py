@@ -47,7 +47,7 @@ def null_distribution(result: CalibrationTestResult, *, ax: Axes | None = None) 
     height = ax.get_position(original=True).height * ax.figure.bbox.height * 72 / ax.figure.dpi
     share = float(np.clip(40 / height, 0.25, 0.5))
     ax.set_ylim(0.0, np.max(heights) / (1 - share))
-    found = p_in_words(float(result.pvalue), 1 / (draws.size + 1))
+    found = p_in_words(float(result.pvalue), draws.size)
     ax.axvline(statistic, ymax=1 - share, **style.ALARM, label=f"your model, {found}")
     style.labels(
         ax, "Your model among calibrated ones", "test statistic", f"number of {draws.size} draws"

@@ -250,11 +250,10 @@ class SegmentTestResult:
         """A p-value, and what it is adjusted for."""
         tests, n = f"{np.sum(np.asarray(self.sums.is_tested))} tests", self.n_segments
         words = f"adjusted for {tests} of {n} segment{'s' if n > 1 else ''}"
-        return f"{p_in_words(segment.pvalue, self._least())} {words}"
+        return f"{p_in_words(segment.pvalue, self._n_draws())} {words}"
 
-    def _least(self) -> float:
-        """The smallest p-value that the data sets can give."""
-        return 1 / (np.shape(self.null_distribution)[-1] + 1)
+    def _n_draws(self) -> int:
+        return np.shape(self.null_distribution)[-1]
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings, lists and dicts of Python, as JSON takes them."""
@@ -279,7 +278,7 @@ class SegmentTestResult:
         range_ = f"simultaneous {100 * _CONFIDENCE:g} % range if calibrated"
         rows = [("segment", "rows", "deviation", range_, "z", "adjusted p")]
         for x in shown:
-            score, pvalue = f"{x.score:.1f}", pvalue_text(x.pvalue, self._least())
+            score, pvalue = f"{x.score:.1f}", pvalue_text(x.pvalue, self._n_draws())
             rows.append((x.name, str(x.n), x.description, x.expected_text, score, pvalue))
         lines, n_rejected = text_table(rows, "<><<><"), len(self.rejected())
         if n_rejected < len(shown) and not math.isnan(shown[0].pvalue):

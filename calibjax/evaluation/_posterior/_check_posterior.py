@@ -159,7 +159,7 @@ class PosteriorCheck:
     def _verdict(self) -> str:
         n_tests = self._n_tests()
         adjusted = f" adjusted for {n_tests} tests" if n_tests > 1 else ""
-        of_test = p_in_words(self.pvalue, 1 / (self.n_resamples + 1))
+        of_test = p_in_words(self.pvalue, self.n_resamples)
         numbers = f"({of_test}{adjusted}, {self.n} simulations)"
         if not self.rejected:
             few = "Too few simulations for a verdict"
@@ -202,15 +202,15 @@ class PosteriorCheck:
 
     def __repr__(self) -> str:
         has_x = any(check.pvalue_given_x is not None for check in self.parameters)
-        least, adjusted = 1 / (self.n_resamples + 1), "adjusted " * (self._n_tests() > 1)
+        n_draws, adjusted = self.n_resamples, "adjusted " * (self._n_tests() > 1)
         heads = [f"{adjusted}p", f"{adjusted}p given x"]
         lines = [["parameter", "shift", "spread", *heads[: 1 + has_x]]]
         for check in self._by_evidence():
-            pvalues = [pvalue_text(x, least) for x in (check.pvalue, check.pvalue_given_x)]
+            pvalues = [pvalue_text(x, n_draws) for x in (check.pvalue, check.pvalue_given_x)]
             numbers = f"{check.shift:+.2f}", f"{check.spread:.2f}"
             lines.append([check.name, *numbers, *pvalues[: 1 + has_x]])
         if self.joint_pvalue is not None:
-            lines.append(["joint", "", "", pvalue_text(self.joint_pvalue, least), *[""] * has_x])
+            lines.append(["joint", "", "", pvalue_text(self.joint_pvalue, n_draws), *[""] * has_x])
         shown = text_table(lines, "<" + ">" * (len(lines[0]) - 1))
         note = f"{self.n_draws} draw{'s' * (self.n_draws != 1)} of each posterior."
         return "\n".join([self._verdict(), "", *shown, "", note, *_LEGEND, *self.notes])

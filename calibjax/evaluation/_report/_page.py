@@ -20,7 +20,7 @@ from calibjax.evaluation._by_group import GroupVerdicts
 from calibjax.evaluation._evaluation import Evaluation
 from calibjax.evaluation._groups import SEGMENTS
 from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups, where_seen
-from calibjax.evaluation._section import LEAST_PVALUE
+from calibjax.evaluation._section import N_RESAMPLES
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.kernels.base import KernelLike, Sum, describe
 
@@ -69,7 +69,7 @@ def page(evaluation: Evaluation, by: GroupVerdicts | None = None) -> str:
         number=wording.number,
         pvalue_text=pvalue_text,
         p_in_words=p_in_words,
-        least=LEAST_PVALUE,
+        n_draws=N_RESAMPLES,
         confidence=f"{100 * (1 - evaluation.level):.3g}\N{NO-BREAK SPACE}%",
         classes=wording.shown_names(evaluation.classes),
         cells=wording.cells,
@@ -178,7 +178,7 @@ def lines_of_kernels(test: CalibrationTestResult, level: float) -> list[dict[str
             "estimate": wording.number(float(estimate)),
             "interval": _interval(*map(float, (estimate, low, high))),
             "score": wording.number(float(score)) if np.isfinite(score) else "",
-            "pvalue": pvalue_text(float(pvalue), LEAST_PVALUE),
+            "pvalue": pvalue_text(float(pvalue), N_RESAMPLES),
         }
         for kernel, estimate, low, high, score, pvalue in zip(found.kernels, *columns, strict=True)
     ]
