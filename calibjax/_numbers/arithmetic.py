@@ -166,7 +166,8 @@ def _pairs_weight(weights: jax.Array) -> jax.Array:
 def _pairs_weight_jvp(primals, tangents):
     def by_partial_sums(weights: jax.Array) -> jax.Array:
         # The sum of all weights before each: cumsum(w) - w would cancel in the derivative.
-        return 2 * jnp.sum(weights[..., 1:] * jnp.cumsum(weights[..., :-1], axis=-1), axis=-1)
+        before = jnp.cumsum(weights[..., :-1], axis=-1)
+        return 2 * jnp.sum(weights[..., 1:] * before, axis=-1)
 
     return jax.jvp(by_partial_sums, primals, tangents)
 

@@ -99,7 +99,8 @@ class Categorical(Labels):
     def variance(self) -> jax.Array:
         """The variance of each label, taken as a number, ``[n]``."""
         labels = jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
-        return jnp.sum(self.probs * jnp.square(labels[None, :] - self.mean()[:, None]), axis=-1)
+        squares = jnp.square(labels[None, :] - self.mean()[:, None])
+        return jnp.sum(self.probs * squares, axis=-1)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws: labels ``[*shape, n]``."""

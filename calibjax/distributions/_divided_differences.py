@@ -74,7 +74,8 @@ def _all_differences(x, y, z):
     close = z - x < _CLOSE_TRIPLE
     quotient = recomputed((first - last) / jnp.where(close, 1.0, z - x))
     mean, deviations = _deviations(x, y, z, close)
-    return first, jnp.where(close, jnp.exp(-mean) * _second_series(*deviations)[0], quotient), last
+    second = jnp.where(close, jnp.exp(-mean) * _second_series(*deviations)[0], quotient)
+    return first, second, last
 
 
 def _deviations(x, y, z, close):
@@ -88,7 +89,8 @@ def _first_and_second_jvp(primals, tangents):
     """The partial derivatives of `differences_and_slopes`, times the tangents."""
     (dx, dy, dz), (values, _, slopes) = tangents, differences_and_slopes(*primals)
     by_x, by_y, second_by_x, second_by_y, second_by_z = slopes
-    return values, (by_x * dx + by_y * dy, second_by_x * dx + second_by_y * dy + second_by_z * dz)
+    second = second_by_x * dx + second_by_y * dy + second_by_z * dz
+    return values, (by_x * dx + by_y * dy, second)
 
 
 def differences_and_slopes(

@@ -210,7 +210,8 @@ def _error_of_sums(sums: jax.Array, cells: jax.Array, bandwidth: jax.Array) -> j
     reflected = rows_of(sums, jnp.minimum(node, period - node))
     length = cells.astype(dtype)
     steps = jnp.arange(-_REACH, _REACH + 1, dtype=dtype) / (length * bandwidth)
-    smoothed = _convolved(reflected.T, jnp.exp(-jnp.square(steps) / 2)).T
+    kernel = jnp.exp(-jnp.square(steps) / 2)
+    smoothed = _convolved(reflected.T, kernel).T
 
     points = jnp.maximum(_LEAST_POINTS, _rounded(10 / bandwidth))
     number = jnp.arange(_MOST_CELLS, dtype=jnp.int32)

@@ -330,7 +330,8 @@ def directions_of_numbers(
             is_bound = bool(np.isclose(*ends))
             bound = ("at most " if factor.value < 1 else "at least ") if is_bound else ""
             change = f"{corrected}intervals should be {bound}{{}} times as wide"
-            words += f"; {with_interval(change, factor.value, None if is_bound else ends, level)}"
+            interval = None if is_bound else ends
+            words += f"; {with_interval(change, factor.value, interval, level)}"
         return predicted, observed, words
 
     names = _DISPERSION

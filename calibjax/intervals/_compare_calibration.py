@@ -253,7 +253,8 @@ def _comparison(
     counts = 1 + jnp.max(at_least, axis=0).astype(dtype)
     pvalues = jnp.minimum(1.0, 2 * counts / (deviations.shape[-1] + 1))
     # The largest error of any difference is unknown if one of them is.
-    pvalues = jnp.where(jnp.isnan(statistic) | jnp.any(jnp.isnan(deviations)), jnp.nan, pvalues)
+    unknown = jnp.isnan(statistic) | jnp.any(jnp.isnan(deviations))
+    pvalues = jnp.where(unknown, jnp.nan, pvalues)
     standard_errors = jnp.where(are_same, 0.0, scale)
     if not several:
         differences, pvalues, standard_errors = differences[0], pvalues[0], standard_errors[0]

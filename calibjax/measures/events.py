@@ -350,7 +350,8 @@ def auc(rows_above: np.ndarray, targets: np.ndarray) -> NumberOfRows:
             below = (np.cumsum(others) - others / 2)[ranks] / others.sum()
             placed = np.where(y == kind, below if kind else 1 - below, placed)
         value = shares @ (placed * y) / (shares @ y)
-        column = value + (placed - value) * np.where(y, 1 / (shares @ y), 1 / (shares @ ~y))
+        factor = np.where(y, 1 / (shares @ y), 1 / (shares @ ~y))
+        column = value + (placed - value) * factor
         return Measure(column, possible=(0.0, 1.0))(rows.alone())
 
     return result

@@ -236,7 +236,8 @@ def risk_and_ratio(
         return risk, None
     # The risk is a mean of rows, up to terms that are smaller than its error.
     columns = np.stack([value + observed.influence(time), predicted], axis=1)
-    return risk, Measure(columns, ratio_of_means, expected=(1.0, 1.0), is_ratio=True)(rows.alone())
+    ratio = Measure(columns, ratio_of_means, expected=(1.0, 1.0), is_ratio=True)
+    return risk, ratio(rows.alone())
 
 
 def brier_rows(some: Lifetimes, sampling: Sampling) -> np.ndarray | None:

@@ -436,7 +436,8 @@ def _log_e_of_rows(
     of_target = jnp.log(jnp.maximum(jnp.min(of_target, axis=2), tiny))
     mean = jnp.sum(jnp.where(possible, tilted * probabilities[None, None], 0.0), axis=2)
     # Probabilities of labels sum to one up to rounding, and millions of rows would add it up.
-    of_tilts = of_target - jnp.log(mean / jnp.sum(probabilities, axis=0)[None, None])
+    total = jnp.sum(probabilities, axis=0)[None, None]
+    of_tilts = of_target - jnp.log(mean / total)
     # A target in a cell of probability 0 is infinite evidence.
     stated = jnp.where(shares > 0, probabilities[None, None], 1.0)
     surprise = jnp.min(jnp.sum(shares / stated, axis=2), axis=1, keepdims=True)

@@ -199,7 +199,8 @@ class TiledH(DiscrepancyMatrix):
         chosen = rows_at(samples, n_kept, index, self.axis)
 
         def step(total: jax.Array, rows: WeightedRows) -> tuple[jax.Array, None]:
-            return total + dot(rows[1], tile_values(h_tile, self.kernel, rows[0], chosen)), None
+            values = tile_values(h_tile, self.kernel, rows[0], chosen)
+            return total + dot(rows[1], values), None
 
         zeros = as_varying(jnp.zeros(index.shape, self.weights.dtype), (self.samples, chosen))
         sums, _ = lax.scan(step, zeros, cut((samples, self.weights), self.tile_rows))

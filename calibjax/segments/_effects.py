@@ -108,7 +108,8 @@ def means_of_ranks(n_members: int) -> Means:
     weights /= weights.sum()
 
     def means(scores: np.ndarray, shifts: np.ndarray, factors: np.ndarray) -> np.ndarray:
-        return np.interp(shifts[:, None] + factors[:, None] * _X, _Y, of_y @ scores) @ weights
+        y = shifts[:, None] + factors[:, None] * _X
+        return np.interp(y, _Y, of_y @ scores) @ weights
 
     return means
 

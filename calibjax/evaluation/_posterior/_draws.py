@@ -134,7 +134,8 @@ def chance_in_column(scores: np.ndarray, column: np.ndarray) -> float:
     pvalues = []
     for values in scores:
         deviations = values - np.mean(values)
-        between = np.sum(np.bincount(codes, deviations) ** 2 / np.maximum(counts, 1))
+        sums = np.bincount(codes, deviations)
+        between = np.sum(sums**2 / np.maximum(counts, 1))
         variance = np.mean(deviations**2)
         pvalues.append(float(chdtrc(n_groups - 1, between / variance)) if variance else 1.0)
     return min(1.0, 2 * min(pvalues))
