@@ -1,6 +1,5 @@
 """The page: a template, filled with the numbers and figures of an evaluation."""
 
-import functools
 import hashlib
 from importlib import metadata
 from typing import Any
@@ -11,9 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax import kernels
-from calibjax._base.compile import quick_jit
 from calibjax._base.text import class_name, named_rows, p_in_words, pvalue_text
-from calibjax._data.distribution import Distribution, Labels
+from calibjax._data.distribution import Labels
 from calibjax._data.interval_censored import IntervalCensored
 from calibjax.evaluation import _wording as wording
 from calibjax.evaluation._by_group import GroupVerdicts
@@ -23,6 +21,7 @@ from calibjax.evaluation._report._figures import pictures_of, pictures_of_groups
 from calibjax.evaluation._section import N_RESAMPLES
 from calibjax.hypothesis_tests import CalibrationTestResult
 from calibjax.kernels.base import KernelLike, Sum, describe
+from calibjax.measures.families import moments
 
 # Maximum number of lines of rows, and of the rows, equal ones among them, that the lines stand for.
 _N_ROWS, _MOST_EQUAL_ROWS = 10, 100
@@ -150,15 +149,10 @@ def _names_of_rows(names: np.ndarray) -> str:
 
 def _middle(prediction: Any) -> np.ndarray:
     """The mean of one prediction, or its median if it has no finite mean."""
-    mean = np.asarray(_mean(prediction))[0]
+    mean = np.asarray(moments(prediction)[0])[0]
     if mean.ndim > 0 or np.isfinite(mean):
         return mean
     return np.asarray(prediction.quantile(jnp.full(1, 0.5)))[0]
-
-
-@functools.partial(quick_jit, light=True)
-def _mean(predictions: Distribution) -> jax.Array:
-    return predictions.mean()
 
 
 def _vector_text(value: ArrayLike) -> str:
