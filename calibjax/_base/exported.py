@@ -140,7 +140,18 @@ def _has_own_code(module: ModuleType) -> bool:
     """Whether a module of calibjax has the functions of its source, and none of a patch."""
     if module.__name__.partition(".")[0] != "calibjax":
         return True
-    return _are_own(vars(module), _source_of(module.__name__, module.__file__ or ""))
+    values = list(vars(module).values())
+    types = [x for x in values if isinstance(x, type) and x.__module__ == module.__name__]
+    ids = tuple(id(x) for owner in (module, *types) for x in vars(owner).values())
+    if _OWN.get(module.__name__) != ids:
+        if not _are_own(vars(module), _source_of(module.__name__, module.__file__ or "")):
+            return False
+        _OWN[module.__name__] = ids
+    return True
+
+
+# What the names of modules had when they were compared: that takes as long as to lower a program.
+_OWN: dict[str, tuple[int, ...]] = {}
 
 
 @functools.cache
