@@ -149,6 +149,10 @@ class _SumsInBins(Statistic):
     n_bins: int = static()
     residuals_of: Callable[[Distribution, jax.Array], jax.Array] = static()
 
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        return [(self.n_bins, 1)]
+
     def moments(self, chunk: Chunk) -> jax.Array:
         """Sums ``[b, 5]`` of w, 1, w^2, and w^2 times squares and variances."""
         (_, variance), w = chunk.others, chunk.weights
@@ -264,6 +268,10 @@ class _SumsInParts(Statistic):
         """h - l of each part, ``[k]``."""
         return self.parts.of(self.grid)
 
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        return [(1, self.grid.size)]
+
     def moments(self, chunk: Chunk) -> jax.Array:
         """Sums of w^2 times e_i^2, their expectation in a draw, the variance and 1, ``[4, k]``."""
         hidden, length = _where_hidden(chunk), self.length
@@ -290,8 +298,8 @@ class _SumsInParts(Statistic):
             found.append(dot((xi * weights).T, e))
         return jnp.concatenate(found)[None]
 
-    def numbers_of_row(self, sums: jax.Array, redraws: bool) -> int:
-        return 8 * (sums.shape[1] + self.grid.size)
+    def numbers_of_row(self, shapes: list[tuple[int, int, int]], redraws: bool) -> int:
+        return 8 * (shapes[0][1] + self.grid.size)
 
     def values(
         self, sums: jax.Array, moments: Any, missing: list[jax.Array]

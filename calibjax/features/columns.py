@@ -172,6 +172,12 @@ class ColumnFeatures:
     means_of_products: jax.Array
     kernels: ColumnKernels = static()
 
+    @property
+    def n_weights(self) -> int:
+        """F."""
+        is_alone = self.kernels.singles().block < len(self.kernels.sizes)
+        return int(np.sum(is_alone)) + self.means_of_products.size
+
     def weighted(self, weights: jax.Array, columns: jax.Array) -> jax.Array:
         """All features of the rows of `columns` times their weights, ``[n, F]``."""
         alone, products = _centred(self.kernels, columns, self.means, self.scales)

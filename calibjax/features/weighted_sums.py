@@ -194,7 +194,7 @@ class Landmarks:
     kernel: KernelLike
 
     @property
-    def n_points(self) -> int:
+    def n_weights(self) -> int:
         """F."""
         return jax.tree.leaves(self.points)[0].shape[0]
 
@@ -205,7 +205,7 @@ class Landmarks:
         One that a kernel without a distance takes for like none of the landmarks has the number F.
         """
         kernel, n_rows = self.kernel, jnp.maximum(self.n_rows, 1)
-        first = lax.div(rows * self.n_points + n_rows - 1, n_rows)
+        first = lax.div(rows * self.n_weights + n_rows - 1, n_rows)
         if not are_more:
             return first
 
@@ -215,14 +215,14 @@ class Landmarks:
                 return jnp.argmin(distances, axis=1).astype(jnp.int32)
             values = pairwise(kernel, predictions, self.points)
             found = jnp.argmax(values, axis=1).astype(jnp.int32)
-            return jnp.where(jnp.max(values, axis=1) > 0, found, self.n_points)
+            return jnp.where(jnp.max(values, axis=1) > 0, found, self.n_weights)
 
-        of_rows = map_rows(nearest, predictions, rows, self.n_points)
-        return lax.select(self.n_rows <= self.n_points, first, of_rows)
+        of_rows = map_rows(nearest, predictions, rows, self.n_weights)
+        return lax.select(self.n_rows <= self.n_weights, first, of_rows)
 
     def weighted(self, weights: jax.Array, cells: jax.Array) -> InCells:
         """The weights of rows that are in the cells of these landmarks."""
-        return InCells(weights, cells, self.n_points)
+        return InCells(weights, cells, self.n_weights)
 
     def matrix(self, kernel: KernelLike) -> jax.Array:
         """A kernel on predictions at the landmarks, ``[F, F]``."""

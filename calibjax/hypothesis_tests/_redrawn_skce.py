@@ -285,11 +285,17 @@ def _statistic(
         features = [x.in_pit_cells(pieces, data.weights.dtype) for x in features]
     if cells is not None:
         events = _events_of(features, data, cells.of_rows, size)
-        return CellSums([], terms, features, weightings, matrices, by_pit, in_pit_cells, *events)
+        return CellSums(
+            [], terms, features, weightings, matrices, (), by_pit, in_pit_cells, *events
+        )
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
     for index, weighting in enumerate(landmarks):
         compared[index] = weighting.cells(compared[index], numbers, size < n_all)
-    return KernelSums(compared, terms, features, weightings, matrices, by_pit, in_pit_cells)
+    predictions, targets = indexed(data.samples, slice(1))
+    targets = jax.tree.map(lambda x: x[:, None], targets)
+    shapes = [jax.eval_shape(x.values, predictions, targets, targets) for x in features]
+    of_features = terms, features, weightings, matrices, tuple(x.shape[2] for x in shapes)
+    return KernelSums(compared, *of_features, by_pit, in_pit_cells)
 
 
 #: What has the weights w of rows: landmarks, or features of covariates.
@@ -306,6 +312,7 @@ class KernelSums(Statistic):
         features: the residuals with finitely many numbers.
         weightings: of each distance between predictions, and of covariates.
         matrices: K of the kernels of each list at their landmarks.
+        n_numbers: M of each residual.
         by_pit, in_pit_cells: see `Statistic`.
     """
 
@@ -314,6 +321,7 @@ class KernelSums(Statistic):
     features: list[FiniteResidual]
     weightings: list[Weighting]
     matrices: list[jax.Array]
+    n_numbers: tuple[int, ...] = static()
     by_pit: bool = static()
     in_pit_cells: bool = static()
 
@@ -359,10 +367,17 @@ class KernelSums(Statistic):
         squares = {pair: moments_of(w[pair[0]], x.squares) for pair, x in found.items()}
         return {pair: x.sums for pair, x in found.items()}, squares
 
-    def numbers_of_row(self, sums: Sums, redraws: bool) -> int:
-        n_numbers, (of_pair, _) = 0, sums
-        for (_, residual), x in of_pair.items():
-            _, n_sets, size = x.shape
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        return [(self.weightings[k].n_weights, self.n_numbers[s]) for k, s in self.terms.pairs]
+
+    def shapes(self, n_draws: int, is_multiplied: bool) -> list[tuple[int, int, int]]:
+        # `sums` adds drawn residuals to multiplied ones.
+        return super().shapes(n_draws, False)
+
+    def numbers_of_row(self, shapes: list[tuple[int, int, int]], redraws: bool) -> int:
+        n_numbers = 0
+        for (_, residual), (_, n_sets, size) in zip(self.terms.pairs, shapes, strict=True):
             # Without residuals of many classes.
             is_by_class = isinstance(self.features[residual], Indicators) and size > MANY_CLASSES
             n_numbers += n_sets if redraws and is_by_class else n_sets * size

@@ -27,7 +27,7 @@ exchangeable.
 
 import abc
 import dataclasses
-import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -190,27 +190,41 @@ class Statistic(abc.ABC):
             missing: the lambda that `missing` returns; none if targets are redrawn.
         """
 
-    def numbers_of_row(self, sums: PyTree, redraws: bool) -> int:
+    @property
+    @abc.abstractmethod
+    def sizes(self) -> list[tuple[int, int]]:
+        """F and K of each array ``[F, 1 + D, K]`` of `sums`."""
+
+    def shapes(self, n_draws: int, is_multiplied: bool) -> list[tuple[int, int, int]]:
+        """The shapes of these arrays, which have sums of drawn residuals and multiplied ones."""
+        n_sets = 1 + (2 if is_multiplied else 1) * n_draws
+        return [(n_sums, n_sets, size) for n_sums, size in self.sizes]
+
+    def numbers_of_row(self, shapes: list[tuple[int, int, int]], redraws: bool) -> int:
         """About how many numbers of a row are in memory for `sums` of these shapes."""
-        _, n_sets, size = sums.shape
-        return n_sets * size
+        return sum(n_sets * size for _, n_sets, size in shapes)
 
     def most_batches(self, rows: "AllRows", missing: list[jax.Array]) -> int:
         """How many batches of draws share a pass over the rows, at most."""
-        batch = jnp.zeros(1, jnp.int32)
-        _, sums = rows.by_chunk(self.sums, batch, missing)
-        shared = jax.eval_shape(rows.sets.shared, batch)
-        return min(_SUMS // _size(sums), _SHARED // max(_size(shared), 1))
+        shapes = self.shapes(DRAWS_PER_BATCH, bool(missing))
+        shared = jax.eval_shape(rows.sets.shared, jnp.zeros(1, jnp.int32))
+        n_shared = sum(x.size for x in jax.tree.leaves(shared))
+        return min(_SUMS // _n_numbers(shapes), _SHARED // max(n_shared, 1))
 
     def total_moments(self, rows: "AllRows") -> PyTree:
         """The `moments` of all rows."""
-        return rows.summed(self.moments, jnp.asarray(MOMENT_BATCHES), lambda _: _OF_MOMENTS)
+        most = max(self.sizes[0][0], _NUMBERS // _OF_MOMENTS)
+        return rows.summed(self.moments, jnp.asarray(MOMENT_BATCHES), most)
 
     def total_sums(self, rows: "AllRows", batches: jax.Array, missing: list[jax.Array]) -> PyTree:
         """The `sums` over all rows."""
         redraws = not missing and rows.sets.rows.outcome_weights is None
-        per_row = functools.partial(self.numbers_of_row, redraws=redraws)
-        return rows.summed(self.sums, batches, per_row, missing)
+        shapes = self.shapes(batches.size * DRAWS_PER_BATCH, bool(missing))
+        # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of
+        # far more numbers than a chunk has.
+        n_numbers = max(_NUMBERS, _n_numbers(shapes) // _SUMS_OF_NUMBERS)
+        most = max(shapes[0][0], n_numbers // self.numbers_of_row(shapes, redraws))
+        return rows.summed(self.sums, batches, most, missing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,23 +247,24 @@ class AllRows:
         self,
         function: Callable[[Chunk], Sums],
         batches: jax.Array,
-        per_row: Callable[[Sums], int],
+        most: int,
         missing: list[jax.Array] | None = None,
     ) -> Sums:
-        """The sum of a function of chunks of rows, which returns a tree of sums.
+        """The sum of a function of chunks of at most `most` rows, which returns a tree of sums.
 
-        It holds ``per_row(shapes of the sums)`` numbers of a row.  Rows of weight 0, which fill the
-        last chunk, must add nothing to its sums.
+        Rows of weight 0, which fill the last chunk, must add nothing to its sums.
         """
-        of_chunk, shapes = self.by_chunk(function, batches, missing)
-        sums, rows = jax.tree.leaves(shapes), (self.sets.rows, self.others)
-        if not sums:
-            return shapes
-        # Sums ``[F, …]`` over fewer rows than F would mostly move their result, and so do sums of
-        # far more numbers than a chunk has.
-        n_numbers = max(_NUMBERS, _size(sums) // _SUMS_OF_NUMBERS)
-        most = max(sums[0].shape[0], n_numbers // per_row(shapes))
+        # Moments need no multipliers, which take long to trace.
+        is_of_moments = missing is None
+        shared = None if is_of_moments else self.sets.shared(batches)
 
+        @jax.jit  # traced once, for its shapes and in the loop
+        def of_chunk(chunk: tuple[PyTree, jax.Array]) -> Sums:
+            (rows, others), weights = chunk
+            xi = None if is_of_moments else self.sets.factors(rows, shared)
+            return function(Chunk(self.sets, rows, others, weights, batches, xi, missing or []))
+
+        rows = self.sets.rows, self.others
         chunks = jax.tree.map(jnp.asarray, in_chunks(rows, self.weights, most))
         numbers = jnp.arange(1, len(chunks[1]) + 1, dtype=jnp.int32)
         # Masked rows are often behind all others.
@@ -258,32 +273,14 @@ class AllRows:
         def step(k: jax.Array, totals: Sums) -> Sums:
             return jax.tree.map(jnp.add, totals, of_chunk(indexed(chunks, k)))
 
+        shapes = jax.eval_shape(of_chunk, indexed(chunks, 0))
         zeros = as_varying(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), rows)
         return all_sum(lax.fori_loop(0, n_used, step, zeros), self.axis)
 
-    def by_chunk(
-        self,
-        function: Callable[[Chunk], Sums],
-        batches: jax.Array,
-        missing: list[jax.Array] | None = None,
-    ) -> tuple[Callable[[tuple[PyTree, jax.Array]], Sums], Sums]:
-        """A function of chunks as one of rows and their weights, and the shapes of its result."""
-        # Moments need no multipliers, which take long to trace.
-        is_of_moments = missing is None
-        shared = None if is_of_moments else self.sets.shared(batches)
 
-        def of_chunk(chunk: tuple[PyTree, jax.Array]) -> Sums:
-            (rows, others), weights = chunk
-            xi = None if is_of_moments else self.sets.factors(rows, shared)
-            return function(Chunk(self.sets, rows, others, weights, batches, xi, missing or []))
-
-        one = indexed(((self.sets.rows, self.others), self.weights), slice(1))
-        return of_chunk, jax.eval_shape(of_chunk, one)
-
-
-def _size(tree: PyTree) -> int:
-    """How many numbers are in the arrays of a tree."""
-    return sum(x.size for x in jax.tree.leaves(tree))
+def _n_numbers(shapes: list[tuple[int, int, int]]) -> int:
+    """How many numbers arrays of these shapes have."""
+    return sum(map(math.prod, shapes))
 
 
 class Found(NamedTuple):

@@ -28,6 +28,15 @@ class ReadableSums(Statistic):
     statistics: Readable
     by_pit: bool = static()
 
+    @property
+    def n_groups(self) -> int:
+        """S."""
+        return 1
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        return [(self.n_groups, len(self.statistics.most_multiplied))]
+
     def in_groups(self, chunk: Chunk, values: jax.Array) -> jax.Array:
         """The sums of values ``[n, P]`` of the rows of each group, ``[S, P]``."""
         return jnp.sum(values, axis=0, keepdims=True)

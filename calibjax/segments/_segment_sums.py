@@ -175,8 +175,12 @@ class _Sums(ReadableSums):
     def in_groups(self, chunk: Chunk, values: jax.Array) -> jax.Array:
         return self.table.sums(chunk.others, values)
 
-    def numbers_of_row(self, sums: jax.Array, redraws: bool) -> int:
-        return super().numbers_of_row(sums, redraws) + self.table.n_together
+    @property
+    def n_groups(self) -> int:
+        return self.table.size
+
+    def numbers_of_row(self, shapes: list[tuple[int, int, int]], redraws: bool) -> int:
+        return super().numbers_of_row(shapes, redraws) + self.table.n_together
 
 
 def sums_at(score: float, skewness: np.ndarray) -> np.ndarray:
