@@ -22,6 +22,7 @@ from calibjax._base.struct import (
     with_fields,
 )
 from calibjax._data.capabilities import Exchangeable, KnownQuantiles, OwnPIT
+from calibjax._loops.random_numbers import random_integers
 from calibjax._numbers.arithmetic import complex_average, complex_exponential, root_mean_square
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.unit_interval import UnitInterval, interval
@@ -233,17 +234,17 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws ``[*shape, n]`` or ``[*shape, n, d]``."""
         (n, n_samples), exists = self.samples.shape[:2], _existing(self)
-        if self.weights is None and exists is not None:
-            at_least_one = jnp.maximum(jnp.sum(exists, axis=1, dtype=jnp.int32), 1)
-            most = jnp.broadcast_to(at_least_one, (*shape, n))
-            number, row = jax.random.randint(key, most.shape, 0, most, jnp.int32), jnp.arange(n)
-            drawn = jnp.argsort(~exists, axis=1)[jnp.broadcast_to(row, most.shape), number]
-        elif self.weights is None:
-            drawn = jax.random.randint(key, (*shape, n), 0, n_samples, jnp.int32)
-        else:
-            logits = jnp.broadcast_to(jnp.log(widened(self.weights)), (*shape, n, n_samples))
+        row = jnp.broadcast_to(jnp.arange(n), (*shape, n))
+        if self.weights is not None:
+            logits = jnp.broadcast_to(jnp.log(widened(self.weights)), (*row.shape, n_samples))
             drawn = jax.random.categorical(key, logits)
-        return jnp.asarray(self.samples)[jnp.broadcast_to(jnp.arange(n), drawn.shape), drawn]
+        elif exists is None:
+            drawn = random_integers(key, row.size, n_samples).reshape(row.shape)
+        else:
+            most = jnp.broadcast_to(jnp.sum(exists, axis=1, dtype=jnp.int32), row.shape)
+            number = random_integers(key, row.size, most.ravel()).reshape(row.shape)
+            drawn = jnp.argsort(~exists, axis=1)[row, number]
+        return jnp.asarray(self.samples)[row, drawn]
 
     def tails(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The probabilities of samples ``[n, S]`` up to targets[i] and above."""
@@ -456,6 +457,10 @@ def _ranks_among(
     return jax.vmap(lambda x, y: _ranks_in(x, y, exists), 1, 1)(samples, points)
 
 
+# Comparisons with all of 32 numbers take a fifth of the time of a search; with 51, ten times it.
+_COMPARED = 32
+
+
 def _ranks_in(
     samples: jax.Array, points: jax.Array, exists: jax.Array | None, is_pool: bool = False
 ) -> UnitInterval:
@@ -463,7 +468,9 @@ def _ranks_in(
     samples = samples if exists is None else jnp.where(exists, samples, jnp.inf)
     ordered = samples if is_pool else jnp.sort(samples)
     size = ordered.size if exists is None else jnp.sum(exists, dtype=ordered.dtype)
-    ends = (jnp.searchsorted(ordered, points, side=side) for side in ("left", "right"))
+    method = "compare_all" if ordered.size <= _COMPARED else "scan"
+    sides = ("left", "right")
+    ends = (jnp.searchsorted(ordered, points, side=side, method=method) for side in sides)
     return interval(*(x.astype(ordered.dtype) / size for x in ends))
 
 

@@ -94,18 +94,17 @@ def residual_sums(
     weights: Sequence[Weights],
     predictions: Distribution,
     targets: PyTree,
-    others: jax.Array,
+    values: jax.Array,
 ) -> list[ResidualSums]:
-    """The sums and squares of ``residual.values(predictions, targets, others)``.
+    """The sums and squares of the `values` of a residual, one for each of the weights ``[n, F]``.
 
-    One for each of the weights ``[n, F]``, for all of which the values are computed once.
+    The values of many classes are not used, and then not computed within jit.
     """
     if isinstance(residual, Indicators):
         probabilities = as_labels(predictions).label_probabilities()
         if probabilities.shape[1] > MANY_CLASSES or isinstance(weights[0], InCells):
             return [_sums_of_many_classes(w, probabilities, targets) for w in weights]
-    values = [residual.values(predictions, targets, others)]
-    return [sums_of_residuals(w, values)[0] for w in weights]
+    return [sums_of_residuals(w, [values])[0] for w in weights]
 
 
 def sums_of_residuals(weights: Weights, residuals: Sequence[jax.Array]) -> list[ResidualSums]:

@@ -54,6 +54,7 @@ from calibjax.nulls.engine import AllRows, Chunk, Statistic, factor_of_drawn, ru
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.base import FiniteResidual, Indicators, JointResidual, TargetResidual
+from calibjax.residuals.pit import values_of
 
 #: A weighting and a residual.
 Pair = tuple[int, int]
@@ -291,11 +292,10 @@ def _statistic(
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
     for index, weighting in enumerate(landmarks):
         compared[index] = weighting.cells(compared[index], numbers, size < n_all)
-    predictions, targets = indexed(data.samples, slice(1))
-    targets = jax.tree.map(lambda x: x[:, None], targets)
-    shapes = [jax.eval_shape(x.values, predictions, targets, targets) for x in features]
-    of_features = terms, features, weightings, matrices, tuple(x.shape[2] for x in shapes)
-    return KernelSums(compared, *of_features, by_pit, in_pit_cells)
+    n_numbers = tuple(x.n_numbers(*indexed(data.samples, slice(1))) for x in features)
+    return KernelSums(
+        compared, terms, features, weightings, matrices, n_numbers, by_pit, in_pit_cells
+    )
 
 
 #: What has the weights w of rows: landmarks, or features of covariates.
@@ -333,12 +333,12 @@ class KernelSums(Statistic):
         arguments = dataclasses.replace(chunk, batches=chunk.batches[:1]).arguments()
         squared = jnp.square(chunk.weights)[:, None]
 
-        def of_feature(feature: FiniteResidual) -> jax.Array:
-            squares = jnp.square(feature.values(*arguments))
+        def of_residual(values: jax.Array) -> jax.Array:
+            squares = jnp.square(values)
             both = jnp.stack([squares[:, 0], jnp.mean(squares[:, 1:], axis=1)])
             return jnp.sum(squared[None] * both, axis=1)
 
-        return list(map(of_feature, self.features))
+        return list(map(of_residual, values_of(self.features, *arguments)))
 
     def missing(self, moments: Any) -> list[jax.Array]:
         both = [x[:, None, None] for x in moments]
@@ -349,13 +349,14 @@ class KernelSums(Statistic):
         both = zip(self.weightings, chunk.others, strict=True)
         w = [weighting.weighted(chunk.weights, x) for weighting, x in both]
         found: dict[Pair, ResidualSums] = {}
+        residuals = values_of(self.features, *arguments)
         if chunk.xi is None and chunk.rows.outcome_weights is None:
-            for residual, feature in enumerate(self.features):
-                pairs = [pair for pair in self.terms.pairs if pair[1] == residual]
-                of_pairs = residual_sums(feature, [w[k] for k, _ in pairs], *arguments)
+            for s, (feature, values) in enumerate(zip(self.features, residuals, strict=True)):
+                pairs = [pair for pair in self.terms.pairs if pair[1] == s]
+                of_pairs = residual_sums(feature, [w[k] for k, _ in pairs], *arguments[:2], values)
                 found |= zip(pairs, of_pairs, strict=True)
         else:
-            residuals = [chunk.weighed(feature.values(*arguments)) for feature in self.features]
+            residuals = list(map(chunk.weighed, residuals))
             if chunk.xi is not None:
                 for residual, (x, missing) in enumerate(zip(residuals, chunk.missing, strict=True)):
                     sets = chunk.xi[..., None] * x[:, :1] + missing * x[:, 1:]

@@ -71,7 +71,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data.data import Rows
-from calibjax._loops.random_numbers import random_bits
+from calibjax._loops.random_numbers import random_integers
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, fast_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.engine import in_passes
@@ -180,7 +180,7 @@ def centred_counts(
         def add_draws(counts, part):
             numbers = part * n_keys + jnp.arange(n_keys, dtype=jnp.int32)
             keys = jax.vmap(jax.random.fold_in, (None, 0))(resample_key, numbers)
-            drawn = jax.vmap(lambda k: _random_rows(k, n_all))(keys)
+            drawn = jax.vmap(lambda k: random_integers(k, _DRAWS_PER_KEY, n_all))(keys)
             offset = jnp.arange(_DRAWS_PER_KEY, dtype=jnp.int32)
             position = numbers[:, None] * _DRAWS_PER_KEY + offset[None, :]
             row = drawn - first
@@ -192,19 +192,6 @@ def centred_counts(
         return lax.scan(add_draws, -kept.astype(jnp.int8), jnp.arange(n_parts, dtype=jnp.int32))[0]
 
     return _mapped(counts_of_resample, numbers, n)
-
-
-def _random_rows(key: jax.Array, n: jax.Array) -> jax.Array:
-    """``jax.random.randint(key, (_DRAWS_PER_KEY,), 0, n)`` for n > 0, in a third of the operations.
-
-    A number of 64 bits, of which `key` makes two halves, modulo n.
-    """
-    shape, n = (_DRAWS_PER_KEY,), jnp.maximum(n, 1).astype(jnp.uint32)
-    high, low = (random_bits(k, _DRAWS_PER_KEY) for k in jax.random.split(key))
-    of_high = lax.rem(jnp.uint32(2**16), n)
-    of_high, n_each = lax.rem(of_high * of_high, n), lax.broadcast(n, shape)
-    sums = lax.rem(high, n_each) * of_high + lax.rem(low, n_each)
-    return lax.rem(sums, n_each).astype(jnp.int32)
 
 
 def _products_with_columns(excess: jax.Array, columns: jax.Array) -> tuple[jax.Array, jax.Array]:

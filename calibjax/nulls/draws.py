@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._loops.random_numbers import random_bits
+from calibjax._loops.random_numbers import folded, random_bits
 from calibjax._numbers.arithmetic import fast_where
 
 #: The number of draws that share one key.
@@ -33,19 +33,28 @@ def row_numbers(weights: jax.Array, axis: Axis = None) -> jax.Array:
 def draw_targets(
     key: jax.Array, predictions: Distribution, rows: jax.Array, batch: jax.Array
 ) -> jax.Array:
-    """One batch of draws from each prediction, ``[n, DRAWS_PER_BATCH, …]``.
+    """One batch of draws from each prediction, ``[n, DRAWS_PER_BATCH, …]``; see `draw_batches`."""
+    return draw_batches(key, predictions, rows, batch[None])
+
+
+def draw_batches(
+    key: jax.Array, predictions: Distribution, rows: jax.Array, batches: jax.Array
+) -> jax.Array:
+    """The draws of several batches, ``[n, len(batches) DRAWS_PER_BATCH, …]``.
 
     The draws of a row depend only on (key, ``rows[i]``, batch), where `rows` are numbers of the
     rows in all data: chunks of rows and rows on many devices get the draws of the whole batch.
+    Batches share what depends on a prediction alone, such as sorted probabilities.
     """
 
-    def draw(prediction: Distribution, row: jax.Array) -> jax.Array:
-        row_key = key_of(key, row, batch)
+    def draw(prediction: Distribution, key: jax.Array) -> jax.Array:
         if isinstance(prediction, Labels):
-            return _draw_labels(row_key, prediction.label_probabilities())
-        return indexed(prediction, None).sample(row_key, (DRAWS_PER_BATCH,))[:, 0]
+            return _draw_labels(key, prediction.label_probabilities())
+        return indexed(prediction, None).sample(key, (DRAWS_PER_BATCH,))[:, 0]
 
-    return jax.vmap(draw)(predictions, rows)
+    of_row = jax.vmap(draw, (None, 0))
+    drawn = jax.vmap(of_row)(predictions, keys_of(key, rows, batches))
+    return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
 
 
 def draw_pits(
@@ -56,29 +65,13 @@ def draw_pits(
     Both are ``[n, len(batches) DRAWS_PER_BATCH]``.  U is uniform whatever is predicted.  Both of
     its tails have steps of 2^-32, and no draw is 0.
     """
-
-    def draw(row: jax.Array, batch: jax.Array) -> jax.Array:
-        return random_bits(key_of(key, row, batch), DRAWS_PER_BATCH)
-
-    bits = jax.vmap(lambda row: jax.vmap(lambda batch: draw(row, batch))(batches))(rows)
-    bits = bits.reshape(rows.size, -1)
+    bits = random_bits(keys_of(key, rows, batches), DRAWS_PER_BATCH).reshape(rows.size, -1)
     return _uniform(bits, dtype), _uniform(~bits, dtype)
 
 
-def draw_batches(
-    key: jax.Array, predictions: Distribution, rows: jax.Array, batches: jax.Array
-) -> jax.Array:
-    """The draws of several batches, ``[n, len(batches) DRAWS_PER_BATCH, …]``.
-
-    They share what depends on a prediction alone, such as sorted probabilities.
-    """
-    drawn = jax.vmap(lambda batch: draw_targets(key, predictions, rows, batch), out_axes=1)(batches)
-    return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
-
-
-def key_of(key: jax.Array, row: jax.Array, batch: jax.Array) -> jax.Array:
-    """The key of one batch of draws of one row."""
-    return jax.random.fold_in(jax.random.fold_in(key, row), batch)
+def keys_of(key: jax.Array, rows: jax.Array, batches: jax.Array) -> jax.Array:
+    """The key of each batch of draws of each row, ``[n, len(batches)]``."""
+    return folded(folded(key, rows)[:, None], batches)
 
 
 def _uniform(bits: jax.Array, dtype: DTypeLike) -> jax.Array:

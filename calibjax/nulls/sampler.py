@@ -55,10 +55,11 @@ from calibjax._data.data import AnyRows, Data, Rows
 from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import IntervalCensored, unit_interval
 from calibjax._data.row_columns import sampled
+from calibjax._loops.random_numbers import random_signs
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.distributions import Categorical
-from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, key_of, row_numbers
+from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, keys_of, row_numbers
 from calibjax.residuals.pit import DrawnPIT, Hidden
 from calibjax.scores.pit_intervals import pit_between_levels
 
@@ -92,12 +93,8 @@ class ClusterTurns:
 
     def values(self, clusters: jax.Array, batches: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``; NaN with too few clusters."""
-
-        def draw(cluster: jax.Array, batch: jax.Array) -> jax.Array:
-            key = key_of(jax.random.key(_SEED), cluster, batch)
-            return jax.random.rademacher(key, (DRAWS_PER_BATCH,), self.n_units.dtype)
-
-        drawn = jax.vmap(lambda row: jax.vmap(lambda batch: draw(row, batch))(batches))(clusters)
+        keys = keys_of(jax.random.key(_SEED), clusters, batches)
+        drawn = random_signs(keys, DRAWS_PER_BATCH, self.n_units.dtype)
         unit = jnp.where(self.n_units >= LEAST_CLUSTERS, 1.0, jnp.nan)
         return unit * drawn.reshape(clusters.shape[0], -1)
 
@@ -122,12 +119,11 @@ class TimeTurns:
         """xi of all times ``[T, draws]`` of some batches; NaN with too few stretches."""
         size = self.factors.shape[1]
 
-        def draw(k: jax.Array, batch: jax.Array) -> jax.Array:
-            key = key_of(jax.random.key(_SEED), k, batch)
+        def draw(key: jax.Array) -> jax.Array:
             return jax.random.normal(key, (DRAWS_PER_BATCH,), self.factors.dtype)
 
         numbers = jnp.arange(size, dtype=jnp.int32)
-        v = jax.vmap(lambda k: jax.vmap(lambda batch: draw(k, batch))(batches))(numbers)
+        v = jax.vmap(jax.vmap(draw))(keys_of(jax.random.key(_SEED), numbers, batches))
         is_used = numbers.astype(v.dtype) <= self.n_cosines
         v = jnp.where(is_used[:, None], v.reshape(size, -1), 0.0)
         are_enough = self.n_units >= LEAST_STRETCHES - ROUNDING_OF_STRETCHES
@@ -153,11 +149,10 @@ def sizes_of_draws(
 
 
 def _chi_squared(key: jax.Array, batches: jax.Array, freedom: jax.Array) -> jax.Array:
-    def draw(batch: jax.Array) -> jax.Array:
-        batch_key = key_of(key, jnp.int32(_SIZES), batch)
-        return 2 * jax.random.gamma(batch_key, freedom / 2, (DRAWS_PER_BATCH,), freedom.dtype)
+    def draw(key: jax.Array) -> jax.Array:
+        return 2 * jax.random.gamma(key, freedom / 2, (DRAWS_PER_BATCH,), freedom.dtype)
 
-    return jax.vmap(draw)(batches).ravel()
+    return jax.vmap(draw)(keys_of(key, jnp.array([_SIZES]), batches)[0]).ravel()
 
 
 #: How the rows of a draw are multiplied.

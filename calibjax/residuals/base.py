@@ -146,6 +146,11 @@ class FiniteResidual(TargetResidual):
         of_one = jax.vmap(lambda p, y: self.of_one((p, y)), (None, 0))
         return jax.vmap(of_one)(predictions, targets)
 
+    def n_numbers(self, predictions: Distribution, targets: PyTree) -> int:
+        """M, for samples in these shapes."""
+        targets = jax.tree.map(lambda x: x[:, None], targets)
+        return jax.eval_shape(self.values, predictions, targets, targets).shape[2]
+
     def of_rows(self, rows: Sample) -> jax.Array:
         """The residuals of a batch of samples, ``[n, M]``."""
         return jax.vmap(lambda *a: self.of_one(a))(*rows)

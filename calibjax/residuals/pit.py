@@ -1,6 +1,8 @@
 """Residuals that are functions of mean 0 of the PIT of a target, and draws of PITs."""
 
-from collections.abc import Callable
+import dataclasses
+import itertools
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -133,6 +135,11 @@ class PITResidual(FiniteResidual):
         )
         return jnp.mean(of_levels, axis=0)
 
+    def n_numbers(self, predictions: Distribution, targets: PyTree) -> int:
+        if predictions.target_shape != "n":
+            return super().n_numbers(predictions, targets)
+        return len(self.feature.orders)
+
     def in_pit_cells(self, ends: tuple[float, ...], dtype: DTypeLike) -> "PITResidual":
         cells = lax.optimization_barrier(cells_of_line(dtype, ends))
         return PITResidual(self.feature, self.feature.of_intervals(cells), ends)
@@ -156,3 +163,37 @@ class PITResidual(FiniteResidual):
         both = zip(targets.observed.middle(), targets.drawn, strict=False)
         u, above = (jnp.concatenate([x[:, None], drawn], axis=1) for x, drawn in both)
         return rows_of(self.table, cell_of_line(u, above, self.ends))
+
+
+def values_of(
+    residuals: Sequence[FiniteResidual],
+    predictions: Distribution,
+    targets: PyTree,
+    others: PyTree = None,
+) -> list[jax.Array]:
+    """The `values` of each residual; like functions of the PIT of numbers are made together."""
+    found: dict[int, jax.Array] = {}
+    groups: dict[Hashable, list[tuple[int, PITResidual]]] = {}
+    for i, x in enumerate(residuals):
+        if isinstance(x, PITResidual) and predictions.target_shape == "n":
+            kind = x.feature.features if x.table is None else x.ends
+            groups.setdefault(kind, []).append((i, x))
+        else:
+            found[i] = x.values(predictions, targets, others)
+    for group in groups.values():
+        numbers, parts = zip(*group, strict=True)
+        values = _joined(parts).values(predictions, targets)
+        ends = np.cumsum([len(x.feature.orders) for x in parts])[:-1].tolist()
+        found |= zip(numbers, jnp.split(values, ends, axis=2), strict=True)
+    return [found[i] for i in range(len(residuals))]
+
+
+def _joined(parts: Sequence[PITResidual]) -> PITResidual:
+    """One residual with the numbers of several."""
+    if len(parts) == 1:
+        return parts[0]
+    weights = jnp.concatenate([x.feature.valid_weights() for x in parts])
+    orders = tuple(itertools.chain(*(x.feature.orders for x in parts)))
+    feature = dataclasses.replace(parts[0].feature, weights=weights, orders=orders)
+    tables = [x.table for x in parts if x.table is not None]
+    return PITResidual(feature, jnp.concatenate(tables, axis=1) if tables else None, parts[0].ends)
