@@ -82,7 +82,7 @@ def test_every_draw_is_a_form_of_sums_over_cells(weights, key, float64):
     ]
     options = n_draws, N_CELLS, None, NullSampler()
     terms = terms_of(list(map(normal_form, kernels)))
-    values, diagonals = jax.jit(lambda: redrawn_skce(key, terms, rows, *options))()
+    values, diagonals, *_ = jax.jit(lambda: redrawn_skce(key, terms, rows, *options))()
 
     draw_key, _ = jax.random.split(key)
     numbers, batches = jnp.arange(N, dtype=jnp.int32), jnp.arange(2, dtype=jnp.int32)

@@ -28,7 +28,6 @@ from calibjax.hypothesis_tests._result import (
 from calibjax.intervals.skce_interval import NormInterval
 from calibjax.kernels.base import KernelLike, describe
 from calibjax.nulls.ranks import aggregate
-from calibjax.nulls.readable_sums import squares_over_rows
 from calibjax.nulls.sampler import NullSampler, pits_as_targets, pooled
 from calibjax.residuals.readable import has_statistics, statistics_of
 
@@ -302,12 +301,11 @@ def _aggregated_skce_test(
     data = clean(data, axis)
     sums = map(jnp.sum, (data.weights, jnp.square(data.weights), data.weights != 0))
     n, of_squares, n_rows = all_sum(tuple(sums), axis)
-    values, diagonals = redrawn_skce(key, terms, data, n_resamples, n_cells, axis, sampler)
-    families, first, handicap = terms.families, terms.families.count(0), None
-    if statistics is not None:
-        draw_key, _ = jax.random.split(key)
-        of_sums = draw_key, statistics, data, n_resamples, sampler, axis
-        squares, n_units = squares_over_rows(*of_sums)
+    redrawn = redrawn_skce(key, terms, data, n_resamples, n_cells, axis, sampler, statistics)
+    values, diagonals, squares, n_units = redrawn
+    families, first = terms.families, terms.families.count(0)
+    handicap: jax.Array | None = None
+    if squares is not None and n_units is not None:
         handicap = _HANDICAP / n_units
         # They stand between the kernels and those of covariates.
         first = first or terms.n_kernels

@@ -21,7 +21,7 @@ of M numbers, and the memory is O(F M D) for some data sets at a time.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,11 +50,20 @@ from calibjax.features.weighted_sums import (
 )
 from calibjax.kernels.base import KernelLike, describe, times
 from calibjax.kernels.predictions import DistanceKernel, embedded_rows
-from calibjax.nulls.engine import AllRows, Chunk, Statistic, factor_of_drawn, run, sums_of_sets
+from calibjax.nulls.engine import (
+    AllRows,
+    Chunk,
+    Statistic,
+    factor_of_drawn,
+    run_together,
+    sums_of_sets,
+)
 from calibjax.nulls.event_sums import EventSums
+from calibjax.nulls.readable_sums import sums_over_rows, tested_squares
 from calibjax.nulls.sampler import NullSampler
 from calibjax.residuals.base import FiniteResidual, Indicators, JointResidual, TargetResidual
 from calibjax.residuals.pit import values_of
+from calibjax.residuals.readable import Readable
 
 #: A weighting and a residual.
 Pair = tuple[int, int]
@@ -207,6 +216,23 @@ def _are_equal(a: Any, b: Any) -> bool:
 Sums = tuple[dict[Pair, jax.Array], dict[Pair, jax.Array]]
 
 
+class RedrawnSKCE(NamedTuple):
+    """What a test of kernels takes of data sets under H0, the observed targets first.
+
+    Args:
+        values: the sums over all pairs for each kernel, ``[K, 1 + R]``.
+        diagonals: sum_i k_P(p_i, p_i) |r_i|^2 for the observed targets, ``[K]``; without them the
+            first sum would be n (n-1) times the unbiased SKCE.
+        squares: those of readable statistics of all rows, ``[J', 1 + R]``, or None.
+        n_units: how many units depend on each other only within themselves, or None.
+    """
+
+    values: jax.Array
+    diagonals: jax.Array
+    squares: jax.Array | None = None
+    n_units: jax.Array | None = None
+
+
 def redrawn_skce(
     key: jax.Array,
     terms: KernelTerms,
@@ -215,18 +241,22 @@ def redrawn_skce(
     n_cells: int,
     axis: Axis,
     sampler: NullSampler,
-) -> tuple[jax.Array, jax.Array]:
-    """The sums over all pairs for each kernel, ``[K, 1 + n_resamples]``, and diagonals ``[K]``.
+    readable: Readable | None = None,
+) -> RedrawnSKCE:
+    """The sums of kernels for clean data and data sets under H0.
 
-    The observed targets come first.  The diagonals are sum_i k_P(p_i, p_i) |r_i|^2 for the observed
-    targets; without them the first sum would be n (n-1) times the unbiased SKCE.  `data` are clean.
+    They come with the squares of `readable` statistics of all rows, if there are any.
     """
     draw_key, feature_key = jax.random.split(key)
     terms = in_dtype(terms, data.weights.dtype)
     data, n_kept = kept_first(with_known_weights(data), data.where)
-    statistic = _statistic(feature_key, terms, data, n_kept, n_cells, axis)
-    found = run(statistic, draw_key, data, n_resamples, sampler, axis)
-    return jnp.concatenate([found.observed[None], found.draws]).T, found.shared
+    statistics: list[Any] = [_statistic(feature_key, terms, data, n_kept, n_cells, axis)]
+    if readable is not None:
+        statistics.append(sums_over_rows(readable, data, axis))
+    found, *of_rows = run_together(statistics, draw_key, data, n_resamples, sampler, axis)
+    values = jnp.concatenate([found.observed[None], found.draws]).T
+    squares = [tested_squares(statistics[1], x) for x in of_rows]
+    return RedrawnSKCE(values, found.shared, *squares, *(x.n_units for x in of_rows))
 
 
 def _statistic(
@@ -330,7 +360,8 @@ class KernelSums(Statistic):
         if chunk.sets.turns is None:
             return []
         # One batch says enough of variances.
-        arguments = dataclasses.replace(chunk, batches=chunk.batches[:1]).arguments()
+        few = chunk.batches[:1]
+        arguments = dataclasses.replace(chunk, batches=few, drawn_before=None).arguments()
         squared = jnp.square(chunk.weights)[:, None]
 
         def of_residual(values: jax.Array) -> jax.Array:
@@ -417,6 +448,8 @@ class CellSums(KernelSums):
         events: the sums of all features of label 1 less those of label 0, in cells.
         ends: where the numbers of the features begin, but for the first one.
     """
+
+    by_chunks = False
 
     events: EventSums
     ends: tuple[int, ...] = static()

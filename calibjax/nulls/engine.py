@@ -27,8 +27,9 @@ exchangeable.
 
 import abc
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -38,6 +39,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying
 from calibjax._base.struct import PyTree, indexed
+from calibjax._data.capabilities import has_atoms
 from calibjax._data.data import Rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.row_columns import weights_of_labels
@@ -110,6 +112,7 @@ class Chunk:
         batches: of draws.
         xi: multipliers, ``[n, D]``; None if targets are redrawn, and for moments.
         missing: what `Statistic.missing` returns; empty without `xi`.
+        drawn_before: the targets, if another statistic of these rows has drawn them.
     """
 
     sets: DataSets
@@ -118,10 +121,13 @@ class Chunk:
     weights: jax.Array
     batches: jax.Array
     xi: jax.Array | None
-    missing: list[jax.Array]
+    missing: list[Any]
+    drawn_before: PyTree = None
 
     def targets(self) -> PyTree:
         """The targets of the data sets, the observed ones first; see `DataSets.targets`."""
+        if self.drawn_before is not None:
+            return self.drawn_before
         return self.sets.targets(self.rows, self.batches)
 
     def uniform_draws(self) -> jax.Array:
@@ -166,6 +172,8 @@ class Statistic(abc.ABC):
     #: Whether the PIT of a target is all that counts, and only in which cell of the line it is.
     by_pit: bool = False
     in_pit_cells: bool = False
+    #: Whether it is a sum over chunks of rows.
+    by_chunks: bool = True
 
     @abc.abstractmethod
     def moments(self, chunk: Chunk) -> PyTree:
@@ -225,6 +233,50 @@ class Statistic(abc.ABC):
         n_numbers = max(_NUMBERS, _n_numbers(shapes) // _SUMS_OF_NUMBERS)
         most = max(shapes[0][0], n_numbers // self.numbers_of_row(shapes, redraws))
         return rows.summed(self.sums, batches, most, missing)
+
+
+@dataclasses.dataclass(frozen=True)
+class Together(Statistic):
+    """Several statistics of the same data sets, whose targets are drawn once."""
+
+    parts: Sequence[Statistic]
+    others: list[Any]
+    by_pit: bool
+    in_pit_cells: bool
+
+    def of_parts(self, chunk: Chunk) -> Iterator[tuple[Statistic, Chunk]]:
+        """Each statistic, and what it takes of a chunk."""
+        for i, part in enumerate(self.parts):
+            missing = chunk.missing[i] if chunk.missing else []
+            yield part, dataclasses.replace(chunk, others=chunk.others[i], missing=missing)
+
+    def moments(self, chunk: Chunk) -> list[PyTree]:
+        return [part.moments(own) for part, own in self.of_parts(chunk)]
+
+    def missing(self, moments: Any) -> list[Any]:
+        return [part.missing(own) for part, own in zip(self.parts, moments, strict=True)]
+
+    def sums(self, chunk: Chunk) -> list[PyTree]:
+        chunk = dataclasses.replace(chunk, drawn_before=chunk.targets())
+        return [part.sums(own) for part, own in self.of_parts(chunk)]
+
+    def values(self, sums: Any, moments: Any, missing: list[Any]) -> tuple[PyTree, PyTree]:
+        of_parts = zip(self.parts, sums, moments, missing or [[]] * len(self.parts), strict=True)
+        values, shared = zip(*(part.values(*own) for part, *own in of_parts), strict=True)
+        return list(values), list(shared)
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        return [size for part in self.parts for size in part.sizes]
+
+    def shapes(self, n_draws: int, is_multiplied: bool) -> list[tuple[int, int, int]]:
+        return [shape for part in self.parts for shape in part.shapes(n_draws, is_multiplied)]
+
+    def numbers_of_row(self, shapes: list[tuple[int, int, int]], redraws: bool) -> int:
+        of_parts = iter(shapes)
+        owned = [list(itertools.islice(of_parts, len(part.sizes))) for part in self.parts]
+        both = zip(self.parts, owned, strict=True)
+        return sum(part.numbers_of_row(own, redraws) for part, own in both)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,7 +384,7 @@ def run(
     missing = [] if sampler.redraws else statistic.missing(moments)
     if sampler.is_by_label:
         # Moments are those of equal weights.
-        missing = [0.0 * x for x in missing]
+        missing = jax.tree.map(lambda x: 0.0 * x, missing)
 
     def of_batches(batches: jax.Array) -> tuple[PyTree, PyTree]:
         sums = statistic.total_sums(rows, batches, missing)
@@ -344,6 +396,23 @@ def run(
     redraws = sampler.redraws and not sampler.is_by_label
     n_units = None if sets.turns is None else sets.turns.n_units
     return Found(observed, draws, shared, moments, redraws, n_units=n_units)
+
+
+def run_together(
+    statistics: Sequence[Statistic], key: jax.Array, data: Rows, *options: Any
+) -> list[Found]:
+    """`run` of several statistics, which draw targets once if they take the same ones."""
+
+    are_of_line = {
+        x.by_pit and (x.in_pit_cells or not has_atoms(data.predictions)) for x in statistics
+    }
+    if len(statistics) == 1 or len(are_of_line) == 2 or not all(x.by_chunks for x in statistics):
+        return [run(statistic, key, data, *options) for statistic in statistics]
+    others = [x.others for x in statistics]
+    of_pit = all(x.by_pit for x in statistics), all(x.in_pit_cells for x in statistics)
+    found = run(Together(statistics, others, *of_pit), key, data, *options)
+    of_parts = zip(found.observed, found.draws, found.shared, found.moments, strict=True)
+    return [Found(*of_part, found.redraws, found.n_units) for of_part in of_parts]
 
 
 def in_passes(

@@ -9,8 +9,7 @@ import numpy as np
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.data import Rows
-from calibjax.nulls.engine import Chunk, Statistic, factor_of_drawn, run, sums_of_sets
-from calibjax.nulls.sampler import NullSampler
+from calibjax.nulls.engine import Chunk, Found, Statistic, factor_of_drawn, sums_of_sets
 from calibjax.residuals.readable import Readable, bounded
 
 
@@ -72,23 +71,13 @@ class ReadableSums(Statistic):
         return sums_of_sets(self.statistics.centred(sums, moments[0]), missing).swapaxes(0, 1), ()
 
 
-def squares_over_rows(
-    key: jax.Array,
-    statistics: Readable,
-    data: Rows,
-    n_resamples: int,
-    sampler: NullSampler,
-    axis: Axis,
-) -> tuple[jax.Array, jax.Array]:
-    """The squares of the tested statistics of all rows ``[J', 1 + n_resamples]``.
-
-    Those of the observed targets come first; `data` are clean.  Behind them stands how many units
-    depend on each other only within themselves.
-    """
+def sums_over_rows(statistics: Readable, data: Rows, axis: Axis) -> ReadableSums:
+    """The sums over all rows of clean data."""
     statistics = statistics.fitted(data.predictions, data.weights, axis)
-    of_rows = ReadableSums((), statistics, data.predictions.is_ordered)
-    found = run(of_rows, key, data, n_resamples, sampler, axis)
+    return ReadableSums((), statistics, data.predictions.is_ordered)
+
+
+def tested_squares(statistic: ReadableSums, found: Found) -> jax.Array:
+    """The squares of the tested statistics of all rows ``[J', 1 + R]``, the observed ones first."""
     every = jnp.concatenate([found.observed[None], found.draws])[:, 0]
-    tested = [column for column in statistics.turned if column >= 0]
-    assert found.n_units is not None
-    return jnp.square(every[:, tested]).T, found.n_units
+    return jnp.square(every[:, [column for column in statistic.statistics.turned if column >= 0]]).T
