@@ -92,7 +92,7 @@ def random_integers(key: jax.Array, size: int, n: jax.Array | int) -> jax.Array:
     A number of 64 bits, of which `key` makes two halves, modulo n, one number or ``[size]``.
     """
     n = jnp.maximum(n, 1).astype(jnp.uint32)
-    high, low = (random_bits(folded(key, half), size) for half in (0, 1))
+    high, low = random_bits(folded(key, jnp.arange(2)), size)
     of_high = lax.rem(jnp.full_like(n, 2**16), n)
     of_high, n_each = lax.rem(of_high * of_high, n), jnp.broadcast_to(n, (size,))
     sums = lax.rem(high, n_each) * of_high + lax.rem(low, n_each)

@@ -219,6 +219,7 @@ def _even_quantiles(ordered: jax.Array, n: jax.Array) -> jax.Array:
     return jnp.where(low < high, low + share[None] * (high - low), low)
 
 
+@jax.jit  # traced once for all kernels
 def _both_scores(
     known: Ranks, location: jax.Array, log_spread: jax.Array
 ) -> tuple[jax.Array, jax.Array]:

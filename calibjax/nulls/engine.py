@@ -27,6 +27,7 @@ exchangeable.
 
 import abc
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -323,7 +324,9 @@ class AllRows:
         n_used = jnp.max(numbers, where=jnp.any(chunks[1] != 0, axis=1), initial=0)
 
         def step(k: jax.Array, totals: Sums) -> Sums:
-            return jax.tree.map(jnp.add, totals, of_chunk(indexed(chunks, k)))
+            # ``x[k]`` would be three times as many operations.
+            at = functools.partial(lax.dynamic_index_in_dim, index=k, keepdims=False)
+            return jax.tree.map(jnp.add, totals, of_chunk(jax.tree.map(at, chunks)))
 
         shapes = jax.eval_shape(of_chunk, indexed(chunks, 0))
         zeros = as_varying(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), rows)
