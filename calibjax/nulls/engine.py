@@ -27,7 +27,6 @@ exchangeable.
 
 import abc
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +43,7 @@ from calibjax._data.capabilities import has_atoms
 from calibjax._data.data import Rows
 from calibjax._data.distribution import Distribution
 from calibjax._data.row_columns import weights_of_labels
+from calibjax._loops.coordinate_sums import row_at
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, draw_targets, row_numbers
 from calibjax.nulls.sampler import DataSets, NullSampler, SampledRows
@@ -324,9 +324,8 @@ class AllRows:
         n_used = jnp.max(numbers, where=jnp.any(chunks[1] != 0, axis=1), initial=0)
 
         def step(k: jax.Array, totals: Sums) -> Sums:
-            # ``x[k]`` would be three times as many operations.
-            at = functools.partial(lax.dynamic_index_in_dim, index=k, keepdims=False)
-            return jax.tree.map(jnp.add, totals, of_chunk(jax.tree.map(at, chunks)))
+            chunk = jax.tree.map(lambda x: row_at(x, k), chunks)
+            return jax.tree.map(jnp.add, totals, of_chunk(chunk))
 
         shapes = jax.eval_shape(of_chunk, indexed(chunks, 0))
         zeros = as_varying(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), rows)
