@@ -21,7 +21,9 @@ AT = np.arange(N_CELLS) * N // N_CELLS
 def statistics(key, kernels, data, n_draws):
     """Those of the test with some cells, and its key of draws."""
     terms, options = terms_of(list(map(normal_form, kernels))), (n_draws, N_CELLS, None)
-    values, diagonals, *_ = jax.jit(lambda: redrawn_skce(key, terms, data, *options, NullSampler()))()
+    values, diagonals, *_ = jax.jit(
+        lambda: redrawn_skce(key, terms, data, *options, NullSampler())
+    )()
     return values, diagonals, jax.random.split(key)[0]
 
 
