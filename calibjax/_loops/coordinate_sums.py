@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from calibjax._base.compile import on_cpu
@@ -74,7 +75,7 @@ def _with_zeros(rows: jax.Array, n: int) -> jax.Array:
 def _row(x: jax.Array, index: jax.Array) -> jax.Array:
     """x[index][None] for an index from 0 on."""
     # `x[index]` would be seven more operations, for an index that may be negative.
-    start: list[jax.Array | int] = [index, *(0,) * (x.ndim - 1)]
+    start = [index, *(np.zeros((), index.dtype),) * (x.ndim - 1)]
     return lax.dynamic_slice(x, start, (1, *x.shape[1:]), allow_negative_indices=False)
 
 
