@@ -9,6 +9,7 @@ derivative is arranged in the same spirit.  Tiles of the distances are built on 
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ def _with_zeros(rows: jax.Array, n: int) -> jax.Array:
 def _row(x: jax.Array, index: jax.Array) -> jax.Array:
     """x[index][None] for an index from 0 on."""
     # `x[index]` would be seven more operations, for an index that may be negative.
-    start = [index, *(np.zeros((), index.dtype),) * (x.ndim - 1)]
+    start: list[Any] = [index, *(np.zeros((), index.dtype),) * (x.ndim - 1)]
     return lax.dynamic_slice(x, start, (1, *x.shape[1:]), allow_negative_indices=False)
 
 
