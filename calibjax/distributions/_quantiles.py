@@ -1,6 +1,7 @@
 """Predictions given by a few quantiles, or by an interval."""
 
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_flag
-from calibjax._base.struct import static, struct, widened, widest_dtype
+from calibjax._base.struct import rows_of, static, struct, widened, widest_dtype
 from calibjax._data.capabilities import KnownLevels, KnownQuantiles, OwnPIT
 from calibjax._data.distribution import Distribution, of_part
+from calibjax._numbers.arithmetic import fast_where
 from calibjax._numbers.unit_interval import UnitInterval, interval
 from calibjax._numbers.validity import is_finite
 from calibjax.distributions._univariate import Univariate, checked_levels
@@ -18,6 +20,8 @@ from calibjax.kernels import EmbeddingDistance
 
 # Points in each tail, and the least number of points between the first and the last quantile.
 _TAIL_ATOMS, _LEAST_ATOMS = 8, 48
+# The levels of the quantiles one normal deviation below and above the median.
+_ONE_DEVIATION = tuple(map(NormalDist().cdf, (-1.0, 1.0)))
 
 
 @struct
@@ -123,6 +127,31 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; at the levels 0 and 1 they are infinite if there is a tail."""
         return jax.vmap(Quantiles._quantile)(self, level)
+
+    def location(self) -> jax.Array:
+        """The medians, ``[n]``."""
+        return self._at(0.5)
+
+    def spread(self) -> jax.Array:
+        """Half the distance of the quantiles at 0.159 and 0.841, as of one normal deviation."""
+        low, high = map(self._at, _ONE_DEVIATION)
+        return (high - low) / 2
+
+    def _at(self, level: float) -> jax.Array:
+        """`quantile` at a known level, whose piece is known too, in a tenth of the operations."""
+        levels, widths = (
+            np.asarray(x, self.values.dtype) for x in (self.levels, np.diff(self.levels))
+        )
+        u = levels.dtype.type(level)
+        piece = int(np.clip(np.sum(levels < u) - 1, 0, widths.size - 1))
+        nearest = piece + int(u >= levels[piece + 1])
+        step = u - levels[nearest]
+        if u < levels[0]:
+            step = levels[0] * np.log(u / levels[0])
+        elif u > levels[-1]:
+            step = (levels[-1] - 1) * np.log((1 - u) / (1 - levels[-1]))
+        slope = (self.values[:, piece + 1] - self.values[:, piece]) / widths[piece]
+        return self.values[:, nearest] + slope * step
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The limits of the cdf, which jumps where values are equal."""
@@ -242,19 +271,22 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
 
     def _quantile(self, level: jax.Array) -> jax.Array:
         """The quantile of *one* prediction."""
-        levels = jnp.asarray(self.levels, self.values.dtype)
-        first, slopes, last = self._tails()
-        piece = jnp.clip(jnp.sum(levels < level, dtype=jnp.int32) - 1, 0, slopes.size - 1)
+        levels = np.asarray(self.levels, self.values.dtype)
+        (first, slopes, last), at = self._tails(), jnp.asarray(levels)
+        n_below = jnp.sum(at < level, dtype=jnp.int32)
+        piece = jnp.minimum(jnp.maximum(n_below - 1, 0), slopes.size - 1)
         # At a level the quantile is its value, which a product with the slope may miss by rounding.
-        nearest = jnp.where(level == levels[piece + 1], piece + 1, piece)
-        inside = self.values[nearest] + slopes[piece] * (level - levels[nearest])
+        nearest = piece + (level == rows_of(at, piece + 1)).astype(jnp.int32)
+        inside = rows_of(slopes, piece) * (level - rows_of(at, nearest))
+        inside = rows_of(self.values, nearest) + inside
         is_below, is_above = level < levels[0], level > levels[-1]
         # A tail without width ends at the outer value.
-        below = jnp.where(is_below & (first > 0), level / levels[0], 1.0)
-        above = jnp.where(is_above & (last > 0), (1 - level) / (1 - levels[-1]), 1.0)
-        inside = jnp.where(is_below, self.values[0], jnp.where(is_above, self.values[-1], inside))
+        below = fast_where(is_below & (first > 0), level / levels[0], 1.0)
+        above = fast_where(is_above & (last > 0), (1 - level) / (1 - levels[-1]), 1.0)
+        outer = fast_where(is_below, self.values[0], self.values[-1])
+        inside = fast_where(is_below | is_above, outer, inside)
         inside = inside + first * jnp.log(below) - last * jnp.log(above)
-        return jnp.where(jnp.isnan(level), jnp.nan, inside)
+        return fast_where(jnp.isnan(level), jnp.nan, inside)
 
 
 def mean_square_of_values(p: Quantiles) -> jax.Array:

@@ -27,10 +27,10 @@ from jax.scipy.special import ndtri
 from jax.typing import ArrayLike
 
 from calibjax._base.sharding import Axis, all_of, on_devices
-from calibjax._base.struct import batch_of_one, static, struct
+from calibjax._base.struct import batch_of_one, rows_of, static, struct
 from calibjax._data.data import fill_masked
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.arithmetic import dot, fast_where
 from calibjax.kernels import DistanceKernel, EmbeddingDistance
 
 # The number of frequencies v, of numbers and of vectors.
@@ -234,10 +234,12 @@ def _both_scores(
 
 def _score(knots: jax.Array, x: jax.Array) -> jax.Array:
     """The normal score of a number, linear between the knots, and constant beyond them."""
-    scores = jnp.array(_SCORES).astype(knots.dtype)
+    scores = jnp.asarray(np.array(_SCORES, knots.dtype))
     # All 64 knots are compared: a bisection is a loop, which takes longer to compile and to run.
-    i = jnp.searchsorted(knots, x, side="right", method="compare_all")
-    i = jnp.clip(i, 1, _N_KNOTS - 1)
-    step = knots[i] - knots[i - 1]
-    share = jnp.clip((x - knots[i - 1]) / jnp.where(step > 0, step, 1.0), 0.0, 1.0)
-    return scores[i - 1] + jnp.where(step > 0, share, 0.5) * (scores[i] - scores[i - 1])
+    i = jnp.sum(knots <= x, dtype=jnp.int32)
+    i = jnp.minimum(jnp.maximum(i, 1), _N_KNOTS - 1)
+    (low, high), (score, next_score) = ((rows_of(x, i - 1), rows_of(x, i)) for x in (knots, scores))
+    step = high - low
+    share = (x - low) / fast_where(step > 0, step, 1.0)
+    share = fast_where(step > 0, jnp.minimum(jnp.maximum(share, 0.0), 1.0), 0.5)
+    return score + share * (next_score - score)
