@@ -26,20 +26,24 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_key
 from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset, row_by_row_on_devices
-from calibjax._base.struct import PyTree, as_pytree, rows_of, widest_dtype
+from calibjax._base.struct import PyTree, indexed, rows_of, widest_dtype
 from calibjax._data.capabilities import KnownLevels, exchangeable_pool, pit_partition
 from calibjax._data.data import Data, Rows, clean, kept_first
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import IntervalCensored, Targets, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import dot
-from calibjax.expectations.defaults import default_kernel, default_prediction_kernels
+from calibjax._pairwise.tiles import in_chunks
+from calibjax.expectations.defaults import default_prediction_kernels
 from calibjax.features.weighted_sums import InCells, Landmarks, choose_landmarks, weighted_sums
-from calibjax.kernels.base import KernelLike
+from calibjax.kernels.base import KernelLike, pairwise
+from calibjax.kernels.predictions import embedded_rows
 from calibjax.scores._scores import numbers_as_data, score_rows, without_masked
 
 # The numbers of landmarks and of steps towards the minimum.
 _LANDMARKS, _STEPS = 128, 50
+# The number of rows that choose between intervals at a time.
+_CHOICES = 2**10
 
 
 def pit_between_levels(key: jax.Array, data: Rows) -> jax.Array:
@@ -49,20 +53,18 @@ def pit_between_levels(key: jax.Array, data: Rows) -> jax.Array:
     For K levels O(n K (landmarks + R)) time for each step, and O(n K R) memory.
     """
     rows = Rows(data.predictions, where=data.where)
-    base, *kernels = map(
-        as_pytree, (default_kernel(rows).prediction_kernel, *default_prediction_kernels(rows))
-    )
-    return _pit_between_levels((key, base, kernels), data, pit_partition(data.predictions))
+    kernels = default_prediction_kernels(rows)
+    return _pit_between_levels((key, kernels), data, pit_partition(data.predictions))
 
 
 @row_by_row_on_devices
 def _pit_between_levels(
     axis: Axis,
-    shared: tuple[jax.Array, KernelLike, list[KernelLike]],
+    shared: tuple[jax.Array, list[KernelLike]],
     data: Data,
     levels: tuple[float, ...],
 ) -> jax.Array:
-    key, base, kernels = shared
+    key, kernels = shared
     valid = data.valid()
     valid = jnp.ones(data.n, bool) if valid is None else valid
     counted = valid if data.where is None else valid & data.where
@@ -71,10 +73,13 @@ def _pit_between_levels(
     first, n_rows = global_offset(n_kept, axis)
     low, high = predictions.pit_intervals(targets)
     size = min(_LANDMARKS, data.n * axis_size(axis))
-    landmarks = Landmarks(choose_landmarks(predictions, n_kept, n_rows, size, axis), n_rows, base)
-    matrix = functools.reduce(jnp.add, map(landmarks.matrix, kernels))
+    compared = [embedded_rows(kernel, predictions) for kernel in kernels]
+    points = choose_landmarks(compared, n_kept, n_rows, size, axis)
+    matrix = functools.reduce(jnp.add, map(pairwise, kernels, points, points))
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
-    cells = landmarks.cells(predictions, numbers, size < data.n * axis_size(axis))
+    # The last kernel has the distance of `default_kernel`.
+    landmarks = Landmarks(points[-1], n_rows, kernels[-1])
+    cells = landmarks.cells(compared[-1], numbers, size < data.n * axis_size(axis))
     residuals = _residuals(levels, low, high)
     residuals = jnp.where(counted[:, None, None], residuals, 0.0)
     counts = landmarks.weighted(jnp.asarray(counted, residuals.dtype), jnp.minimum(cells, size - 1))
@@ -119,16 +124,37 @@ def _favourable_weights(
         residuals: f of each interval, ``[n, R, M]``.
         axis: the devices.
     """
-    n_intervals, dtype = residuals.shape[1], residuals.dtype
+    n, n_intervals, _ = residuals.shape
+    mixed = jnp.mean(residuals, axis=1)
+    sums = all_sum(weighted_sums(rows, mixed), axis)
+    # Only where intervals differ there is a choice: few rows have a target at a quantile.
+    has_choice = jnp.any(residuals != residuals[:, :1], axis=(1, 2))
+    choices, index = (rows.cells, residuals, mixed), jnp.arange(n, dtype=jnp.int32)
+    (choices, index), n_choices = kept_first((choices, index), has_choice)
+    weights = jnp.full((n, n_intervals), 1 / n_intervals, residuals.dtype)
+    (cells, residuals, mixed), weights = in_chunks(choices, weights, _CHOICES)
+    n_chunks = lax.div(n_choices + weights.shape[1] - 1, weights.shape[1])
 
     def step(
         _: int, state: tuple[jax.Array, jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         weights, mixed, sums = state
-        slopes = jnp.sum(residuals * rows_of(dot(matrix, sums), rows.cells)[:, None], axis=2)
-        best = jax.nn.one_hot(jnp.argmin(slopes, axis=1), n_intervals, dtype=dtype)
-        change = jnp.sum(best[:, :, None] * residuals, axis=1) - mixed
-        change_of_sums = all_sum(weighted_sums(rows, change), axis)
+        slopes_of_cells = dot(matrix, sums)
+
+        def of_chunk(
+            k: jax.Array, found: tuple[jax.Array, jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
+            vertices, changes, change_of_sums = found
+            here, values, mean = indexed((cells, residuals, mixed), k)
+            slopes = jnp.sum(values * rows_of(slopes_of_cells, here)[:, None], axis=2)
+            best = jax.nn.one_hot(jnp.argmin(slopes, axis=1), n_intervals, dtype=values.dtype)
+            change = jnp.sum(best[:, :, None] * values, axis=1) - mean
+            change_of_sums = change_of_sums.at[here].add(change)
+            return vertices.at[k].set(best), changes.at[k].set(change), change_of_sums
+
+        zeros = jnp.zeros_like(mixed), jnp.zeros_like(sums)
+        best, change, change_of_sums = lax.fori_loop(0, n_chunks, of_chunk, (weights, *zeros))
+        change_of_sums = all_sum(change_of_sums, axis)
         curvature = dot(matrix, change_of_sums)
         square = jnp.sum(curvature * change_of_sums)
         size = -jnp.sum(curvature * sums) / jnp.where(square > 0, square, 1.0)
@@ -139,10 +165,9 @@ def _favourable_weights(
             sums + size * change_of_sums,
         )
 
-    weights = jnp.full(residuals.shape[:2], 1 / n_intervals, dtype)
-    mixed = jnp.mean(residuals, axis=1)
-    sums = all_sum(weighted_sums(rows, mixed), axis)
-    return lax.fori_loop(0, _STEPS, step, (weights, mixed, sums))[0]
+    weights = lax.fori_loop(0, _STEPS, step, (weights, mixed, sums))[0]
+    weights = weights.reshape(-1, n_intervals)[:n]
+    return jnp.zeros_like(weights).at[index].set(weights)
 
 
 class PITInterval(NamedTuple):
