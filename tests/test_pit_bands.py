@@ -120,8 +120,11 @@ def test_bands_depend_on_nothing_but_n_and_the_key():
 
 def test_redrawn_counts_are_multinomial():
     n, n_cells, n_draws = 10**6, 10, 2000
-    draw = jax.jit(redrawn_uniform_counts, static_argnums=(2, 3, 4))
-    counts = np.asarray(draw(KEY, jnp.int32(n), n_cells, n_draws, jnp.float32))
+    draw = jax.jit(redrawn_uniform_counts, static_argnums=(3, 4, 5))
+    # As many cells as there may be, and fewer.
+    counts = np.asarray(draw(KEY, jnp.int32(n), n_cells, n_cells + 2, n_draws, jnp.float32))
+    assert (counts[:, n_cells:] == 0).all()
+    counts = counts[:, :n_cells]
     assert (counts.sum(1) == n).all() and (counts >= 0).all()
     law = stats.binom(n, 1 / n_cells)
     pvalues = [stats.kstest(counts[:, j], law.cdf).pvalue for j in range(n_cells)]

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_choice, check_integer, check_key
 from calibjax._base.sharding import on_all_rows
-from calibjax._base.struct import struct
+from calibjax._base.struct import rows_of, struct
 from calibjax._data.capabilities import restricted
 from calibjax._data.data import NOT_PLAIN, Data, Rows, as_data, clean
 from calibjax._data.distribution import Binary, Distribution, Labels, as_labels
@@ -377,8 +377,9 @@ def _residual_map(key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: i
     level, dtype, predictions = resamples.level, data.weights.dtype, data.predictions
     location, spread = predictions.location(), predictions.spread()
     kept = data.weights != 0
-    location_edges, location_bins = quantile_bins(location, kept, n_bins)
-    spread_edges, spread_bins = quantile_bins(spread, kept, n_bins)
+    (location_edges, spread_edges), (location_bins, spread_bins) = jax.vmap(
+        lambda x: quantile_bins(x, kept, n_bins)
+    )(jnp.stack([location, spread]))
     cells = location_bins * n_bins + spread_bins
     is_in = (cells[:, None] == jnp.arange(n_bins**2, dtype=jnp.int32)[None]) & kept[:, None]
     count = jnp.sum(is_in, axis=0, dtype=jnp.int32)
@@ -393,7 +394,7 @@ def _residual_map(key: jax.Array, data: Rows, resamples: Resamples, *, n_bins: i
         return dot(jnp.stack([residuals, jnp.square(residuals)]), is_in) / size[None]
 
     values = under_model(means, key, data, resamples.number, _RESIDUALS // data.n)
-    score = _standardised(values.at[:, 1].set(jnp.cbrt(values[:, 1])), count)
+    score = _standardised(jnp.stack([values[:, 0], jnp.cbrt(values[:, 1])], axis=1), count)
     critical = critical_value(jnp.max(absolute(score[:-1]), axis=(1, 2)), level)
 
     # One residual that is not known, or infinite, makes the sums of all cells NaN.
@@ -423,9 +424,13 @@ def quantile_bins(x: jax.Array, kept: jax.Array, n_bins: int) -> tuple[jax.Array
 
     Bins are closed on the right, and equal numbers are in one bin.
     """
-    levels = jnp.linspace(0.0, 1.0, n_bins + 1, dtype=x.dtype)
-    edges = jnp.nanquantile(jnp.where(kept, x, jnp.nan), levels, method="inverted_cdf")
-    return edges, jnp.searchsorted(edges[1:-1], x, side="left").astype(jnp.int32)
+    # NaN is behind all numbers.
+    ordered = jnp.sort(jnp.where(kept, x, jnp.nan))
+    n = jnp.sum(~jnp.isnan(ordered), dtype=jnp.int32)
+    levels = np.linspace(0.0, 1.0, n_bins + 1, dtype=x.dtype)
+    ranks = jnp.ceil(levels * n.astype(x.dtype)).astype(jnp.int32)
+    edges = rows_of(ordered, jnp.maximum(jnp.minimum(ranks, n) - 1, 0))
+    return edges, jnp.sum(edges[None, 1:-1] < x[:, None], axis=1, dtype=jnp.int32)
 
 
 def _standardised(values: jax.Array, count: jax.Array) -> jax.Array:

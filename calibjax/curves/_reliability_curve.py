@@ -167,8 +167,10 @@ def _reliability_curve(
         redrawn = redrawn_label_counts(
             key, rows.predictions, weights, cells, n_bins, resamples.number
         )
-        alone = events.band(critical_value(jax.vmap(events.distances)(redrawn).T, level))
-        together = events.band(events.critical(redrawn, level))
+        distances = jax.vmap(events.distances)(redrawn)
+        critical = [critical_value(x, level) for x in (distances.T, jnp.max(distances, axis=1))]
+        low, high = jax.vmap(events.band)(jnp.stack(jnp.broadcast_arrays(*critical)))
+        alone, together = ((low[k], high[k]) for k in (0, 1))
     else:
 
         def residuals(predictions: Distribution, targets: jax.Array) -> jax.Array:

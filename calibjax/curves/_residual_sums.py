@@ -45,7 +45,7 @@ import numpy as np
 from calibjax._base.struct import is_traced, on_host, static, struct
 from calibjax._data.data import Data, Rows, clean, with_known_weights
 from calibjax._data.distribution import Distribution
-from calibjax._data.interval_censored import unit_interval
+from calibjax._data.interval_censored import IntervalCensored, unit_interval
 from calibjax._data.padding import padded
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
@@ -207,12 +207,13 @@ def sums_in_bins(
 class Parts(NamedTuple):
     """Parts (l, h] of the unit interval, as numbers of points of a grid, ``[k]`` each."""
 
-    first: jax.Array
-    last: jax.Array
+    first: np.ndarray
+    last: np.ndarray
 
     def of(self, below: jax.Array) -> jax.Array:
         """What is in the parts, from what is below each point of the grid ``[…, g]``."""
-        return below[..., self.last] - below[..., self.first]
+        first, last = (below.at[..., k].get(mode="promise_in_bounds") for k in self)
+        return last - first
 
 
 def sums_in_parts(
@@ -274,16 +275,18 @@ class _SumsInParts(Statistic):
 
     def moments(self, chunk: Chunk) -> jax.Array:
         """Sums of w^2 times e_i^2, their expectation in a draw, the variance and 1, ``[4, k]``."""
-        hidden, length = _where_hidden(chunk), self.length
+        length = self.length
         e = self.parts.of(mass_below(chunk.others, self.grid)) - length[None]
-        share = self.parts.of(mass_below(hidden, self.grid))
-        width = (hidden.high - hidden.low)[:, None]
-        of_draws = (length - jnp.square(length))[None] - share * width * (1 - share)
-        variance = of_draws
-        if chunk.sets.turns is not None:
-            variance = variation(hidden, self.grid, self.parts, of_draws)
+        variance = of_draws = jnp.broadcast_to(length - jnp.square(length), e.shape)
+        if chunk.rows.hidden is not None:
+            hidden = _where_hidden(chunk.rows.predictions, chunk.rows.hidden)
+            share = self.parts.of(mass_below(hidden, self.grid))
+            width = (hidden.high - hidden.low)[:, None]
+            variance = of_draws = of_draws - share * width * (1 - share)
+            if chunk.sets.turns is not None:
+                variance = variation(hidden, self.grid, self.parts, of_draws)
         terms = jnp.stack([jnp.square(e), of_draws, variance, jnp.ones_like(e)])
-        return jnp.sum(jnp.square(chunk.weights)[None, :, None] * terms, axis=1)
+        return dot(jnp.square(chunk.weights), terms)
 
     def missing(self, moments: jax.Array) -> list[jax.Array]:
         squares, of_draws, variance, _ = moments[:, None, None]
@@ -307,12 +310,10 @@ class _SumsInParts(Statistic):
         return sums_of_sets(self.parts.of(sums), missing)[0], ()
 
 
-def _where_hidden(chunk: Chunk) -> PITInterval:
+def _where_hidden(predictions: Distribution, hidden: IntervalCensored) -> PITInterval:
     """Where U of a draw would be hidden; nothing is hidden in an interval without length."""
-    if chunk.rows.hidden is None:
-        return PITInterval(*2 * (jnp.full_like(chunk.weights, 0.5),))
-    low, high, *_ = unit_interval(chunk.rows.predictions, chunk.rows.hidden)
-    return PITInterval(low, jnp.where(chunk.rows.hidden.is_exact(), low, high))
+    low, high, *_ = unit_interval(predictions, hidden)
+    return PITInterval(low, jnp.where(hidden.is_exact(), low, high))
 
 
 def _redrawn(chunk: Chunk, grid: jax.Array) -> jax.Array:
@@ -323,7 +324,7 @@ def _redrawn(chunk: Chunk, grid: jax.Array) -> jax.Array:
     # One number for each index: XLA computes a pair of them without vectors.
     cells = UniformBinning(n_cells).intervals(u) + n_cells * jnp.arange(u.shape[1])[None]
     if chunk.rows.hidden is not None:
-        hidden = _where_hidden(chunk)
+        hidden = _where_hidden(chunk.rows.predictions, chunk.rows.hidden)
         is_hidden = (hidden.low[:, None] < u) & (u <= hidden.high[:, None])
         spread = dot(jnp.where(is_hidden, weights, 0.0).T, mass_below(hidden, grid) - grid[None])
         shown = jnp.where(is_hidden, 0.0, weights)

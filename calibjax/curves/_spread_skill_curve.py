@@ -22,10 +22,11 @@ import jax.numpy as jnp
 
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
-from calibjax._base.struct import struct, with_fields
+from calibjax._base.struct import rows_of, struct, with_fields
 from calibjax._data.capabilities import Exchangeable, is_exchangeable
 from calibjax._data.data import Data, RowOptions, Rows, clean
 from calibjax._data.distribution import Distribution
+from calibjax._numbers.arithmetic import dot
 from calibjax.curves._error_maps import quantile_bins
 from calibjax.curves._residual_sums import Resamples, resamples_of, sums_in_bins
 from calibjax.nulls.sampler import pooled
@@ -151,16 +152,16 @@ def _spread_skill_curve(
     size = 1 / jnp.max(probabilities, axis=1)
     weights = jnp.where(size > 2.5, data.weights, 0.0)
     expected = pool.standard_deviation().astype(dtype) * size / (size - 1)
-    edges, bins = quantile_bins(expected, weights != 0, n_bins)
-    bins = jnp.where(weights != 0, bins, n_bins)
-
-    def in_bins(x: jax.Array) -> jax.Array:
-        return jax.ops.segment_sum(weights * share * x, bins, n_bins)
-
+    kept = weights != 0
+    edges, bins = quantile_bins(expected, kept, n_bins)
+    is_in = (bins[:, None] == jnp.arange(n_bins, dtype=jnp.int32)[None]) & kept[:, None]
+    count = jnp.sum(is_in, axis=0, dtype=jnp.int32)
     # Squares in units of the bin.
-    unit = jnp.maximum(jax.ops.segment_max(expected, bins, n_bins), 0.0)
-    share = jnp.square(expected / jnp.where(unit > 0, unit, 1.0)[bins])
-    error, spread = in_bins(jnp.square(z)), in_bins((size - 1 - jnp.square(z)) / (size - 2))
+    unit = jnp.max(jnp.where(is_in, expected[:, None], 0.0), axis=0)
+    share = jnp.square(expected / rows_of(jnp.where(unit > 0, unit, 1.0), bins))
+    squares = share * jnp.square(z), share * (size - 1 - jnp.square(z)) / (size - 2)
+    columns = weights[None] * jnp.stack([jnp.ones_like(z), *squares])
+    total, error, spread = dot(jnp.where(kept[None], columns, 0.0), is_in.astype(dtype))
     scores = data.replace(
         predictions=with_fields(pool, samples=of_pool),
         targets=z,
@@ -171,10 +172,9 @@ def _spread_skill_curve(
     def residuals(_: Distribution, targets: jax.Array) -> jax.Array:
         return jnp.square(targets) - 1
 
+    bins = jnp.where(kept, bins, n_bins)
     sums = sums_in_bins(key, scores, bins, n_bins, resamples, residuals, variance)
     largest = sums.together(resamples.level)
-    count = jnp.zeros(n_bins, jnp.int32).at[bins].add(1, mode="drop")
-    total = jax.ops.segment_sum(weights, bins, n_bins)
     is_known = jnp.any(count > 0) & ~jnp.any(jnp.isnan(data.weights))
     valid = jnp.where(is_known, 1.0, jnp.nan).astype(dtype)
 

@@ -1,16 +1,16 @@
 """Curves of the PIT, which is uniform for a calibrated model: histogram, ECDF and coverage."""
 
-from collections.abc import Callable
 from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
 from calibjax._base.sharding import on_all_rows
-from calibjax._base.struct import struct, widest_dtype
+from calibjax._base.struct import rows_of, struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, Rows, clean
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
@@ -22,45 +22,25 @@ from calibjax.curves._residual_sums import (
     sums_in_parts,
 )
 from calibjax.estimators import UniformBinning
-from calibjax.nulls.bands import distribution_of_cells, fractions, redrawn_uniform_counts
+from calibjax.nulls.bands import Bins, distribution_of_cells, fractions, redrawn_uniform_counts
 from calibjax.nulls.ranks import critical_value
 from calibjax.nulls.sampler import pits_as_targets
 from calibjax.scores import numbers_as_data, pit
 
 
-class UniformCounts(NamedTuple):
-    """Counts of n numbers in equal cells, and of n uniform numbers in R data sets.
-
-    Args:
-        observed: ``[c]``.
-        redrawn: ``[R, c]``.
-        n: the number of rows.
-        valid: 1, or NaN if a kept row is NaN or no row is kept, in the dtype of the numbers.
-    """
-
-    observed: jax.Array
-    redrawn: jax.Array
-    n: jax.Array
-    valid: jax.Array
-
-    def each(self, function: Callable[[jax.Array], jax.Array]) -> "UniformCounts":
-        """A function of the counts along the last axis."""
-        return self._replace(observed=function(self.observed), redrawn=function(self.redrawn))
-
-
 def uniform_counts(
-    key: jax.Array, u: jax.Array, where: jax.Array | None, n_cells: int, n_resamples: int
-) -> UniformCounts:
-    """How many kept rows have u in (j / n_cells, (j + 1) / n_cells]; a NaN is in no cell."""
+    u: jax.Array, where: jax.Array | None, n_cells: int
+) -> tuple[jax.Array, jax.Array]:
+    """How many kept rows have u in (j / n_cells, (j + 1) / n_cells]; a NaN is in no cell.
+
+    Beside it stands 1, or NaN if a kept row is NaN or no row is kept, in the dtype of u.
+    """
     kept = jnp.ones(u.shape, bool) if where is None else where
     unknown = jnp.isnan(u)
     cells = jnp.where(kept & ~unknown, UniformBinning(n_cells).intervals(u), n_cells)
     counts = jnp.zeros(n_cells, jnp.int32).at[cells].add(1, mode="drop")
-    n = jnp.sum(counts, dtype=jnp.int32)
     is_known = jnp.any(kept) & ~jnp.any(unknown & kept)
-    valid = jnp.where(is_known, 1.0, jnp.nan).astype(u.dtype)
-    redrawn = redrawn_uniform_counts(key, n, n_cells, n_resamples, u.dtype)
-    return UniformCounts(counts, redrawn, n, valid)
+    return counts, jnp.where(is_known, 1.0, jnp.nan).astype(u.dtype)
 
 
 def cumulative(counts: jax.Array) -> jax.Array:
@@ -208,8 +188,9 @@ def pit_curve(
     n_bins = UniformBinning(n_bins).n_bins
     data, resamples = resamples_of(data, confidence_level, n_resamples)
     of_band = pits_as_targets(key, data), resamples
-    sums = _sums(key, *of_band, n_bins, _LEAST_CELLS)
-    return _pit_curve(key, *of_band, sums, n_bins=n_bins)
+    return _pit_curve(
+        key, *of_band, _under_model(key, *of_band, n_bins, _LEAST_CELLS), n_bins=n_bins
+    )
 
 
 class _Sums(NamedTuple):
@@ -220,62 +201,81 @@ class _Sums(NamedTuple):
     intervals: ResidualSums
 
 
-def _sums(
+def _under_model(
     key: jax.Array, data: Data, resamples: Resamples, n_bins: int, least: int
-) -> _Sums | None:
-    """What a band of a sampler compares, on at least `least` cells; None without a sampler."""
+) -> _Sums | jax.Array:
+    """What a band compares, on at least `least` cells: sums, or counts if there is no sampler."""
     if resamples.sampler is None:
-        return None
+        n_cells = n_bins * -(-least // n_bins)
+        return _redrawn_counts(key, data, resamples, n_cells, most=max(n_cells, _LEAST_CELLS))
     in_half = -(-least // (2 * n_bins))
     return _sums_on_grid(key, data, resamples, n_bins=n_bins, in_half=in_half)
 
 
-# A program of its own, because it takes long to compile and both curves may need it.
+# Programs of their own, because they take long to compile and both curves may need them.
+@on_all_rows
+def _redrawn_counts(
+    key: jax.Array, data: Data, resamples: Resamples, n_cells: int, *, most: int
+) -> jax.Array:
+    n = jnp.full((), data.n, jnp.int32)
+    if data.where is not None:
+        n = jnp.sum(data.where, dtype=jnp.int32)
+    _, band_key = jax.random.split(key)
+    dtype = widest_dtype(*jax.tree.leaves(data))
+    return redrawn_uniform_counts(band_key, n, n_cells, most, resamples.number, dtype)
+
+
 @on_all_rows
 def _sums_on_grid(
     key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int, in_half: int
 ) -> _Sums:
     # The interval of the level j / B is as many half bins to both sides of 1/2.
-    middle, widths = n_bins * in_half, in_half * jnp.arange(1, n_bins, dtype=jnp.int32)
-    points = jnp.arange(2 * middle + 1, dtype=jnp.int32)
+    middle, widths = n_bins * in_half, in_half * np.arange(1, n_bins, dtype=np.int32)
+    points = np.arange(2 * middle + 1, dtype=np.int32)
     ends = points[:: 2 * in_half]
     first, last = (ends[:-1], 0 * points, middle - widths), (ends[1:], points, middle + widths)
     grid = UniformBinning(2 * middle).edges(widest_dtype(*jax.tree.leaves(data)))
-    parts = Parts(jnp.concatenate(first), jnp.concatenate(last))
+    parts = Parts(np.concatenate(first), np.concatenate(last))
     sums, n_of_both = sums_in_parts(key, data, grid, parts, resamples), n_bins + points.size
     return _Sums(sums[:n_bins], sums[n_bins:n_of_both], sums[n_of_both:])
 
 
 @on_all_rows
 def _pit_curve(
-    key: jax.Array, data: Data, resamples: Resamples, sums: _Sums | None, *, n_bins: int
+    key: jax.Array, data: Data, resamples: Resamples, found: _Sums | jax.Array, *, n_bins: int
 ) -> PITCurve:
     level = resamples.level
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if sums is None:
+    if not isinstance(found, _Sums):
         in_bin = -(-_LEAST_CELLS // n_bins)
         n_cells = n_bins * in_bin
         points = jnp.arange(n_cells + 1, dtype=jnp.int32)
-        pit_key, band_key = jax.random.split(key)
-        u = pit(pit_key, data)
-        cells = uniform_counts(band_key, u, data.where, n_cells, resamples.number)
-        n, valid = cells.n, cells.valid
-        found = cells.each(
-            lambda x: jnp.sum(x.reshape(*x.shape[:-1], n_bins, in_bin), axis=-1, dtype=jnp.int32)
-        )
-        count, share = found.observed, fractions(found.observed, n, dtype)
-        bins = distribution_of_cells(n, jnp.full(n_bins, in_bin), n_cells, dtype)
-        distances = jnp.ravel(jax.vmap(bins.distances)(found.redrawn))
-        critical = critical_value(distances, level), bins.critical(found.redrawn, level)
-        alone, together = ([n_bins * x for x in bins.band(c)] for c in critical)
-        below = cells.each(cumulative)
-        at_grid = distribution_of_cells(n, points, n_cells, dtype)
-        grid = at_grid.mean
-        difference = fractions(below.observed, n, dtype) - grid
-        low, high = at_grid.band(at_grid.critical(below.redrawn, level))
-        low, high = low - grid, high - grid
+        pit_key, _ = jax.random.split(key)
+        observed, valid = uniform_counts(pit(pit_key, data), data.where, n_cells)
+        # The observed counts, and those of data sets behind them.
+        cells = jnp.concatenate([observed[None], found[:, :n_cells]])
+        in_bins = jnp.sum(cells.reshape(-1, n_bins, in_bin), axis=-1, dtype=jnp.int32)
+        below, n = cumulative(cells), jnp.sum(observed, dtype=jnp.int32)
+
+        def of_cells(n_first: int) -> Bins:
+            """Some bins, which all hold as many cells, and [0, z] for z on the grid."""
+            sizes = jnp.concatenate([jnp.full(n_first, in_bin, jnp.int32), points])
+            return distribution_of_cells(n, sizes, n_cells, dtype)
+
+        every = jnp.concatenate([in_bins, below], axis=1)[1:]
+        distances = jax.vmap(of_cells(n_bins).distances)(every)
+        by_bin, on_grid = jnp.split(distances, [n_bins], axis=1)
+        largest = jnp.ravel(by_bin), jnp.max(by_bin, axis=1), jnp.max(on_grid, axis=1)
+        *of_one_bin, of_point = (critical_value(x, level) for x in largest)
+        parts = of_cells(2)
+        ends = parts.band(jnp.append(jnp.stack(of_one_bin), jnp.full(points.shape, of_point)))
+        alone, together = ([jnp.full(n_bins, n_bins * x[k]) for x in ends] for k in (0, 1))
+        grid = parts.mean[2:]
+        count, share = in_bins[0], fractions(in_bins[0], n, dtype)
+        difference = fractions(below[0], n, dtype) - grid
+        low, high = (x[2:] - grid for x in ends)
     else:
-        of_bins, of_grid, _ = sums
+        of_bins, of_grid, _ = found
         grid, n = UniformBinning(of_grid.observed.size - 1).edges(dtype), of_bins.total
         valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)
         share = 1 / n_bins + of_bins.observed / n
@@ -405,8 +405,8 @@ def coverage_curve(
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
     data, resamples = resamples_of(data, confidence_level, n_resamples)
     of_band = pits_as_targets(key, data), resamples
-    sums = _sums(key, *of_band, n_levels + 1, 1)
-    return _coverage_curve(key, *of_band, sums, data, n_levels=n_levels)
+    found = _under_model(key, *of_band, n_levels + 1, 1)
+    return _coverage_curve(key, *of_band, found, data, n_levels=n_levels)
 
 
 def pit_and_coverage(
@@ -422,9 +422,11 @@ def pit_and_coverage(
     """
     data, resamples = resamples_of(data, confidence_level, n_resamples)
     of_band = pits_as_targets(keys[0], data), resamples
-    sums = _sums(keys[0], *of_band, n_bins, _LEAST_CELLS)
-    curve = _pit_curve(keys[0], *of_band, sums, n_bins=n_bins)
-    return curve, _coverage_curve(keys[1], *of_band, sums, data, n_levels=n_bins - 1)
+    found = _under_model(keys[0], *of_band, n_bins, _LEAST_CELLS)
+    curve = _pit_curve(keys[0], *of_band, found, n_bins=n_bins)
+    if not isinstance(found, _Sums):
+        found = _under_model(keys[1], *of_band, n_bins, 1)
+    return curve, _coverage_curve(keys[1], *of_band, found, data, n_levels=n_bins - 1)
 
 
 @on_all_rows
@@ -432,23 +434,24 @@ def _coverage_curve(
     key: jax.Array,
     data: Data,
     resamples: Resamples,
-    sums: _Sums | None,
+    found: _Sums | jax.Array,
     forecasts: Data,
     *,
     n_levels: int,
 ) -> CoverageCurve:
     n_cells, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
     dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if sums is None:
-        pit_key, band_key = jax.random.split(key)
+    if not isinstance(found, _Sums):
+        pit_key, _ = jax.random.split(key)
         distances = jnp.abs(2 * pit(pit_key, data) - 1)
-        found = uniform_counts(band_key, distances, data.where, n_cells, resamples.number)
-        found, valid = found.each(lambda counts: cumulative(counts)[..., 1:-1]), found.valid
-        bins = distribution_of_cells(found.n, j, n_cells, dtype)
-        levels, coverage = bins.mean, fractions(found.observed, found.n, dtype)
-        low, high = bins.band(bins.critical(found.redrawn, resamples.level))
+        observed, valid = uniform_counts(distances, data.where, n_cells)
+        n = jnp.sum(observed, dtype=jnp.int32)
+        bins = distribution_of_cells(n, j, n_cells, dtype)
+        levels, coverage = bins.mean, fractions(cumulative(observed)[1:-1], n, dtype)
+        below = cumulative(found[:, :n_cells])[:, 1:-1]
+        low, high = bins.band(bins.critical(below, resamples.level))
     else:
-        of_levels = sums.intervals
+        of_levels = found.intervals
         valid = jnp.where(jnp.any(jnp.isnan(of_levels.observed)), jnp.nan, 1.0).astype(dtype)
         levels = j.astype(dtype) / n_cells
         coverage = levels + of_levels.observed / of_levels.total
@@ -480,9 +483,14 @@ def _median_widths(data: Rows, n_levels: int) -> jax.Array:
         unknown = found == jnp.iinfo(found.dtype).max
         return jnp.where(unknown, jnp.inf, found.astype(dtype))
 
+    n = jnp.sum(kept, dtype=jnp.int32)
+    middle = jnp.maximum(jnp.stack([(n - 1) // 2, n // 2, n - 1]), 0)
+
     def median_width(level: jax.Array) -> jax.Array:
-        widths = quantiles((1 + level) / 2) - quantiles((1 - level) / 2)
-        unknown = jnp.any(jnp.isnan(widths) & kept)
-        return jnp.where(unknown, jnp.nan, jnp.nanmedian(jnp.where(kept, widths, jnp.nan)))
+        low, high = jax.vmap(quantiles)(jnp.stack([1 - level, 1 + level]) / 2)
+        # NaN is behind all numbers.
+        ordered = jnp.sort(jnp.where(kept, high - low, jnp.nan))
+        below, above, last = rows_of(ordered, middle)
+        return jnp.where(jnp.isnan(last), jnp.nan, (below + above) / 2)
 
     return lax.map(median_width, jnp.arange(1, n_levels + 1, dtype=dtype) / (n_levels + 1))

@@ -17,7 +17,9 @@ depend on n alone: they are those of the counts of n independent uniform numbers
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
+from calibjax._base.sharding import as_varying
 from calibjax._base.struct import struct
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, fast_where
 from calibjax._numbers.derivatives import absolute
@@ -108,30 +110,40 @@ def _times_log_ratio(count: jax.Array, expected: jax.Array) -> jax.Array:
 
 
 def redrawn_uniform_counts(
-    key: jax.Array, n: jax.Array, n_cells: int, n_resamples: int, dtype: jnp.dtype
+    key: jax.Array,
+    n: jax.Array,
+    n_cells: jax.Array | int,
+    most: int,
+    n_resamples: int,
+    dtype: DTypeLike,
 ) -> jax.Array:
-    """Counts of n uniform numbers, ``[n_resamples, n_cells]``; draw r depends only on (key, r).
+    """Counts of n uniform numbers in equal cells, ``[n_resamples, most]``; draw r depends only on
+    (key, r).
 
-    Each cell takes a binomial part of the numbers that the cells before it have left, so that the
-    time does not depend on n.
+    Cells behind the first `n_cells` hold nothing.  Each cell takes a binomial part of the numbers
+    that the cells before it have left, so that the time does not depend on n.
     """
 
     def draw(number: jax.Array) -> jax.Array:
-        def next_cell(left: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def next_cell(
+            cell: jax.Array, state: tuple[jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array]:
+            left, counts = state
             share = 1 / (n_cells - cell).astype(dtype)
             cell_key = jax.random.fold_in(draw_key, cell)
             count = jax.random.binomial(cell_key, left.astype(dtype), share, dtype=dtype)
             count = count.astype(jnp.int32)
-            return left - count, count
+            return left - count, lax.dynamic_update_index_in_dim(counts, count, cell, 0)
 
         draw_key = jax.random.fold_in(key, number)
-        left, counts = lax.scan(next_cell, n, jnp.arange(n_cells - 1, dtype=jnp.int32))
-        return jnp.append(counts, left)
+        start = as_varying((n, jnp.zeros(most, jnp.int32)), n)
+        left, counts = lax.fori_loop(0, n_cells - 1, next_cell, start)
+        return lax.dynamic_update_index_in_dim(counts, left, n_cells - 1, 0)
 
     return jax.vmap(draw)(jnp.arange(n_resamples, dtype=jnp.int32))
 
 
-def distribution_of_cells(n: jax.Array, cells: jax.Array, n_cells: int, dtype: jnp.dtype) -> Bins:
+def distribution_of_cells(n: jax.Array, cells: jax.Array, n_cells: int, dtype: DTypeLike) -> Bins:
     """Bins whose events are how many of n uniform numbers are in `cells` of all `n_cells`."""
     inside, outside = (x.astype(dtype) / n_cells for x in (cells, n_cells - cells))
     size = jnp.full(cells.shape, n, jnp.int32)
