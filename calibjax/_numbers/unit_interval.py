@@ -84,6 +84,7 @@ def normal_pit(z: jax.Array) -> UnitInterval:
     return UnitInterval(u, u, above, above)
 
 
+@jax.jit  # its long program is traced once for each shape
 def normal_score(u: jax.Array, above: jax.Array) -> jax.Array:
     """z with P(Z <= z) = u for a standard normal Z, from u and above = 1 - u.
 

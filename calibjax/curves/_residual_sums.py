@@ -197,7 +197,8 @@ def sums_in_bins(
     draw_key, _ = jax.random.split(key)
     data = with_known_weights(data)
     statistic = _SumsInBins((bins, variance), n_bins, residuals_of)
-    found = run(statistic, draw_key, data, resamples.number, resamples.sampler or NullSampler())
+    sampler = resamples.sampler or NullSampler()
+    [found] = run([statistic], draw_key, data, resamples.number, sampler)
     size, count, of_ones, _, known = found.moments.T
     least = of_ones / jnp.maximum(count, 1)
     deviation, distances = _in_units_of_deviations(found, known, least, count > 0)
@@ -239,7 +240,7 @@ def sums_in_parts(
     # Masked rows may hold NaN, which weights of 0 do not remove.
     interval = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in interval))
     statistic = _SumsInParts(interval, grid.astype(dtype), parts)
-    found = run(statistic, draw_key, rows, resamples.number, sampler)
+    [found] = run([statistic], draw_key, rows, resamples.number, sampler)
     n_rows, total = jnp.sum(weights != 0, dtype=dtype), jnp.sum(weights)
     _, _, variance, of_ones = found.moments
     # The whole line, and nothing of it, hold all rows, and none.

@@ -55,7 +55,7 @@ from calibjax.nulls.engine import (
     Chunk,
     Statistic,
     factor_of_drawn,
-    run_together,
+    run,
     sums_of_sets,
 )
 from calibjax.nulls.event_sums import EventSums
@@ -253,7 +253,7 @@ def redrawn_skce(
     statistics: list[Any] = [_statistic(feature_key, terms, data, n_kept, n_cells, axis)]
     if readable is not None:
         statistics.append(sums_over_rows(readable, data, axis))
-    found, *of_rows = run_together(statistics, draw_key, data, n_resamples, sampler, axis)
+    found, *of_rows = run(statistics, draw_key, data, n_resamples, sampler, axis)
     values = jnp.concatenate([found.observed[None], found.draws]).T
     squares = [tested_squares(statistics[1], x) for x in of_rows]
     return RedrawnSKCE(values, found.shared, *squares, *(x.n_units for x in of_rows))

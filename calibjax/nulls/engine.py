@@ -368,20 +368,42 @@ class Found(NamedTuple):
 
 
 def run(
-    statistic: Statistic,
+    statistics: Sequence[Statistic],
     key: jax.Array,
     data: Rows,
     n_resamples: int,
     sampler: NullSampler,
     axis: Axis = None,
-) -> Found:
-    """The numbers of a statistic for the observed targets and for data sets under H0.
+) -> list[Found]:
+    """The numbers of statistics for the observed targets and for the same data sets under H0.
 
     `data` are clean rows of this device.  Draw r of a row depends only on the key, r and the number
     of the row among the kept rows of all devices.
     """
-    sets = sampler.data_sets(key, data, axis, statistic.by_pit, statistic.in_pit_cells)
-    rows = AllRows(sets, statistic.others, data.weights, axis)
+    sets, rest = sampler.data_sets(key, data, axis), (data.weights, n_resamples, sampler, axis)
+    are_of_line = {
+        x.by_pit and (x.in_pit_cells or not has_atoms(data.predictions)) for x in statistics
+    }
+    if len(statistics) == 1 or len(are_of_line) == 2 or not all(x.by_chunks for x in statistics):
+        return [_found(statistic, sets, *rest) for statistic in statistics]
+    others = [x.others for x in statistics]
+    of_pit = all(x.by_pit for x in statistics), all(x.in_pit_cells for x in statistics)
+    found = _found(Together(statistics, others, *of_pit), sets, *rest)
+    of_parts = zip(found.observed, found.draws, found.shared, found.moments, strict=True)
+    return [Found(*of_part, found.redraws, found.n_units) for of_part in of_parts]
+
+
+def _found(
+    statistic: Statistic,
+    sets: DataSets,
+    weights: jax.Array,
+    n_resamples: int,
+    sampler: NullSampler,
+    axis: Axis,
+) -> Found:
+    """The numbers of one statistic."""
+    sets = dataclasses.replace(sets, by_pit=statistic.by_pit, in_pit_cells=statistic.in_pit_cells)
+    rows = AllRows(sets, statistic.others, weights, axis)
     moments = statistic.total_moments(rows)
     missing = [] if sampler.redraws else statistic.missing(moments)
     if sampler.is_by_label:
@@ -398,23 +420,6 @@ def run(
     redraws = sampler.redraws and not sampler.is_by_label
     n_units = None if sets.turns is None else sets.turns.n_units
     return Found(observed, draws, shared, moments, redraws, n_units=n_units)
-
-
-def run_together(
-    statistics: Sequence[Statistic], key: jax.Array, data: Rows, *options: Any
-) -> list[Found]:
-    """`run` of several statistics, which draw targets once if they take the same ones."""
-
-    are_of_line = {
-        x.by_pit and (x.in_pit_cells or not has_atoms(data.predictions)) for x in statistics
-    }
-    if len(statistics) == 1 or len(are_of_line) == 2 or not all(x.by_chunks for x in statistics):
-        return [run(statistic, key, data, *options) for statistic in statistics]
-    others = [x.others for x in statistics]
-    of_pit = all(x.by_pit for x in statistics), all(x.in_pit_cells for x in statistics)
-    found = run(Together(statistics, others, *of_pit), key, data, *options)
-    of_parts = zip(found.observed, found.draws, found.shared, found.moments, strict=True)
-    return [Found(*of_part, found.redraws, found.n_units) for of_part in of_parts]
 
 
 def in_passes(

@@ -270,15 +270,8 @@ class NullSampler(NamedTuple):
         words = f"random {kind} of {data.describe_units()}"
         return "; ".join(filter(None, (words, why_not_tested(data))))
 
-    def data_sets(
-        self,
-        key: jax.Array,
-        data: Rows,
-        axis: Axis = None,
-        by_pit: bool = False,
-        in_pit_cells: bool = False,
-    ) -> "DataSets":
-        """The data sets of clean data; the arguments are those of `DataSets`."""
+    def data_sets(self, key: jax.Array, data: Rows, axis: Axis = None) -> "DataSets":
+        """The data sets of clean data."""
         numbers, xi, hidden = row_numbers(data.weights, axis), None, None
         if data.is_censored:
             hidden = data.targets.ends_of_draws(data.weights != 0, axis)
@@ -287,7 +280,7 @@ class NullSampler(NamedTuple):
             xi = turns(dependent, self.n_times, axis)
         units = numbers if xi is None else xi.rows
         rows = SampledRows(*data.samples, hidden, numbers, units, data.outcome_weights)
-        return DataSets(key, rows, xi, by_pit, in_pit_cells)
+        return DataSets(key, rows, xi)
 
 
 def why_not_tested(data: Data) -> str | None:
@@ -346,7 +339,7 @@ class DataSets:
     key: jax.Array
     rows: SampledRows
     turns: Turns | None
-    by_pit: bool = static()
+    by_pit: bool = static(default=False)
     in_pit_cells: bool = static(default=False)
 
     def shared(self, batches: jax.Array) -> PyTree:

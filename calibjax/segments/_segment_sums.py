@@ -97,7 +97,8 @@ def segment_sums(
 
     def of_segments(table: SegmentTable) -> tuple[dict[str, jax.Array], jax.Array]:
         statistic = _Sums(codes, statistics, data.predictions.is_ordered, table)
-        return _scored(run(statistic, key, data, n_resamples, sampler, axis), statistic, least)
+        [found] = run([statistic], key, data, n_resamples, sampler, axis)
+        return _scored(found, statistic, least)
 
     most = _VALUES // (n_resamples * len(statistics.names))
     found, maxima = lax.map(of_segments, table.cut(most))
