@@ -198,7 +198,7 @@ def test_what_is_printed(tested, rows):
     for words in (
         "Recalibrator: svs",
         r"5 random folds\)",
-        rf"before +{scores[0]:.4g} +0.001",
+        rf"before +{scores[0]:.4g} +≤ 0.001",
         rf"after +{scores[1]:.4g} +0.4",
     ):
         assert re.search(words, done.stdout), words

@@ -9,7 +9,6 @@ import calibjax as cj
 from calibjax.recalibration._member_by_member import (
     MemberByMember,
     MemberRows,
-    _fit,
     parts_of_members,
 )
 from calibjax.recalibration._pit_map_fits import PIT_MAP_FITS
@@ -63,7 +62,7 @@ def test_fit_is_the_minimum_that_scipy_finds():
 
     options = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 5000, "maxfev": 5000}
     best = minimize(loss, [0.0, 1.0, 1.0, 0.5], method="Nelder-Mead", options=options)
-    line, converged = _fit(rows_of(members, targets), (1, 1, 1, 1))
+    ((line, converged),) = rows_of(members, targets).fits([(1, 1, 1, 1)])
     found = line.shift + (1 - line.slope) * line.centre, line.slope, line.scale, line.inflation
     assert converged and loss(found) < best.fun * (1 + 1e-4)
     np.testing.assert_allclose(found, best.x, atol=0.02)
@@ -181,7 +180,7 @@ def test_map_of_members_is_a_function_of_jax():
     np.testing.assert_allclose(moved[1], 2 + 0.5 - 0.19, rtol=1e-6)
     # Nearly equal members have no spread that is taken for noise in one place and not in another.
     for shift in 1e6, 1e8:
-        _, deviations, _, inverse, half = parts_of_members(cj.Empirical(members + shift))
+        _, deviations, _, inverse, half = parts_of_members(np, cj.Empirical(members + shift))
         assert ((np.ptp(deviations, axis=1) > 0) == (half > 0)).all()
         assert ((inverse > 0) == (half > 0)).all() and (half[0] > 0) == (shift == 1e6)
     slopes = jax.grad(lambda x: line(cj.Empirical(x)).samples.sum())(members)

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from calibjax._data.capabilities import KnownQuantiles
 from calibjax._data.distribution import Distribution
 from calibjax._data.row_columns import CovariatesLike, covariate_columns
 from calibjax._numbers.arithmetic import dot
+from calibjax._numbers.validity import ArrayT
 from calibjax.distributions import Counts, SurvivalCurve
 from calibjax.recalibration._pit_map import interpolated, known_quantiles
 from calibjax.recalibration._pit_map_fits import increasing
@@ -73,7 +75,7 @@ class ConditionalPITMap(Step):
         if covariates is not None:
             features = jnp.concatenate([features, covariates.astype(dtype)], axis=1)
         # Without covariates that help the grid has two rows.
-        scores = scores_among(line.grid, features[:, : line.grid.shape[0]])
+        scores = ndtri(ranks_among(jnp, line.grid, features[:, : line.grid.shape[0]]))
         return jax.lax.map(line.at, scores, batch_size=_TILE)
 
     def at(self, scores: jax.Array) -> jax.Array:
@@ -135,13 +137,12 @@ def grid_of(features: np.ndarray) -> np.ndarray:
     return np.where(is_even[:, None], wide, grid)
 
 
-@functools.partial(quick_jit, light=True)
-def scores_among(grid: jax.Array, features: jax.Array) -> jax.Array:
-    """The normal scores of the ranks of features ``[n, F]``, linear between those of the grid."""
-    ranks = (jnp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]
-    columns = [jnp.interp(x, of_grid, ranks) for x, of_grid in zip(features.T, grid, strict=True)]
+def ranks_among(xp: ModuleType, grid: ArrayT, features: ArrayT) -> Any:
+    """The ranks of features ``[n, F]``, from 0 to 1, linear between those of the grid."""
+    ranks = (xp.arange(grid.shape[1], dtype=features.dtype) + 0.5) / grid.shape[1]
+    columns = [xp.interp(x, of_grid, ranks) for x, of_grid in zip(features.T, grid, strict=True)]
     # An unknown forecast has no rank.
-    return jnp.where(jnp.isfinite(features), ndtri(jnp.stack(columns, axis=1)), jnp.nan)
+    return xp.where(xp.isfinite(features), xp.stack(columns, axis=1), xp.nan)
 
 
 def read_covariates(

@@ -28,7 +28,7 @@ from calibjax.recalibration._member_by_member import MemberRows
 from calibjax.recalibration._probability_maps import Chosen, Fitted
 from calibjax.recalibration._recalibrator import Recalibrator, recalibrator_of
 from calibjax.recalibration._shift_scale import NormalScores
-from calibjax.scores.pit_intervals import PITInterval, mass_below, pit_interval
+from calibjax.scores.pit_intervals import pit_interval
 
 OF_NUMBERS = ("auto", "identity", *fits.PIT_MAP_FITS, "conditional", "conformal")
 # Number of parts that are held out in turn.
@@ -208,16 +208,16 @@ def _pit_map_rows(
         levels = np.asarray(fits.WITH_TAILS)
         below = (fits.at_levels(levels, ndtr(scored.z))[:, None] <= levels).astype(float)
         return fits.PITMapRows(levels, below, counts, part, z=scored.z)
-    pit, seen = pit_interval(data), None
-    low, high = (fits.at_levels(levels, np.asarray(x, float)) for x in pit)
+    low, high = (fits.at_levels(levels, np.asarray(x, float)) for x in pit_interval(data))
+    seen = None
     if scored is None:
         low, high = _known(low, kept), _known(high, kept)
         below = fits.below_of_intervals(method, levels, low, high, counts)
         seen = fits.seen_cells(levels, low, high)
     else:
-        dtype = pit.low.dtype
-        ends = PITInterval(*jax.device_put([low.astype(dtype), high.astype(dtype)]))
-        below = _known(_mass_below(ends, levels.astype(dtype)), kept)
+        low, high, is_known = low[:, None], high[:, None], (low == high)[:, None]
+        share = (levels - low) / np.where(is_known, 1.0, high - low)
+        below = _known(np.where(is_known, low <= levels, np.clip(share, 0.0, 1.0)), kept)
     rows = fits.PITMapRows(levels, below, counts, part, seen=seen)
     if scored is None:
         return rows
@@ -231,6 +231,5 @@ def _known(rows: ArrayLike, kept: np.ndarray) -> np.ndarray:
     return np.asarray(rows, float)[: kept.size][kept]
 
 
-_mass_below = quick_jit(mass_below, light=True)
 # Values of a map at its levels, from predictions and covariates.
 _values = quick_jit(lambda line, *of_rows: line.values(*of_rows), light=True)

@@ -44,8 +44,8 @@ def choose_first(rows: Any, kinds: Sequence[Any], must: bool) -> First:
     found = np.empty((len(kinds), before.size))
     for k in range(rows.part.max() + 1):
         inside = rows.part == k
-        own, others = rows.chosen(inside), rows.chosen(~inside)
-        found[:, inside] = [own.scores(others.fit(kind)[0]) for kind in kinds]
+        own = rows.chosen(inside)
+        found[:, inside] = [own.scores(line) for line, _ in rows.fits(kinds, ~inside)]
     chosen = choose_in_turn(before, list(found), rows.weights, rows.part, must)
     if chosen is None:
         return First(None, before, before)
@@ -149,7 +149,7 @@ def fit_scales(
         # Maps of densities always have this step, so that they share a compiled program.
         steps = (ShiftScale(np.zeros(()), np.ones(())),) if is_density and kinds else ()
         return Scales(steps, of_groups, rows, start, first, True, words)
-    line, converged = rows.fit(first.kind)
+    ((line, converged),) = rows.fits([first.kind])
     own = line.in_words() if is_density else members.in_words(rows, line)
     words = "; ".join(filter(None, (words, own)))
     return Scales((line,), of_groups, rows.moved(line), start, first, converged, words)

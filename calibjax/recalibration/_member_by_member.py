@@ -28,18 +28,18 @@ negative by more than three standard errors; with two, one of twenty ensembles w
 differences of spread lost them.
 """
 
-import functools
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax._base.compile import quick_jit
-from calibjax._base.struct import struct, widened, widest_dtype, with_fields
+from calibjax._base.struct import struct, widest_dtype, with_fields
 from calibjax._data.data import in_dtype
 from calibjax._numbers.validity import ArrayT
-from calibjax.distributions import Empirical, Quantiles, weighted_samples
+from calibjax.distributions import Empirical, Quantiles
 from calibjax.recalibration._conditional_pit_map import MOST_ROWS
 from calibjax.recalibration._cross_validation import LEAST_ROWS, is_clear
 from calibjax.recalibration._pit_map_fits import LEAST_SLOPE, least
@@ -67,7 +67,7 @@ class MemberByMember(Step):
     inflation: Numbers
 
     def __call__(self, predictions: Values, covariates: jax.Array | None = None) -> Values:
-        mean, deviations, _, inverse, _ = parts_of_members(predictions)
+        mean, deviations, _, inverse, _ = parts_of_members(jnp, predictions)
         moved, factor = in_dtype(self, widest_dtype(mean)).moved(mean, inverse)
         return _with_values(predictions, moved[:, None] + factor[:, None] * deviations)
 
@@ -77,35 +77,47 @@ class MemberByMember(Step):
         return moved, self.scale + self.inflation * inverse
 
 
-@functools.partial(quick_jit, light=True)
-def parts_of_members(predictions: Values) -> tuple[jax.Array, ...]:
+def parts_of_members(xp: ModuleType, predictions: Values) -> tuple[Any, ...]:
     """Means M ``[n]``, m - M and shares of members ``[n, S]``, 1 / D and E|m - m'| / 2 ``[n]``.
 
     A missing member has share 0.  D is the mean difference of two different members; E|m - m'| is
     that of two draws, which may be the same member.  Where members are equal up to rounding, 1 / D,
     E|m - m'| and m - M are 0.  For quantiles M is the median, shares sum to 1/2, 1 / D is 0, and
-    the last is mean_k (u_k - 1/2) (m_k - M) over levels u_k.
+    the last is mean_k (u_k - 1/2) (m_k - M) over levels u_k.  `xp` is NumPy for a fit.
     """
-    p = widened(predictions)
-    if isinstance(p, Quantiles):
-        levels = np.asarray(p.levels)
-        middle = p.values @ jnp.asarray(_at_median(levels), p.values.dtype)
-        deviations = p.values - middle[:, None]
-        half = jnp.mean(jnp.asarray(levels - 0.5, middle.dtype)[None] * deviations, axis=1)
-        shares = jnp.full_like(deviations, 0.5 / levels.size)
-        return middle, deviations, shares, jnp.zeros_like(half), half
-    shares = jax.vmap(lambda one: one.probabilities())(p)
+    dtype = widest_dtype(*jax.tree.leaves(predictions))
+    if isinstance(predictions, Quantiles):
+        values, levels = xp.asarray(predictions.values, dtype), np.asarray(predictions.levels)
+        middle = values @ xp.asarray(_at_median(levels), dtype)
+        deviations = values - middle[:, None]
+        half = xp.mean(xp.asarray(levels - 0.5, dtype)[None] * deviations, axis=1)
+        shares = xp.full_like(deviations, 0.5 / levels.size)
+        return middle, deviations, shares, xp.zeros_like(half), half
+    samples, exists = xp.asarray(predictions.samples, dtype), predictions.where
+    exists = xp.ones_like(samples) if exists is None else xp.asarray(exists, dtype)
+    shares = exists / xp.sum(exists, axis=1, keepdims=True)
     # The mean of equal members is this number, up to its last digit.
-    first = p.samples[:, :1]
-    of_gaps = jnp.sum(shares * (p.samples - first), axis=1, keepdims=True)
-    deviations = p.samples - first - of_gaps
-    half = jax.vmap(weighted_samples.half_mean_difference)(shares, deviations)
-    rounding = 2 * jnp.finfo(half.dtype).eps * jnp.max(jnp.abs(p.samples), axis=1)
-    is_known, rest = half > rounding, 1 - jnp.sum(jnp.square(shares), axis=1)
+    first = samples[:, :1]
+    of_gaps = xp.sum(shares * (samples - first), axis=1, keepdims=True)
+    deviations = samples - first - of_gaps
+    ordered, _, tilts = _in_order(xp, deviations, shares)
+    half = xp.sum(tilts * ordered, axis=1)
+    rounding = 2 * xp.finfo(dtype).eps * xp.max(xp.abs(samples), axis=1)
+    is_known, rest = half > rounding, 1 - xp.sum(xp.square(shares), axis=1)
     # All three are 0: a deviation without its part of the last term would shrink the scale.
-    half, deviations = jnp.where(is_known, half, 0.0), jnp.where(is_known[:, None], deviations, 0.0)
-    inverse = jnp.where(is_known, rest / jnp.where(is_known, 2 * half, 1.0), 0.0)
+    half, deviations = xp.where(is_known, half, 0.0), xp.where(is_known[:, None], deviations, 0.0)
+    inverse = xp.where(is_known, rest / xp.where(is_known, 2 * half, 1.0), 0.0)
     return (first + of_gaps)[:, 0], deviations, shares, inverse, half
+
+
+def _in_order(xp: ModuleType, deviations: ArrayT, shares: ArrayT) -> tuple[Any, Any, Any]:
+    """Deviations in ascending order, their shares, and shares times 2 u - 1 for levels u."""
+    # Members that exist have one share; those that are missing are the last ones.
+    ordered = xp.sort(xp.where(shares > 0, deviations, xp.inf), axis=1)
+    shares = xp.where(ordered < xp.inf, xp.max(shares, axis=1, keepdims=True), 0.0)
+    numbers = xp.arange(1, shares.shape[1] + 1, dtype=shares.dtype)[None]
+    tilts = shares * ((2 * numbers - 1) * shares - 1)
+    return xp.where(ordered < xp.inf, ordered, 0.0), shares, tilts
 
 
 def _at_median(levels: np.ndarray) -> np.ndarray:
@@ -144,17 +156,13 @@ class MemberRows(NamedTuple):
         part: np.ndarray,
     ) -> "MemberRows":
         """The kept rows of predictions ``[n]``, with their targets, weights and parts."""
-        n = kept.size
-        parts = (np.asarray(x, float)[:n][kept] for x in parts_of_members(predictions))
+        given = jax.tree.map(lambda x: np.asarray(x)[: kept.size][kept], predictions)
+        parts = (np.asarray(x, float) for x in parts_of_members(np, given))
         mean, deviations, shares, inverse, half = parts
         if isinstance(predictions, Quantiles):
             tilts = np.broadcast_to(2 * np.asarray(predictions.levels) - 1, shares.shape) * shares
         else:
-            order = np.argsort(np.where(shares > 0, deviations, np.inf), axis=1)
-            deviations, shares = (
-                np.take_along_axis(x, order, axis=1) for x in (deviations, shares)
-            )
-            tilts = shares * (2 * np.cumsum(shares, axis=1) - shares - 1)
+            deviations, shares, tilts = _in_order(np, deviations, shares)
         return cls(mean, deviations, shares, inverse, half, tilts, targets, weights, part)
 
     def in_form(self, lower: float | None, is_whole: bool) -> "MemberRows":
@@ -203,8 +211,51 @@ class MemberRows(NamedTuple):
         errors = self.targets[:, None] - values
         return np.sum(self.shares * np.abs(errors) + self.tilts * errors, axis=1)
 
-    def fit(self, free: tuple[int, ...]) -> tuple[MemberByMember, bool]:
-        return _fit(self, free)
+    def fits(
+        self, kinds: Sequence[tuple[int, ...]], chosen: np.ndarray | slice = slice(None)
+    ) -> list[tuple[MemberByMember, bool]]:
+        """The map of each kind with the least mean CRPS of chosen rows; if the search converged.
+
+        The numbers are in units of typical errors, and |x| is (x^2 + h^2)^(1/2) with a small h.
+        Each search starts at the map before it.
+        """
+        which = np.arange(len(self.weights))[chosen]
+        if which.size > MOST_ROWS:
+            which = which[np.linspace(0, which.size - 1, MOST_ROWS).astype(int)]
+        mean, inverse, half = (x[which] for x in (self.mean, self.inverse, self.half))
+        weights = self.weights[which] / self.weights[which].sum()
+        # Sums over members take less time along columns.
+        deviations, shares = (np.take(x.T, which, axis=1) for x in (self.deviations, self.shares))
+        shares *= weights
+        of_pairs, errors, centre = weights * half, mean - self.targets[which], weights @ mean
+        typical = of_pairs.sum() or 1.0
+        unit = weights @ np.abs(errors) + of_pairs.sum() or 1.0
+        width = np.sqrt(weights @ np.square(mean - centre)) or 1.0
+        of_middle = np.stack([np.ones_like(mean), (mean - centre) / width])
+        of_factor = np.stack([np.full_like(mean, 1 / typical), inverse])
+        corner = np.square(np.maximum(_OF_SPREAD * half / unit, _OF_UNIT))
+        lean = weights * self.tilts[which].sum(axis=1)
+        linear = np.concatenate([of_middle @ lean, of_factor @ of_pairs])
+
+        def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+            moved = (x[2:] @ of_factor) * deviations
+            moved += errors / unit + x[:2] @ of_middle
+            size = np.sqrt(moved**2 + corner)
+            moved *= shares
+            moved /= size
+            of_factors = of_factor @ np.einsum("sn,sn->n", moved, deviations)
+            slope = np.concatenate([of_middle @ moved.sum(axis=0), of_factors]) - linear
+            return float(np.vdot(shares, size) - linear @ x), slope
+
+        x, found = np.array([0.0, 0.0, typical / unit, 0.0]), []
+        ends = (None, None), (None, None), (LEAST_SLOPE * x[2], None), (0.0, None)
+        for free in kinds:
+            bounds = [ends[k] if is_free else (x[k], x[k]) for k, is_free in enumerate(free)]
+            x, converged = least(loss, x, bounds, has_slope=True)
+            of_units = x * [unit, unit / width, unit / typical, unit] + [0.0, 1.0, 0.0, 0.0]
+            line = MemberByMember(of_units[0], of_units[1], centre, of_units[2], of_units[3])
+            found.append((line, converged))
+        return found
 
 
 def kinds_of_members(rows: MemberRows, is_ensemble: bool) -> tuple[tuple[int, ...], ...]:
@@ -216,7 +267,7 @@ def _needs_inflation(rows: MemberRows) -> bool:
     """Whether standard scores of targets are larger in narrow pools than in wide ones."""
     if len(rows.weights) < LEAST_ROWS:
         return False
-    moved, factor = _fit(rows, _SLOPE)[0].moved(rows.mean, rows.inverse)
+    moved, factor = rows.fits([_SLOPE])[0][0].moved(rows.mean, rows.inverse)
     squares, share = np.square(rows.targets - moved), np.sum(np.square(rows.shares), axis=1)
     of_members = np.sum(rows.shares * np.square(factor[:, None] * rows.deviations), axis=1)
     # The variance of the pool, up to a factor that depends on S only.
@@ -226,41 +277,6 @@ def _needs_inflation(rows: MemberRows) -> bool:
     width = np.log(variance) - np.sum(np.log(variance)) / max(np.sum(is_known), 1)
     found = np.where(is_known, (squares / variance - 1) * width, 0.0)
     return is_clear(-np.bincount(rows.part, rows.weights * found), _ERRORS_OF_INFLATION)
-
-
-def _fit(rows: MemberRows, free: tuple[int, ...]) -> tuple[MemberByMember, bool]:
-    """The map with the least mean CRPS, and whether the search converged.
-
-    The numbers are in units of typical errors, and |x| is (x^2 + h^2)^(1/2) with a small h.
-    """
-    if len(rows.weights) > MOST_ROWS:
-        rows = rows.chosen(np.linspace(0, len(rows.weights) - 1, MOST_ROWS).astype(int))
-    weights, inverse = rows.weights / rows.weights.sum(), rows.inverse
-    of_pairs, errors, centre = weights * rows.half, rows.mean - rows.targets, weights @ rows.mean
-    typical = of_pairs.sum() or 1.0
-    unit = weights @ np.abs(errors) + of_pairs.sum() or 1.0
-    width = np.sqrt(weights @ np.square(rows.mean - centre)) or 1.0
-    tilt, shares = (rows.mean - centre) / width, weights[:, None] * rows.shares
-    lean = weights * rows.tilts.sum(axis=1)
-    corner = np.maximum(_OF_SPREAD * rows.half / unit, _OF_UNIT)[:, None]
-
-    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
-        factor = x[2] / typical + x[3] * inverse
-        middle = errors / unit + x[0] + x[1] * tilt
-        moved = middle[:, None] + factor[:, None] * rows.deviations
-        size = np.sqrt(moved**2 + corner**2)
-        slopes = shares * moved / size
-        of_rows = slopes.sum(axis=1) - lean
-        of_factor = np.sum(slopes * rows.deviations, axis=1) - of_pairs
-        slope = [of_rows.sum(), of_rows @ tilt, of_factor.sum() / typical, of_factor @ inverse]
-        return float(np.sum(shares * size) - of_pairs @ factor - lean @ middle), np.array(slope)
-
-    start = np.array([0.0, 0.0, typical / unit, 0.0])
-    ends = (None, None), (None, None), (LEAST_SLOPE * start[2], None), (0.0, None)
-    bounds = [ends[k] if is_free else (start[k], start[k]) for k, is_free in enumerate(free)]
-    x, converged = least(loss, start, bounds, has_slope=True)
-    found = unit * x[0], 1 + unit * x[1] / width, centre, unit * x[2] / typical, unit * x[3]
-    return MemberByMember(*map(np.asarray, found)), converged
 
 
 def in_words(rows: MemberRows, line: MemberByMember) -> str:
@@ -279,7 +295,7 @@ def in_words(rows: MemberRows, line: MemberByMember) -> str:
 
 def shifted_values(predictions: Values, shift: jax.Array, scale: jax.Array) -> Values:
     """Quantiles or samples shifted and scaled around their middle, by numbers ``[n]``."""
-    mean, deviations, *_ = parts_of_members(predictions)
+    mean, deviations, *_ = parts_of_members(jnp, predictions)
     return _with_values(predictions, (mean + shift)[:, None] + scale[:, None] * deviations)
 
 

@@ -67,7 +67,7 @@ def logistic_regression(
     y = np.asarray(happened, float).reshape(n, -1)
     o = np.zeros_like(y) if offset is None else offset.reshape(n, -1)
     b, x = (np.zeros((n, 0)), np.ones((n, 1))) if slopes is None else slopes
-    k, powers = features.shape[1], (np.ones_like(x), x, x**2)
+    k, powers = features.shape[1], np.stack([np.ones_like(x), x, x**2])
     penalty = np.zeros(k + b.shape[1]) if penalty is None else penalty
     scale = np.append(np.mean(features**2, axis=0), np.mean(b**2, axis=0) * np.mean(x**2))
     ridge = np.diag(2 * penalty + _RIDGE * np.maximum(scale, 1e-4 * scale.max()))
@@ -89,7 +89,7 @@ def logistic_regression(
         """Both derivatives times x^j, averaged over the events of a row, times its share."""
         p = np.where(logits >= 0, 1.0, np.exp(-np.abs(logits))) / (1 + np.exp(-np.abs(logits)))
         both = p - y, p * (1 - p)
-        g, h = (np.stack([share * np.mean(z * power, axis=1) for power in powers]) for z in both)
+        g, h = (share * np.einsum("nk,pnk->pn", z, powers) / y.shape[1] for z in both)
         return g, h
 
     t, converged = np.zeros(len(penalty)) if start is None else start, False

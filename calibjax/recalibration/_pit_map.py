@@ -54,24 +54,19 @@ class PITMap(Step):
 def apply_pit_map(predictions: Distribution, g: jax.Array, levels: Sequence[float]) -> Any:
     """Predictions after a map with values g at the levels, ``[K]`` or ``[n, K]``."""
     dtype = widest_dtype(*jax.tree.leaves(predictions))
-    scores = ndtri(jnp.asarray(levels, dtype))
-    g = _with_tails(g.astype(dtype), scores)
+    scores, g = ndtri(jnp.asarray(levels, dtype)), g.astype(dtype)
+    plain = normal_score(g, 1 - g)
+    of_g = with_tails(jnp, plain, scores)
     if isinstance(predictions, dist.Counts):
-        return recalibrated_counts(predictions, scores, normal_score(g, 1 - g))
+        return recalibrated_counts(predictions, scores, of_g)
     if isinstance(predictions, dist.SurvivalCurve):
-        return _recalibrated_curves(predictions, scores, normal_score(g, 1 - g))
+        return _recalibrated_curves(predictions, scores, of_g)
     if not isinstance(predictions, KnownQuantiles):
+        g = jnp.where(of_g == plain, g, ndtr(of_g))  # inner values keep all digits
         rows = jnp.broadcast_to(g, (len(predictions), len(levels)))
         return dist.Recalibrated(predictions, rows, levels)
     scores = jnp.broadcast_to(scores, g.shape)
-    return moved(predictions, lambda z: interpolated(normal_score(g, 1 - g), scores, z))
-
-
-def _with_tails(g: jax.Array, scores: jax.Array) -> jax.Array:
-    """The map with outer pieces of `with_tails`; the others keep all digits."""
-    moved = normal_score(g, 1 - g)
-    found = with_tails(jnp, moved, scores)
-    return jnp.where(found == moved, g, ndtr(found))
+    return moved(predictions, lambda z: interpolated(of_g, scores, z))
 
 
 def moved(

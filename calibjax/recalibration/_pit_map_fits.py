@@ -268,6 +268,7 @@ def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndar
 # Maximum normal score at which ends of intervals are evaluated, and limits of the EM algorithm.
 _FARTHEST = 8.0
 _MOST_STEPS, _SMALL_CHANGE = 100, 1e-5
+_FEW_POINTS = 64
 
 
 def below_of_intervals(
@@ -308,7 +309,9 @@ def below_of_intervals(
 
 def line_through(xp: ModuleType, x: ArrayT, y: ArrayT, at: ArrayT) -> ArrayT:
     """Linear interpolation of points x ``[K]``, y ``[…, K]``, and extrapolation beyond them."""
-    piece = xp.clip(xp.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
+    # Comparisons with few points compile in less time than a search.
+    all_pairs: Any = {"method": "compare_all"} if xp is not np and len(x) <= _FEW_POINTS else {}
+    piece = xp.clip(xp.searchsorted(x, at, side="right", **all_pairs) - 1, 0, len(x) - 2)
     share = (at - x[piece]) / (x[piece + 1] - x[piece])
     return y[..., piece] + share * (y[..., piece + 1] - y[..., piece])
 
@@ -317,12 +320,15 @@ def _lines(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
     """`line_through` for arguments that may differ between rows, ``[n, …]``."""
     if x.ndim == at.ndim == 1:
         return line_through(np, x, y, at)
-    n = max(len(part) for part in (x, y, at) if part.ndim == 2)
-    x, y, at = (np.broadcast_to(part, (n, part.shape[-1])) for part in (x, y, at))
-    piece = np.sum(x[:, None, :] <= at[:, :, None], axis=2) - 1
-    piece = np.clip(piece, 0, x.shape[1] - 2)
+    if x.ndim == 1:
+        piece = np.searchsorted(x, at, side="right") - 1
+    else:
+        piece = np.sum(x[:, None] <= at[..., None], axis=2) - 1
+    piece = np.clip(piece, 0, x.shape[-1] - 2)
     x0, x1, y0, y1 = (
-        np.take_along_axis(part, piece + k, axis=1) for part in (x, y) for k in (0, 1)
+        part[piece + k] if part.ndim == 1 else np.take_along_axis(part, piece + k, axis=1)
+        for part in (x, y)
+        for k in (0, 1)
     )
     return y0 + (at - x0) / (x1 - x0) * (y1 - y0)
 

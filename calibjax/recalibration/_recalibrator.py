@@ -1,7 +1,6 @@
 """A fitted map from predictions to predictions, and its file."""
 
 import dataclasses
-import functools
 import os
 from collections.abc import Sequence
 from types import ModuleType
@@ -220,7 +219,7 @@ def probabilities_on_host(predictions: Distribution) -> np.ndarray:
     return on_host(found)[: len(predictions)]
 
 
-@functools.partial(quick_jit, optimised=True)
+@quick_jit
 def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
     """Predictions of numbers after the steps, the map of segments or None, and `in_form`.
 

@@ -9,6 +9,7 @@ whose mean is largest where a + b z has the mean 0 and the variance 1 over the r
 Quantiles and samples have maps of their values, in `_member_by_member`.
 """
 
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple, Self
 
@@ -79,7 +80,7 @@ class NormalScores(NamedTuple):
     weights: np.ndarray
     part: np.ndarray
 
-    def chosen(self, rows: np.ndarray) -> Self:
+    def chosen(self, rows: np.ndarray | slice) -> Self:
         return type(self)(*(x[rows] for x in self))
 
     def scores(self, line: ShiftScale | None) -> np.ndarray:
@@ -105,6 +106,12 @@ class NormalScores(NamedTuple):
 
     def name_of_score(self) -> str:
         return LOG_SCORE
+
+    def fits(
+        self, kinds: Sequence[bool], chosen: np.ndarray | slice = slice(None)
+    ) -> list[tuple[ShiftScale, bool]]:
+        """`fit` of chosen rows, with and without a shift."""
+        return [self.chosen(chosen).fit(has_shift) for has_shift in kinds]
 
     def fit(self, has_shift: bool) -> tuple[ShiftScale, bool]:
         """The map with the best mean log score, and whether it is inside its range."""
