@@ -18,6 +18,7 @@ from calibjax._loops.fusion import (
     recomputed,
     recomputed_exp,
 )
+from calibjax._loops.random_numbers import folded, random_bits, random_integers, random_signs
 from calibjax.distributions import _divided_differences, _laplace
 from calibjax.operators.gram_matrix import in_tiles
 
@@ -71,6 +72,32 @@ def test_jax_still_makes_random_bits_in_a_loop():
     """Once it does not, `random_bits` can be those of jax."""
     made = jax.jit(lambda key: jax.random.bits(key, (8,))).lower(jax.random.key(0))
     assert "while" in made.as_text()
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_numbers_of_keys_are_those_of_jax(impl):
+    """As one key at a time and as arrays of keys, which jax would have to map."""
+    keys, size = jax.random.split(jax.random.key(7, impl=impl), 3), 50
+
+    def equal(found, expected):
+        words = map(jax.random.key_data, (found, jnp.stack(expected)))
+        np.testing.assert_array_equal(*words)
+
+    numbers = jnp.array([0, 5, 2**31 - 1])
+    of_pairs = folded(keys[:, None], numbers)
+    equal(of_pairs, [jnp.stack([jax.random.fold_in(k, i) for i in numbers]) for k in keys])
+    if (
+        impl == "rbg"
+    ):  # jax maps its bits to other bits, and splits the halves of a number otherwise
+        return
+    bits = np.stack([jax.random.bits(key, (size,), jnp.uint32) for key in keys])
+    np.testing.assert_array_equal(random_bits(keys, size), bits)
+    signs = np.where(bits < 2**31, 1.0, -1.0)
+    np.testing.assert_array_equal(random_signs(keys, size, jnp.float32), signs)
+    equal(folded(keys[0], jnp.arange(2)), list(jax.random.split(keys[0])))
+    for n in (1, 21, 1000, 2**31 - 1, jnp.arange(1, size + 1)):
+        expected = jax.random.randint(keys[0], (size,), 0, n, jnp.int32)
+        np.testing.assert_array_equal(random_integers(keys[0], size, n), expected)
 
 
 def test_recomputed_rounds_nothing(dtype):

@@ -53,7 +53,7 @@ def draw_batches(
         return indexed(prediction, None).sample(key, (DRAWS_PER_BATCH,))[:, 0]
 
     of_row = jax.vmap(draw, (None, 0))
-    drawn = jax.vmap(of_row)(predictions, keys_of(key, rows, batches))
+    drawn = jax.vmap(of_row)(predictions, keys_of_draws(key, rows, batches))
     return drawn.reshape(drawn.shape[0], -1, *drawn.shape[3:])
 
 
@@ -65,11 +65,11 @@ def draw_pits(
     Both are ``[n, len(batches) DRAWS_PER_BATCH]``.  U is uniform whatever is predicted.  Both of
     its tails have steps of 2^-32, and no draw is 0.
     """
-    bits = random_bits(keys_of(key, rows, batches), DRAWS_PER_BATCH).reshape(rows.size, -1)
+    bits = random_bits(keys_of_draws(key, rows, batches), DRAWS_PER_BATCH).reshape(rows.size, -1)
     return _uniform(bits, dtype), _uniform(~bits, dtype)
 
 
-def keys_of(key: jax.Array, rows: jax.Array, batches: jax.Array) -> jax.Array:
+def keys_of_draws(key: jax.Array, rows: jax.Array, batches: jax.Array) -> jax.Array:
     """The key of each batch of draws of each row, ``[n, len(batches)]``."""
     return folded(folded(key, rows)[:, None], batches)
 

@@ -59,7 +59,13 @@ from calibjax._loops.random_numbers import random_signs
 from calibjax._numbers.arithmetic import dot
 from calibjax._numbers.unit_interval import UnitInterval
 from calibjax.distributions import Categorical
-from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, draw_pits, keys_of, row_numbers
+from calibjax.nulls.draws import (
+    DRAWS_PER_BATCH,
+    draw_batches,
+    draw_pits,
+    keys_of_draws,
+    row_numbers,
+)
 from calibjax.residuals.pit import DrawnPIT, Hidden
 from calibjax.scores.pit_intervals import pit_between_levels
 
@@ -93,7 +99,7 @@ class ClusterTurns:
 
     def values(self, clusters: jax.Array, batches: PyTree) -> jax.Array:
         """xi of some of the `rows`, ``[n, draws]``; NaN with too few clusters."""
-        keys = keys_of(jax.random.key(_SEED), clusters, batches)
+        keys = keys_of_draws(jax.random.key(_SEED), clusters, batches)
         drawn = random_signs(keys, DRAWS_PER_BATCH, self.n_units.dtype)
         unit = jnp.where(self.n_units >= LEAST_CLUSTERS, 1.0, jnp.nan)
         return unit * drawn.reshape(clusters.shape[0], -1)
@@ -123,7 +129,7 @@ class TimeTurns:
             return jax.random.normal(key, (DRAWS_PER_BATCH,), self.factors.dtype)
 
         numbers = jnp.arange(size, dtype=jnp.int32)
-        v = jax.vmap(jax.vmap(draw))(keys_of(jax.random.key(_SEED), numbers, batches))
+        v = jax.vmap(jax.vmap(draw))(keys_of_draws(jax.random.key(_SEED), numbers, batches))
         is_used = numbers.astype(v.dtype) <= self.n_cosines
         v = jnp.where(is_used[:, None], v.reshape(size, -1), 0.0)
         are_enough = self.n_units >= LEAST_STRETCHES - ROUNDING_OF_STRETCHES
@@ -152,7 +158,7 @@ def _chi_squared(key: jax.Array, batches: jax.Array, freedom: jax.Array) -> jax.
     def draw(key: jax.Array) -> jax.Array:
         return 2 * jax.random.gamma(key, freedom / 2, (DRAWS_PER_BATCH,), freedom.dtype)
 
-    return jax.vmap(draw)(keys_of(key, jnp.array([_SIZES]), batches)[0]).ravel()
+    return jax.vmap(draw)(keys_of_draws(key, jnp.array([_SIZES]), batches)[0]).ravel()
 
 
 #: How the rows of a draw are multiplied.
