@@ -26,8 +26,12 @@ def scaled(predictions, factor, kind=Estimate):
     return predictions, kind(low, -low, jnp.sum(low))
 
 
+def and_one(x):
+    return x, 1.0
+
+
 # Programs of calibjax alone are kept.
-scaled.__module__ = "calibjax.tests"
+scaled.__module__ = and_one.__module__ = "calibjax.tests"
 
 PREDICTIONS = cj.Normal(jnp.arange(5.0), jnp.full(5, 2.0))
 EXPECTED = np.arange(5.0) - 6.0
@@ -62,6 +66,13 @@ def test_a_program_is_traced_once(folder):
     assert is_traced(PREDICTIONS, 3.0)
     assert not is_traced(PREDICTIONS, 3.0)
     assert len(list(folder.iterdir())) == 1
+
+
+def test_the_dtypes_of_results_are_those_that_are_read(folder):
+    """Else the next program would be another one in the process that has made this."""
+    for _ in range(2):
+        results = jax.jit(exported.kept(and_one, folder))(jnp.ones(2))
+        assert not any(x.weak_type for x in results)
 
 
 def test_jax_still_traces_what_it_has_compiled(folder):

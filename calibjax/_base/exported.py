@@ -20,6 +20,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import jaxlib
 import numpy as np
 from jax import export
@@ -56,7 +57,10 @@ def kept(function: Callable[..., T], folder: Path) -> Callable[..., T]:
             args, kwargs = jax.tree.unflatten(structure, filled)
             results, of_results = jax.tree.flatten(function(*args, **kwargs))
             structures.append(of_results)
-            return results
+            # A file does not say that a dtype is weak, and later programs depend on it.
+            return [
+                jnp.asarray(x, x.dtype) if x.weak_type else x for x in map(jnp.asarray, results)
+            ]
 
         of_arrays.__name__ = function.__name__  # which profiles show
         try:
