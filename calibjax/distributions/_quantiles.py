@@ -1,7 +1,6 @@
 """Predictions given by a few quantiles, or by an interval."""
 
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +19,6 @@ from calibjax.kernels import EmbeddingDistance
 
 # Points in each tail, and the least number of points between the first and the last quantile.
 _TAIL_ATOMS, _LEAST_ATOMS = 8, 48
-# The levels of the quantiles one normal deviation below and above the median.
-_ONE_DEVIATION = tuple(map(NormalDist().cdf, (-1.0, 1.0)))
 
 
 @struct
@@ -127,31 +124,6 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
     def quantile(self, level: jax.Array) -> jax.Array:
         """The quantiles ``[n]``; at the levels 0 and 1 they are infinite if there is a tail."""
         return jax.vmap(Quantiles._quantile)(self, level)
-
-    def location(self) -> jax.Array:
-        """The medians, ``[n]``."""
-        return self._at(0.5)
-
-    def spread(self) -> jax.Array:
-        """Half the distance of the quantiles at 0.159 and 0.841, as of one normal deviation."""
-        low, high = map(self._at, _ONE_DEVIATION)
-        return (high - low) / 2
-
-    def _at(self, level: float) -> jax.Array:
-        """`quantile` at a known level, whose piece is known too, in a tenth of the operations."""
-        levels, widths = (
-            np.asarray(x, self.values.dtype) for x in (self.levels, np.diff(self.levels))
-        )
-        u = levels.dtype.type(level)
-        piece = int(np.clip(np.sum(levels < u) - 1, 0, widths.size - 1))
-        nearest = piece + int(u >= levels[piece + 1])
-        step = u - levels[nearest]
-        if u < levels[0]:
-            step = levels[0] * np.log(u / levels[0])
-        elif u > levels[-1]:
-            step = (levels[-1] - 1) * np.log((1 - u) / (1 - levels[-1]))
-        slope = (self.values[:, piece + 1] - self.values[:, piece]) / widths[piece]
-        return self.values[:, nearest] + slope * step
 
     def cdf_jump(self, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The limits of the cdf, which jumps where values are equal."""
