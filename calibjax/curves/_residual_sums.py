@@ -167,9 +167,13 @@ class _SumsInBins(Statistic):
 
     def sums(self, chunk: Chunk) -> jax.Array:
         residuals = self.residuals_of(chunk.rows.predictions, chunk.targets())
-        residuals = chunk.weights[:, None, None] * chunk.weighed(residuals[..., None])
-        every = chunk.with_multiplied(residuals, residuals[:, :1])
-        return self._in_bins(chunk, every[..., 0])[..., None]
+        residuals = chunk.weights[:, None] * chunk.weighed(residuals[..., None])[..., 0]
+        sums = self._in_bins(chunk, residuals)
+        if chunk.xi is not None:
+            # In one array XLA would choose for each number between both, and draw signs slowly.
+            multiplied = self._in_bins(chunk, chunk.xi * residuals[:, :1])
+            sums = jnp.concatenate([sums, multiplied], axis=1)
+        return sums[..., None]
 
     def values(
         self, sums: jax.Array, moments: Any, missing: list[jax.Array]

@@ -158,12 +158,6 @@ class Chunk:
             return self.weights
         return self.weights * weights_of_labels(weights, self.rows.targets)
 
-    def with_multiplied(self, residuals: jax.Array, observed: jax.Array) -> jax.Array:
-        """Residuals ``[n, 1 + D, K]``, and behind them observed ones with multipliers."""
-        if self.xi is None:
-            return residuals
-        return jnp.concatenate([residuals, self.xi[..., None] * observed], axis=1)
-
 
 class Statistic(abc.ABC):
     """Sums over rows, and the numbers of a data set that follow from them."""

@@ -9,6 +9,7 @@ import numpy as np
 from calibjax._base.sharding import Axis
 from calibjax._base.struct import PyTree, static, struct
 from calibjax._data.data import Rows
+from calibjax._numbers.arithmetic import dot
 from calibjax.nulls.engine import Chunk, Found, Statistic, factor_of_drawn, sums_of_sets
 from calibjax.residuals.readable import Readable, bounded
 
@@ -36,9 +37,9 @@ class ReadableSums(Statistic):
     def sizes(self) -> list[tuple[int, int]]:
         return [(self.n_groups, len(self.statistics.most_multiplied))]
 
-    def in_groups(self, chunk: Chunk, values: jax.Array) -> jax.Array:
-        """The sums of values ``[n, P]`` of the rows of each group, ``[S, P]``."""
-        return jnp.sum(values, axis=0, keepdims=True)
+    def in_groups(self, chunk: Chunk, values: jax.Array, factors: jax.Array) -> jax.Array:
+        """The sums of values ``[n, P]`` times factors ``[n, K]`` of each group, ``[S, P, K]``."""
+        return dot(values.T, factors)[None]
 
     def moments(self, chunk: Chunk) -> list[jax.Array]:
         """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
@@ -48,7 +49,8 @@ class ReadableSums(Statistic):
         w, of_observed = chunk.weights[:, None], chunk.observed_weights[:, None]
         columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
         columns += [w * found.second, of_observed * found.predicted, of_observed, of_observed**2]
-        sums = self.in_groups(chunk, jnp.concatenate(columns, axis=1))
+        values = jnp.concatenate(columns, axis=1)
+        sums = self.in_groups(chunk, values, jnp.ones_like(w))[..., 0]
         return jnp.split(sums, np.cumsum([x.shape[1] for x in columns])[:-1].tolist(), axis=1)
 
     def missing(self, moments: Any) -> list[jax.Array]:
@@ -58,12 +60,15 @@ class ReadableSums(Statistic):
         return [factor_of_drawn(observed, variance, variance)]
 
     def sums(self, chunk: Chunk) -> jax.Array:
-        w = chunk.weights[:, None, None]
+        w = chunk.weights[:, None]
         residuals = self.statistics.values(chunk.rows.predictions, chunk.targets())
         residuals = chunk.weighed(residuals)
-        observed = w * bounded(residuals[:, :1], self.statistics.most_multiplied)
-        every = chunk.with_multiplied(w * residuals, observed)
-        return self.in_groups(chunk, every.reshape(w.size, -1)).reshape(-1, *every.shape[1:])
+        sums = self.in_groups(chunk, residuals.reshape(w.size, -1), w)
+        sums = sums.reshape(self.n_groups, -1, residuals.shape[2])
+        if chunk.xi is None:
+            return sums
+        observed = w * bounded(residuals[:, 0], self.statistics.most_multiplied)
+        return jnp.concatenate([sums, self.in_groups(chunk, chunk.xi, observed)], axis=1)
 
     def values(
         self, sums: jax.Array, moments: Any, missing: list[jax.Array]

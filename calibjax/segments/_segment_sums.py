@@ -173,8 +173,8 @@ class _Sums(ReadableSums):
 
     table: SegmentTable
 
-    def in_groups(self, chunk: Chunk, values: jax.Array) -> jax.Array:
-        return self.table.sums(chunk.others, values)
+    def in_groups(self, chunk: Chunk, values: jax.Array, factors: jax.Array) -> jax.Array:
+        return self.table.sums(chunk.others, values, factors)
 
     @property
     def n_groups(self) -> int:

@@ -192,13 +192,17 @@ class SegmentTable:
         n_parts = next((k for k in divisors if self.size <= k * most), n_parts)
         return cut(self, self.size // n_parts)
 
-    def sums(self, codes: jax.Array, values: jax.Array) -> jax.Array:
-        """The sums of values ``[n, P]`` of the rows of each segment, ``[S, P]``."""
+    def sums(self, codes: jax.Array, values: jax.Array, factors: jax.Array) -> jax.Array:
+        """The sums of values ``[n, P]`` times factors ``[n, K]`` of each segment, ``[S, P, K]``."""
+        (n, size), n_factors = values.shape, factors.shape[1]
 
         def of_some(part: SegmentTable) -> jax.Array:
-            return dot(part.members(codes, values.dtype), values)
+            members = part.members(codes, values.dtype)
+            weights = (members[:, None] * factors.T[None]).reshape(-1, n)
+            return dot(weights, values)
 
-        return lax.map(of_some, cut(self, self.n_together)).reshape(self.size, -1)
+        sums = lax.map(of_some, cut(self, self.n_together)).reshape(self.size, n_factors, size)
+        return sums.swapaxes(1, 2)
 
 
 def table_of(segments: Collection[Conditions], order: int) -> SegmentTable:
