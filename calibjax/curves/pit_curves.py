@@ -204,7 +204,7 @@ class _Sums(NamedTuple):
 def _under_model(
     key: jax.Array, data: Data, resamples: Resamples, n_bins: int, least: int
 ) -> _Sums | jax.Array:
-    """What a band compares, on at least `least` cells: sums, or counts if there is no sampler."""
+    """What a band compares, on at least `least` cells: sums, or without a sampler counts."""
     if resamples.sampler is None:
         n_cells = n_bins * -(-least // n_bins)
         return _redrawn_counts(key, data, resamples, n_cells, most=max(n_cells, _LEAST_CELLS))
