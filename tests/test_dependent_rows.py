@@ -50,7 +50,7 @@ def forms(kernel, residuals):
 
 @functools.partial(jax.jit, static_argnames=("n_resamples", "redraws"))
 def found_sums(key, terms, data, n_resamples, redraws=False):
-    return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, NullSampler(redraws))
+    return redrawn_skce(key, terms, clean(data), n_resamples, 64, None, NullSampler(redraws))[:2]
 
 
 @functools.partial(jax.jit, static_argnames="n_batches")
