@@ -57,6 +57,16 @@ def fast_where(condition: ArrayLike, x: ArrayLike, other: ArrayLike) -> jax.Arra
     return lax.select(*map(broadcast, (condition, x, other)))
 
 
+# Comparisons with all of 32 numbers take a tenth of the time of a search; with 64, ten times it.
+_COMPARED = 32
+
+
+def place_among(ordered: jax.Array, x: jax.Array, side: str) -> jax.Array:
+    """`jnp.searchsorted`, which compares all of few numbers; a search is a loop."""
+    method = "compare_all" if ordered.size <= _COMPARED else "scan"
+    return jnp.searchsorted(ordered, x, side=side, method=method)
+
+
 def diagonal_of(matrix: jax.Array) -> jax.Array:
     """The diagonal of a square matrix; `jnp.diagonal` is many operations."""
     i, j = (lax.broadcasted_iota(jnp.int32, matrix.shape, axis) for axis in (0, 1))

@@ -360,8 +360,7 @@ class KernelSums(Statistic):
         if chunk.sets.turns is None:
             return []
         # One batch says enough of variances.
-        few = chunk.batches[:1]
-        arguments = dataclasses.replace(chunk, batches=few, drawn_before=None).arguments()
+        arguments = dataclasses.replace(chunk, batches=chunk.batches[:1]).arguments()
         squared = jnp.square(chunk.weights)[:, None]
 
         def of_residual(values: jax.Array) -> jax.Array:

@@ -71,7 +71,7 @@ from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, axis_size, global_offset
 from calibjax._data.data import Rows
-from calibjax._loops.random_numbers import random_integers
+from calibjax._loops.random_numbers import folded, random_integers, random_signs
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_TERMS, dot, fast_where
 from calibjax.nulls.draws import DRAWS_PER_BATCH, row_numbers
 from calibjax.nulls.engine import in_passes
@@ -217,9 +217,8 @@ def _signs(
 
     def signs_of_resample(number):
         n_all = n * axis_size(axis)
-        # A probability of Python would draw other signs when jax_enable_x64 is set.
-        bits = jax.random.bernoulli(jax.random.fold_in(key, number), jnp.float32(0.5), (n_all + n,))
-        return kept * (2 * lax.dynamic_slice_in_dim(bits, first, n).astype(jnp.int8) - 1)
+        signs = random_signs(folded(key, number), n_all + n, jnp.int8)
+        return kept * lax.dynamic_slice_in_dim(signs, first, n)
 
     return _mapped(signs_of_resample, numbers, n)
 

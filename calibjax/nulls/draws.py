@@ -15,7 +15,7 @@ from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._loops.random_numbers import folded, random_bits
-from calibjax._numbers.arithmetic import fast_where
+from calibjax._numbers.arithmetic import fast_where, place_among
 
 #: The number of draws that share one key.
 DRAWS_PER_BATCH = 100
@@ -100,15 +100,9 @@ def _draw_labels(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     sums = increasing_sums(rows_of(probabilities, order))
     # Probabilities sum to one within 1e-3, and rounding may make a number as large as the sum.
     drawn = uniform * sums[-1:]
-    if sums.size <= _COMPARED_LABELS:
-        rank = jnp.sum(sums[None, :] <= drawn[:, None], axis=1, dtype=jnp.int32)
-    else:
-        rank = jnp.searchsorted(sums, drawn, side="right")
-    return rows_of(order, jnp.minimum(rank, order.size - 1))
+    return rows_of(order, jnp.minimum(place_among(sums, drawn, "right"), order.size - 1))
 
 
-# Comparisons with all of 32 sums take a tenth of the time of a search; with 64, ten times it.
-_COMPARED_LABELS = 32
 # Numbers of up to 64 labels use few digits, whose loss hardly ever changes the order.
 _FEW_LABELS = 64
 

@@ -313,6 +313,9 @@ class AllRows:
 
         rows = self.sets.rows, self.others
         chunks = jax.tree.map(jnp.asarray, in_chunks(rows, self.weights, most))
+        shapes = jax.eval_shape(of_chunk, indexed(chunks, 0))
+        if not jax.tree.leaves(shapes):
+            return shapes
         numbers = jnp.arange(1, len(chunks[1]) + 1, dtype=jnp.int32)
         # Masked rows are often behind all others.
         n_used = jnp.max(numbers, where=jnp.any(chunks[1] != 0, axis=1), initial=0)
@@ -321,7 +324,6 @@ class AllRows:
             chunk = jax.tree.map(lambda x: row_at(x, k), chunks)
             return jax.tree.map(jnp.add, totals, of_chunk(chunk))
 
-        shapes = jax.eval_shape(of_chunk, indexed(chunks, 0))
         zeros = as_varying(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), rows)
         return all_sum(lax.fori_loop(0, n_used, step, zeros), self.axis)
 
@@ -375,6 +377,7 @@ def run(
     of the row among the kept rows of all devices.
     """
     sets, rest = sampler.data_sets(key, data, axis), (data.weights, n_resamples, sampler, axis)
+    # PITs that are drawn on the line are other draws than those of targets.
     are_of_line = {
         x.by_pit and (x.in_pit_cells or not has_atoms(data.predictions)) for x in statistics
     }

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from calibjax._numbers.arithmetic import place_among
 from calibjax._numbers.validity import ArrayT
 from calibjax.recalibration._penalised_regression import natural_spline, smooth_basis, spline_fits
 
@@ -268,7 +269,6 @@ def seen_cells(levels: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndar
 # Maximum normal score at which ends of intervals are evaluated, and limits of the EM algorithm.
 _FARTHEST = 8.0
 _MOST_STEPS, _SMALL_CHANGE = 100, 1e-5
-_FEW_POINTS = 64
 
 
 def below_of_intervals(
@@ -309,9 +309,8 @@ def below_of_intervals(
 
 def line_through(xp: ModuleType, x: ArrayT, y: ArrayT, at: ArrayT) -> ArrayT:
     """Linear interpolation of points x ``[K]``, y ``[…, K]``, and extrapolation beyond them."""
-    # Comparisons with few points compile in less time than a search.
-    all_pairs: Any = {"method": "compare_all"} if xp is not np and len(x) <= _FEW_POINTS else {}
-    piece = xp.clip(xp.searchsorted(x, at, side="right", **all_pairs) - 1, 0, len(x) - 2)
+    search: Any = np.searchsorted if xp is np else place_among
+    piece = xp.clip(search(x, at, "right") - 1, 0, len(x) - 2)
     share = (at - x[piece]) / (x[piece + 1] - x[piece])
     return y[..., piece] + share * (y[..., piece + 1] - y[..., piece])
 
