@@ -239,7 +239,7 @@ def indexed(tree: T, index: Any) -> T:
     return jax.tree.map(operator.itemgetter(index), tree)
 
 
-def rows_of(x: jax.Array, index: jax.Array) -> jax.Array:
+def rows_of(x: jax.Array, index: jax.Array | np.ndarray) -> jax.Array:
     """x[index] for indices that are in range and not negative, which `x[index]` would ask."""
     return x.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 

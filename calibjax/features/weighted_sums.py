@@ -29,26 +29,23 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import Axis, all_of, all_sum, as_varying, evenly_spaced, rows_at
 from calibjax._base.struct import PyTree, indexed, struct
-from calibjax._data.distribution import Distribution, as_labels
 from calibjax._numbers.arithmetic import compensated_add, dot
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.kernels import DistanceKernel
 from calibjax.kernels.base import KernelLike, pairwise
-from calibjax.residuals.base import FiniteResidual, Indicators
 
 
 class InCells(NamedTuple):
-    """Weights of rows ``[n]`` that are in one cell each: a matrix ``[n, F]`` that is mostly 0.
+    """Weights of rows that are in one cell each: a matrix ``[n, F]`` that is mostly 0.
 
     Args:
         weights: of the rows, ``[n]``.
-        cells: where they are, ``[n]``.
+        cells: where they are, ``[n]``; a row in the cell F counts nowhere.
         n_cells: F.
     """
 
@@ -61,27 +58,30 @@ class InCells(NamedTuple):
 Weights = jax.Array | InCells
 
 
-def weighted_sums(weights: Weights, values: jax.Array) -> jax.Array:
-    """The F weighted sums over rows of values ``[n, P]``, ``[F, P]``."""
-    if not isinstance(weights, InCells):
-        return dot(weights.T, values)
-    zeros = jnp.zeros((weights.n_cells, values.shape[1]), values.dtype)
-    return zeros.at[weights.cells].add(weights.weights[:, None] * values, mode="drop")
+def weighted_sums(
+    weights: Sequence[Weights], values: jax.Array, squares: jax.Array | None = None
+) -> jax.Array:
+    """The sums over rows of w v, and behind them those of w^2 s, ``[K, F, P + S]``.
 
-
-def moments_of(weights: Weights, squares: jax.Array) -> jax.Array:
-    """sum_i w_ia^2 s_i of squares ``[n]``, ``[F]``."""
-    if not isinstance(weights, InCells):
-        return dot(squares, jnp.square(weights))
-    of_rows = weights._replace(weights=jnp.square(weights.weights))
-    return weighted_sums(of_rows, squares[:, None])[:, 0]
-
-
-class ResidualSums(NamedTuple):
-    """G ``[F, D, M]``, and the squares for the first data set, ``[n]``."""
-
-    sums: jax.Array
-    squares: jax.Array
+    Args:
+        weights: K matrices, or K times the same weights of rows that are in F cells.
+        values: v, ``[n, P]``.
+        squares: s, ``[n, S]``, by default none.
+    """
+    squares = values[:, :0] if squares is None else squares
+    cells = [x for x in weights if isinstance(x, InCells)]
+    matrices = [x for x in weights if not isinstance(x, InCells)]
+    if matrices:
+        both = [(dot(w.T, values), dot(jnp.square(w).T, squares)) for w in matrices]
+        return jnp.stack([jnp.concatenate(sums, axis=1) for sums in both])
+    w = cells[0].weights[:, None]
+    rows = jnp.concatenate([w * values, jnp.square(w) * squares], axis=1)
+    # One loop over rows adds each of them to its cell of all weights.
+    zeros = jnp.zeros((len(cells), cells[0].n_cells + 1, rows.shape[1]), rows.dtype)
+    numbers = jnp.arange(len(cells), dtype=jnp.int32)[None]
+    place = zeros.at[numbers, jnp.stack([x.cells for x in cells], axis=1)]
+    sums = place.add(rows[:, None], mode="promise_in_bounds", wrap_negative_indices=False)
+    return sums[:, :-1]
 
 
 #: Up to this number of classes a product of matrices with indicators is faster than sums over the
@@ -89,42 +89,18 @@ class ResidualSums(NamedTuple):
 MANY_CLASSES = 32
 
 
-def residual_sums(
-    residual: FiniteResidual,
-    weights: Sequence[Weights],
-    predictions: Distribution,
-    targets: PyTree,
-    values: jax.Array,
-) -> list[ResidualSums]:
-    """The sums and squares of the `values` of a residual, one for each of the weights ``[n, F]``.
-
-    The values of many classes are not used, and then not computed within jit.
-    """
-    if isinstance(residual, Indicators):
-        probabilities = as_labels(predictions).label_probabilities()
-        if probabilities.shape[1] > MANY_CLASSES or isinstance(weights[0], InCells):
-            return [_sums_of_many_classes(w, probabilities, targets) for w in weights]
-    return [sums_of_residuals(w, [values])[0] for w in weights]
-
-
-def sums_of_residuals(weights: Weights, residuals: Sequence[jax.Array]) -> list[ResidualSums]:
-    """The sums of several residuals ``[n, D, M]``, in one pass."""
-    every = jnp.concatenate(residuals, axis=2)
-    n, *shape = every.shape
-    sums = weighted_sums(weights, every.reshape(n, -1)).reshape(-1, *shape)
-    ends = np.cumsum([x.shape[2] for x in residuals])[:-1].tolist()
-    both = zip(jnp.split(sums, ends, axis=2), residuals, strict=True)
-    return [ResidualSums(x, jnp.sum(jnp.square(r[:, 0]), axis=1)) for x, r in both]
-
-
-def _sums_of_many_classes(
+def sums_of_classes(
     weights: Weights, probabilities: jax.Array, targets: jax.Array
-) -> ResidualSums:
-    """The sums of e_y - p for labels ``[n, D]`` and p ``[n, m]``, without any indicators."""
+) -> tuple[jax.Array, jax.Array]:
+    """The sums of e_y - p, ``[F, D, m]``, without any indicators, and the squares, ``[F]``.
+
+    The squares are those of the first of the labels ``[n, D]``; p is ``[n, m]``.
+    """
     # |e_y - p|^2 = 1 - 2 p_y + |p|^2.
-    of_first = jnp.take_along_axis(probabilities, targets[:, :1], axis=1)[:, 0]
-    norms = jnp.sum(jnp.square(probabilities), axis=1)
-    expected, size = weighted_sums(weights, probabilities), probabilities.shape[1]
+    of_first = jnp.take_along_axis(probabilities, targets[:, :1], axis=1)
+    squares = 1 - 2 * of_first + jnp.sum(jnp.square(probabilities), axis=1, keepdims=True)
+    (both,), size = weighted_sums([weights], probabilities, squares), probabilities.shape[1]
+    expected, squares = both[:, :-1], both[:, -1]
 
     def of_set(labels: jax.Array) -> jax.Array:
         if isinstance(weights, InCells):
@@ -134,7 +110,7 @@ def _sums_of_many_classes(
 
     # On a CPU one data set at a time: its sums stay in a cache, those of all do not.
     sums = lax.map(of_set, targets.T) if on_cpu() else jax.vmap(of_set)(targets.T)
-    return ResidualSums(sums.transpose(1, 0, 2), 1 - 2 * of_first + norms)
+    return sums.transpose(1, 0, 2), squares
 
 
 T = TypeVar("T")

@@ -34,19 +34,19 @@ from calibjax._data.capabilities import KnownLevels, has_atoms, pit_partition
 from calibjax._data.data import Data, Rows, in_dtype, kept_first, with_known_weights
 from calibjax._data.distribution import as_labels
 from calibjax._data.row_columns import sampled
+from calibjax._loops.coordinate_sums import row_at
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.discrepancy import SumOfTerms
 from calibjax.expectations.defaults import prediction_coordinates
 from calibjax.features.columns import ColumnFeatures, ColumnKernels, column_features, ranked
 from calibjax.features.weighted_sums import (
     MANY_CLASSES,
+    InCells,
     Landmarks,
-    ResidualSums,
     choose_cells,
     choose_landmarks,
-    moments_of,
-    residual_sums,
-    sums_of_residuals,
+    sums_of_classes,
+    weighted_sums,
 )
 from calibjax.kernels.base import KernelLike, describe, times
 from calibjax.kernels.predictions import DistanceKernel, embedded_rows
@@ -116,12 +116,12 @@ class KernelTerms:
     n_kernels: int = static()
     families: tuple[int, ...] = static()
 
-    def of_kernels(self, parts: Sequence[jax.Array]) -> jax.Array:
-        """Sums over the terms of each kernel ``[K, …]``.
+    def of_kernels(self, of_forms: jax.Array) -> jax.Array:
+        """Sums over the terms of each kernel ``[K, …]``, from the numbers of all forms ``[U, …]``.
 
-        For each of the `forms`, `parts` has the numbers of all kernels of its list, ``[U, …]``.
+        Each of the `forms` has a number of each kernel of its list.
         """
-        of_terms = rows_of(jnp.concatenate(parts), jnp.array(self.kernels, jnp.int32))
+        of_terms = rows_of(of_forms, np.array(self.kernels, np.int32))
         if self.factors.count(None) < len(self.factors):
             column = jnp.stack([jnp.asarray(times(x, 1.0), of_terms.dtype) for x in self.factors])
             of_terms *= column.reshape(-1, *(1,) * (of_terms.ndim - 1))
@@ -212,8 +212,13 @@ def _are_equal(a: Any, b: Any) -> bool:
     return all(map(is_same, ours, theirs))
 
 
-#: G of each pair, and sums of squares, which the diagonals follow from.
-Sums = tuple[dict[Pair, jax.Array], dict[Pair, jax.Array]]
+#: Weightings, and the residuals of each of them.
+Block = tuple[tuple[int, ...], tuple[int, ...]]
+#: G and the sums of squares of pairs, which the diagonals follow from: of those whose residuals are
+#: indicators of classes, and flat for blocks of all others.
+Sums = tuple[dict[Pair, tuple[jax.Array, jax.Array]], dict[Block, jax.Array]]
+#: G ``[weightings, F, 1 + D, M]`` of all residuals, and squares ``[weightings, F, residuals]``.
+BlockSums = tuple[jax.Array, jax.Array]
 
 
 class RedrawnSKCE(NamedTuple):
@@ -315,10 +320,9 @@ def _statistic(
     if in_pit_cells:
         features = [x.in_pit_cells(pieces, data.weights.dtype) for x in features]
     if cells is not None:
-        events = _events_of(features, data, cells.of_rows, size)
-        return CellSums(
-            [], terms, features, weightings, matrices, (), by_pit, in_pit_cells, *events
-        )
+        events, n_numbers = _events_of(features, data, cells.of_rows, size)
+        shared = terms, features, weightings, matrices, n_numbers
+        return CellSums([], *shared, by_pit, in_pit_cells, events)
     numbers = first + jnp.arange(data.n, dtype=jnp.int32)
     for index, weighting in enumerate(landmarks):
         compared[index] = weighting.cells(compared[index], numbers, size < n_all)
@@ -355,48 +359,60 @@ class KernelSums(Statistic):
     by_pit: bool = static()
     in_pit_cells: bool = static()
 
-    def moments(self, chunk: Chunk) -> list[jax.Array]:
-        """Sums of squares of each number of each feature, and of the mean squares of draws."""
+    def moments(self, chunk: Chunk) -> Any:
+        """Sums of squares of all numbers, and of the mean squares of draws, ``[2, M]``."""
         if chunk.sets.turns is None:
             return []
         # One batch says enough of variances.
         arguments = dataclasses.replace(chunk, batches=chunk.batches[:1]).arguments()
         squared = jnp.square(chunk.weights)[:, None]
-
-        def of_residual(values: jax.Array) -> jax.Array:
-            squares = jnp.square(values)
-            both = jnp.stack([squares[:, 0], jnp.mean(squares[:, 1:], axis=1)])
-            return jnp.sum(squared[None] * both, axis=1)
-
-        return list(map(of_residual, values_of(self.features, *arguments)))
+        squares = jnp.square(jnp.concatenate(values_of(self.features, *arguments), axis=2))
+        both = jnp.stack([squares[:, 0], jnp.mean(squares[:, 1:], axis=1)])
+        return jnp.sum(squared[None] * both, axis=1)
 
     def missing(self, moments: Any) -> list[jax.Array]:
-        both = [x[:, None, None] for x in moments]
-        return [factor_of_drawn(observed, expected, expected) for observed, expected in both]
+        observed, expected = moments[:, None, None]
+        every = factor_of_drawn(observed, expected, expected)
+        return jnp.split(every, np.cumsum(self.n_numbers)[:-1].tolist(), axis=2)
 
     def sums(self, chunk: Chunk) -> Sums:
-        arguments = chunk.arguments()
+        arguments = predictions, targets, _ = chunk.arguments()
         both = zip(self.weightings, chunk.others, strict=True)
         w = [weighting.weighted(chunk.weights, x) for weighting, x in both]
-        found: dict[Pair, ResidualSums] = {}
-        residuals = values_of(self.features, *arguments)
+        of_classes: dict[Pair, tuple[jax.Array, jax.Array]] = {}
         if chunk.xi is None and chunk.rows.outcome_weights is None:
-            for s, (feature, values) in enumerate(zip(self.features, residuals, strict=True)):
-                pairs = [pair for pair in self.terms.pairs if pair[1] == s]
-                of_pairs = residual_sums(feature, [w[k] for k, _ in pairs], *arguments[:2], values)
-                found |= zip(pairs, of_pairs, strict=True)
-        else:
-            residuals = list(map(chunk.weighed, residuals))
+            for k, s in self.terms.pairs:
+                # Values of many classes are not used, and then not computed within jit.
+                if isinstance(self.features[s], Indicators) and (
+                    isinstance(w[k], InCells) or self.n_numbers[s] > MANY_CLASSES
+                ):
+                    probabilities = as_labels(predictions).label_probabilities()
+                    of_classes[k, s] = sums_of_classes(w[k], probabilities, targets)
+        values, of_blocks = list(map(chunk.weighed, values_of(self.features, *arguments))), {}
+        for block in self._blocks([pair for pair in self.terms.pairs if pair not in of_classes]):
+            weightings, residuals = block
+            every = jnp.concatenate([values[s] for s in residuals], axis=2)
             if chunk.xi is not None:
-                for residual, (x, missing) in enumerate(zip(residuals, chunk.missing, strict=True)):
-                    sets = chunk.xi[..., None] * x[:, :1] + missing * x[:, 1:]
-                    residuals[residual] = jnp.concatenate([x[:, :1], sets], axis=1)
-            for k, weights in enumerate(w):
-                pairs = [pair for pair in self.terms.pairs if pair[0] == k]
-                of_pairs = sums_of_residuals(weights, [residuals[s] for _, s in pairs])
-                found |= zip(pairs, of_pairs, strict=True)
-        squares = {pair: moments_of(w[pair[0]], x.squares) for pair, x in found.items()}
-        return {pair: x.sums for pair, x in found.items()}, squares
+                missing = jnp.concatenate([chunk.missing[s] for s in residuals], axis=2)
+                sets = chunk.xi[..., None] * every[:, :1] + missing * every[:, 1:]
+                every = jnp.concatenate([every[:, :1], sets], axis=1)
+            squares = [jnp.sum(jnp.square(values[s][:, 0]), axis=1) for s in residuals]
+            rows = every.reshape(every.shape[0], -1), jnp.stack(squares, axis=1)
+            of_blocks[block] = weighted_sums([w[k] for k in weightings], *rows)
+        return of_classes, of_blocks
+
+    def _blocks(self, pairs: Sequence[Pair]) -> list[Block]:
+        """Weightings whose residuals are the same ones, and are summed together."""
+        residuals: dict[Any, list[int]] = {}
+        for k, s in pairs:
+            has_many = self.n_numbers[s] >= _MANY_NUMBERS
+            residuals.setdefault((k, s if has_many else None), []).append(s)
+        blocks: dict[Any, list[int]] = {}
+        for (k, alone), own in residuals.items():
+            # Features of covariates have sums of another size.
+            is_alone = alone is not None or isinstance(self.weightings[k], ColumnFeatures)
+            blocks.setdefault((k if is_alone else None, tuple(own)), []).append(k)
+        return [(tuple(weightings), own) for (_, own), weightings in blocks.items()]
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -418,24 +434,48 @@ class KernelSums(Statistic):
         self, sums: Any, moments: Any, missing: list[jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         # `sums` has added lambda times drawn residuals.
-        return self._of_kernels(*sums)
+        of_classes, of_blocks = sums
+        found: dict[Block, BlockSums] = {}
+        for (k, s), (x, y) in of_classes.items():
+            found[(k,), (s,)] = x[None], y[None, :, None]
+        for (weightings, residuals), both in of_blocks.items():
+            flat, squares = jnp.split(both, [both.shape[2] - len(residuals)], axis=2)
+            n_numbers = sum(self.n_numbers[s] for s in residuals)
+            found[weightings, residuals] = flat.reshape(*flat.shape[:2], -1, n_numbers), squares
+        return self._of_kernels(found)
 
-    def _of_kernels(
-        self, sums: dict[Pair, jax.Array], squares: dict[Pair, jax.Array]
-    ) -> tuple[jax.Array, jax.Array]:
-        """The sums over pairs ``[1 + D, K]``, and the diagonals ``[K]``, from G and squares."""
-        of_sets, of_rows = [], []
-        for kernel_list, pair in self.terms.forms:
-            k = self.matrices[kernel_list]
-            of_sets.append(_quadratic_forms(k, sums[pair]))
-            of_rows.append(jnp.sum(jax.vmap(diagonal_of)(k) * squares[pair][None], axis=1))
-        values, diagonals = map(self.terms.of_kernels, (of_sets, of_rows))
+    def _of_kernels(self, found: dict[Block, BlockSums]) -> tuple[jax.Array, jax.Array]:
+        """The sums over pairs ``[1 + D, K]``, and the diagonals ``[K]``."""
+        numbers: dict[Pair, np.ndarray] = {}
+        of_columns: dict[int, tuple[jax.Array, jax.Array]] = {}
+        of_sets, of_rows, first = [], [], 0
+        for (weightings, residuals), (sums, squares) in found.items():
+            ends = np.cumsum([self.n_numbers[s] for s in residuals]).tolist()
+            places = {x: weightings.index(k) for x, (k, _) in self.terms.forms if k in weightings}
+            if not places:
+                norms = jnp.split(jnp.square(sums[0]), ends[:-1], axis=2)
+                both = zip(residuals, norms, squares[0].T, strict=True)
+                of_columns |= {s: (jnp.sum(x, axis=2), y) for s, x, y in both}
+                continue
+            matrices = jnp.concatenate([self.matrices[x] for x in places])
+            lists = np.repeat([*places], [len(self.matrices[x]) for x in places])
+            which = np.array([places[x] for x in lists], np.int32)
+            forms = _quadratic_forms(matrices, which, sums, ends)
+            of_sets.append(forms.reshape(-1, forms.shape[2]))
+            diagonals = jax.vmap(diagonal_of)(matrices)[..., None]
+            of_rows.append(jnp.sum(diagonals * squares[which], axis=1).ravel())
+            for j, s in enumerate(residuals):
+                of_lists = first + np.arange(len(lists)) * len(residuals) + j
+                numbers |= {(x, s): of_lists[lists == x] for x in places}
+            first += len(lists) * len(residuals)
+        order = np.concatenate([numbers[x, s] for x, (_, s) in self.terms.forms])
+        values, diagonals = (
+            self.terms.of_kernels(rows_of(jnp.concatenate(x), order)) for x in (of_sets, of_rows)
+        )
         for columns in self.terms.of_columns:
-            of_features = columns.kernels.of_features
             own = slice(columns.first, columns.first + columns.kernels.n_kernels)
-            norms = jnp.sum(jnp.square(sums[columns.pair]), axis=2)
-            values = values.at[own].set(of_features(norms))
-            diagonals = diagonals.at[own].set(of_features(squares[columns.pair]))
+            forms, form = map(columns.kernels.of_features, of_columns[columns.pair[1]])
+            values, diagonals = values.at[own].set(forms), diagonals.at[own].set(form)
         return values.T, diagonals
 
 
@@ -445,13 +485,11 @@ class CellSums(KernelSums):
 
     Args:
         events: the sums of all features of label 1 less those of label 0, in cells.
-        ends: where the numbers of the features begin, but for the first one.
     """
 
     by_chunks = False
 
     events: EventSums
-    ends: tuple[int, ...] = static()
 
     def total_moments(self, rows: AllRows) -> list[jax.Array]:
         return self.events.observed(rows.sets, rows.axis)
@@ -473,18 +511,21 @@ class CellSums(KernelSums):
     ) -> tuple[jax.Array, jax.Array]:
         observed, squares, _ = moments
         every = sums_of_sets(jnp.concatenate([observed, *sums], axis=1), missing)
-        of_rows = {pair: jnp.sum(x, axis=(1, 2)) for pair, x in self._of_pairs(squares).items()}
-        return self._of_kernels(self._of_pairs(every), of_rows)
-
-    def _of_pairs(self, sums: jax.Array) -> dict[Pair, jax.Array]:
-        parts = jnp.split(sums, self.ends, axis=2)
-        return {(weighting, s): parts[s] for weighting, s in self.terms.pairs}
+        found: dict[Block, BlockSums] = {}
+        starts = np.cumsum(self.n_numbers)[:-1].tolist()
+        of_sets, of_rows = (jnp.split(x, starts, axis=2) for x in (every, squares))
+        for weightings, residuals in self._blocks(self.terms.pairs):
+            g = jnp.concatenate([of_sets[s] for s in residuals], axis=2)
+            own = jnp.stack([jnp.sum(of_rows[s], axis=(1, 2)) for s in residuals], axis=1)
+            count = len(weightings)
+            found[weightings, residuals] = jnp.stack([g] * count), jnp.stack([own] * count)
+        return self._of_kernels(found)
 
 
 def _events_of(
     features: list[FiniteResidual], data: Rows, cells: jax.Array, n_cells: int
 ) -> tuple[EventSums, tuple[int, ...]]:
-    """The sums over cells ``[n]``, and where the numbers of the features begin."""
+    """The sums over cells ``[n]``, and how many numbers each feature has."""
     labels = jnp.broadcast_to(jnp.arange(2, dtype=jnp.int32), (data.n, 2))
     tables = [x.values(data.predictions, labels, labels) for x in features]
     if data.outcome_weights is not None:
@@ -494,8 +535,8 @@ def _events_of(
     # With the mean 0, residuals of a label are multiples of y - q.
     q = probabilities[:, 1] / jnp.sum(probabilities, axis=1)
     columns = jnp.concatenate([table[:, 1] - table[:, 0] for table in tables], axis=1)
-    ends = np.cumsum([table.shape[2] for table in tables])[:-1]
-    return EventSums.of(columns, data.weights, q, cells, n_cells), tuple(ends.tolist())
+    n_numbers = tuple(table.shape[2] for table in tables)
+    return EventSums.of(columns, data.weights, q, cells, n_cells), n_numbers
 
 
 def _matrices(kernels: Sequence[KernelLike], landmarks: Landmarks) -> jax.Array:
@@ -512,26 +553,37 @@ _MANY_NUMBERS = 32
 _BLOCKS = 4
 
 
-def _quadratic_forms(matrices: jax.Array, sums: jax.Array) -> jax.Array:
-    """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]`` and each data set of G ``[F, D, M]``."""
+def _quadratic_forms(
+    matrices: jax.Array, which: np.ndarray, sums: jax.Array, ends: list[int]
+) -> jax.Array:
+    """sum_ab K_ab <G_a, G_b> for each K of ``[T, F, F]``, ``[T, S, D]``.
+
+    Args:
+        matrices: K.
+        which: the number of the G that belongs to each K, ``[T]``.
+        sums: G of several weightings, for each data set, ``[weightings, F, D, M]``.
+        ends: where the numbers of S residuals end.
+    """
     n_kernels, size, _ = matrices.shape
-    if sums.shape[2] >= _MANY_NUMBERS:
+    if sums.shape[3] >= _MANY_NUMBERS and sums.shape[0] == len(ends) == 1:
         blocks = []
         for start, end in itertools.pairwise(np.linspace(0, size, _BLOCKS + 1).astype(int)):
             twice = jnp.where(jnp.arange(end) < start, 2, 1).astype(matrices.dtype)[None, None]
             blocks.append((start, end, twice * matrices[:, start:end, :end]))
 
         def of_set(k: jax.Array) -> jax.Array:
-            g = lax.dynamic_index_in_dim(sums, k, 1, keepdims=False)
+            g = lax.dynamic_index_in_dim(sums[0], k, 1, keepdims=False)
             found = jnp.zeros(n_kernels, g.dtype)
             for start, end, block in blocks:
                 found += jnp.sum(block * dot(g[start:end], g[:end].T)[None], axis=(1, 2))
             return found
 
-        return lax.map(of_set, jnp.arange(sums.shape[1], dtype=jnp.int32)).T
-    flat = sums.reshape(size, -1)
+        return lax.map(of_set, jnp.arange(sums.shape[2], dtype=jnp.int32)).T[:, None]
 
-    def form(matrix: jax.Array) -> jax.Array:
-        return jnp.sum(sums * dot(matrix, flat).reshape(sums.shape), axis=(0, 2))
+    def form(both: tuple[jax.Array, jax.Array]) -> jax.Array:
+        matrix, number = both
+        g = row_at(sums, number)
+        products = jnp.sum(g * dot(matrix, g.reshape(size, -1)).reshape(g.shape), axis=0)
+        return jnp.stack([jnp.sum(x, axis=1) for x in jnp.split(products, ends[:-1], axis=1)])
 
-    return lax.map(form, matrices)
+    return lax.map(form, (matrices, jnp.asarray(which)))

@@ -126,7 +126,7 @@ def _favourable_weights(
     """
     n, n_intervals, _ = residuals.shape
     mixed = jnp.mean(residuals, axis=1)
-    sums = all_sum(weighted_sums(rows, mixed), axis)
+    (sums,) = all_sum(weighted_sums([rows], mixed), axis)
     # Only where intervals differ there is a choice: few rows have a target at a quantile.
     has_choice = jnp.any(residuals != residuals[:, :1], axis=(1, 2))
     choices, index = (rows.cells, residuals, mixed), jnp.arange(n, dtype=jnp.int32)
