@@ -1,6 +1,7 @@
 """A fitted map from predictions to predictions, and its file."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from types import ModuleType
@@ -219,7 +220,7 @@ def probabilities_on_host(predictions: Distribution) -> np.ndarray:
     return on_host(found)[: len(predictions)]
 
 
-@quick_jit
+@functools.partial(quick_jit, light=True)
 def _recalibrated_numbers(maps: tuple, rows: tuple) -> Distribution:
     """Predictions of numbers after the steps, the map of segments or None, and `in_form`.
 
