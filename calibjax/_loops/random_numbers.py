@@ -21,8 +21,6 @@ def uniform_numbers(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) ->
     digits = min(jnp.finfo(dtype).nmant, 32)
     # XLA makes ten times as much code of random bits in short rows as of those in a vector.
     bits = random_bits(key, math.prod(shape))
-    # A part of the numbers would else make all bits again.
-    bits, _ = in_one_loop([bits, ~bits])
     numbers = ((bits >> (32 - digits)).astype(dtype) + 0.5) * 2.0**-digits
     return numbers.reshape(shape)
 
@@ -70,7 +68,8 @@ def random_bits(key: jax.Array, size: int) -> jax.Array:
         bits = jax.vmap(lambda key: jax.random.bits(key, (size,), jnp.uint32))(key.ravel())
         return bits.reshape(*key.shape, size)
     left, right = _threefry(*_words(key[..., None]), jnp.arange(size, dtype=jnp.uint32))
-    return left ^ right
+    # Each function of a number would else make its bits again.
+    return in_one_loop([left ^ right, ~(left ^ right)])[0]
 
 
 def folded(key: jax.Array, number: jax.Array | int) -> jax.Array:

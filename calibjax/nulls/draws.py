@@ -14,7 +14,6 @@ from jax.typing import DTypeLike
 from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._loops.fusion import in_one_loop
 from calibjax._loops.random_numbers import folded, random_bits
 from calibjax._numbers.arithmetic import fast_where, place_among
 
@@ -67,9 +66,7 @@ def draw_pits(
     its tails have steps of 2^-32, and no draw is 0.
     """
     bits = random_bits(keys_of_draws(key, rows, batches), DRAWS_PER_BATCH).reshape(rows.size, -1)
-    # Each function of a draw would else make its bits again.
-    bits, above = in_one_loop([bits, ~bits])
-    return _uniform(bits, dtype), _uniform(above, dtype)
+    return _uniform(bits, dtype), _uniform(~bits, dtype)
 
 
 def keys_of_draws(key: jax.Array, rows: jax.Array, batches: jax.Array) -> jax.Array:
