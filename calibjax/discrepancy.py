@@ -255,7 +255,7 @@ def check_kernel_of(
             f"IntervalCensored, got {type_name(kernel)}."
         )
     if not terms.is_ours:
-        check_formula(kernel, terms, *_one_sample(data), formula)
+        check_formula(kernel, terms, _one_sample(data), formula)
         if data.where is None:
             # Masked rows may hold anything: there, and inside jit, an asymmetric kernel gives NaN.
             check_symmetric(kernel, *data.samples)

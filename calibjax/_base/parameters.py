@@ -51,11 +51,6 @@ def share_numbers(predictions: Parametric) -> None:
         vars(predictions)[name] = shared
 
 
-def row_shapes(predictions: Parametric) -> list[list[int]]:
-    """The shape of each parameter without the batch axis."""
-    return [list(jnp.shape(predictions.parameter(name))[1:]) for name in predictions.shapes]
-
-
 def family_name(predictions: object) -> str:
     """The name of a family; for mixtures with the family of their components."""
     parts = [family_name(part) for part in _parts(predictions)]

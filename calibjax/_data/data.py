@@ -187,33 +187,34 @@ class Rows:
 
     def n_units(self) -> int | None:
         """The number of clusters, or of times; None if it is traced or nothing depends."""
-        values = self.clusters if self.times is None else self.times
-        kept = kept_rows(self.n, self.where, self.weights)
-        if values is None or kept is None or is_traced(values):
-            return None
-        return int(np.unique(np.asarray(values)[kept]).size)
+        units = self._known(self.clusters if self.times is None else self.times)
+        return None if units is None else np.unique(units).size
 
     def n_stretches(self) -> float | None:
         """How many horizons the times cover, a gap counting as one; None without, or if traced."""
-        kept = kept_rows(self.n, self.where, self.weights)
-        if self.times is None or kept is None or is_traced(self.times):
+        times = self._known(self.times)
+        if times is None:
             return None
-        gaps = np.diff(np.unique(np.asarray(self.times)[kept]))
+        gaps = np.diff(np.unique(times))
         return float(np.minimum(gaps, 1).sum() * (gaps.size + 1) / max(gaps.size, 1))
 
     def check_unrelated(self) -> None:
         """A ValueError if all kept rows are less than a horizon apart: no pair would be left."""
-        kept = kept_rows(self.n, self.where, self.weights)
-        if self.times is None or kept is None or is_traced(self.times):
-            return
-        with jax.ensure_compile_time_eval():
-            at = np.asarray(self.times)[kept]
-        if at.size and np.max(at) - np.min(at) < 1:
+        times = self._known(self.times)
+        if times is not None and times.size and np.ptp(times) < 1:
             raise ValueError(
                 "times must be more than one horizon apart for some rows, got all within "
-                f"{np.max(at) - np.min(at):.3g} horizons, where rows may depend on each other; add "
-                "rows of other times."
+                f"{np.ptp(times):.3g} horizons, where rows may depend on each other; add rows of "
+                "other times."
             )
+
+    def _known(self, column: PerRow) -> np.ndarray | None:
+        """What counted rows have in a column; None if there is none, or it is traced."""
+        kept = kept_rows(self.n, self.where, self.weights)
+        if column is None or kept is None or is_traced(column):
+            return None
+        with jax.ensure_compile_time_eval():
+            return np.asarray(column)[kept]
 
     def valid(self) -> jax.Array | None:
         """Which rows are masked or have valid numbers, ``[n]``; None if all are known to have."""

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from calibjax._base.check import check_shapes
 from calibjax._base.compile import LARGEST_BUCKET, bucket, filled_up
-from calibjax._base.parameters import family_name, row_shapes
+from calibjax._base.parameters import family_name
 from calibjax._base.sharding import devices_of
 from calibjax._base.struct import PyTree, is_traced, on_host
 from calibjax._data.checks import (
@@ -65,7 +65,8 @@ def check_like(name: str, predictions: Distribution, like: Distribution, whose: 
     expected, actual = family_name(like), family_name(predictions)
     if actual != expected:
         raise TypeError(f"{name} must be of the family of {whose}, {expected}, got {actual}.")
-    ours, theirs = (row_shapes(p.with_common_structure()) for p in (like, predictions))
+    both = (p.with_common_structure() for p in (like, predictions))
+    ours, theirs = ([list(np.shape(p.parameter(x))[1:]) for x in p.shapes] for p in both)
     if ours != theirs:
         raise ValueError(f"{name} must have the shapes of {whose} but for n, {ours}, got {theirs}.")
 

@@ -1,9 +1,16 @@
 """Functions with a derivative where the textbook form has none, or one that keeps its digits."""
 
+import functools
 import math
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
+
+
+def polynomial(coefficients: Iterable[float], x: jax.Array) -> jax.Array:
+    """A polynomial in x, elementwise, from its coefficients, highest power first."""
+    return functools.reduce(lambda sum, c: sum * x + c, coefficients, jnp.zeros_like(x))
 
 
 @jax.custom_jvp
@@ -62,9 +69,7 @@ def _change_of_sinc(dx: jax.Array, value: jax.Array, x: jax.Array) -> jax.Array:
     near = jnp.abs(x) < 0.5
     t = math.pi * jnp.where(near, x, 0.0)
     square = jnp.square(t)
-    series = jnp.zeros_like(x)
-    for c in _SINC_SERIES:
-        series = series * square + c
+    series = polynomial(_SINC_SERIES, square)
     of_far = (jnp.cos(math.pi * x) - value) / jnp.where(near, 1.0, x)
     return jnp.where(near, math.pi * t * series, of_far) * dx
 
@@ -86,10 +91,7 @@ def small_expm1(x: jax.Array) -> jax.Array:
     x = jnp.clip(x, -SMALL, SMALL)
     square = jnp.square(x)
     terms = _BERNOULLI if x.dtype == jnp.float64 else _BERNOULLI[3:]
-    series = jnp.zeros_like(x)
-    for c in terms:
-        series = series * square + c
-    return x / (1 - x / 2 + square * series)
+    return x / (1 - x / 2 + square * polynomial(terms, square))
 
 
 # expm1'(x) = exp(x) = 1 + expm1(x), from the value; 0 where the function is constant.

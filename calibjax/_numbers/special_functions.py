@@ -9,7 +9,6 @@ decays as it should, times another polynomial in t.
 """
 
 import functools
-from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from jax.scipy import special
 from jax.typing import DTypeLike
 
 from calibjax._numbers.arithmetic import fast_where, quotient
+from calibjax._numbers.derivatives import polynomial
 
 # Coefficients of the powers of t, highest power first, from tests/golden/erfcx_coefficients.py.
 # Their sum is well conditioned on -1 <= t <= 1: Horner's rule is as accurate as Clenshaw's, and a
@@ -67,7 +67,7 @@ def erfcx_and_slope(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return _derivative_by_division(0, x), _derivative_by_division(1, x)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _derivative(order: int, x: jax.Array) -> jax.Array:
     """The n-th derivative of erfcx, (-u)^n u p_n(t) with p_{n+1} = (n + 1) p_n - (1 - t) p_n'.
 
@@ -86,7 +86,7 @@ def _derivative_jvp(order, primals, tangents):
     return _derivative_by_division(order, x), _derivative_by_division(order + 1, x) * dx
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _derivative_by_division(order: int, x: jax.Array) -> jax.Array:
     """The n-th derivative of erfcx, computed with a division as its last operation.
 
@@ -101,9 +101,8 @@ _derivative_by_division.defjvp(_derivative_jvp)
 
 def _polynomial(order: int, u: jax.Array) -> jax.Array:
     """p_n(1 - 6 u) for n = `order`."""
-    t = 1 - 6 * u
     terms = _derivative_coefficients(order, coefficients(u.dtype))
-    return reduce(lambda p, c: p * t + c, terms, jnp.zeros_like(u))
+    return polynomial(terms, 1 - 6 * u)
 
 
 def _derivative_coefficients(order: int, coefficients: tuple[float, ...]) -> tuple[float, ...]:
@@ -160,7 +159,7 @@ def log_gamma_step(x: jax.Array) -> jax.Array:
     """
     shifted = x + _STEP_SHIFT
     inverse = 1 / jnp.square(shifted)
-    series = functools.reduce(lambda sum, c: sum * inverse + c, _STEP_SERIES, jnp.zeros_like(x))
+    series = polynomial(_STEP_SERIES, inverse)
     ratios = [(x + k) / (x + k + 0.5) for k in range(_STEP_SHIFT)]
     product = functools.reduce(jnp.multiply, ratios)
     return jnp.log(shifted) / 2 + series / shifted + jnp.log(product)
@@ -175,10 +174,8 @@ def log1p_beyond_linear(x: jax.Array) -> jax.Array:
     """log(1 + x) - x for |x| < 0.65: log(1 + x) is 2 artanh(r) for r = x / (2 + x)."""
     r = x / (2 + x)
     square = jnp.square(r)
-    series = jnp.zeros_like(x)
-    for k in range(19 if x.dtype == jnp.float64 else 9, 0, -1):
-        series = series * square + 2 / (2 * k + 1)
-    return r * (square * series - x)
+    terms = [2 / (2 * k + 1) for k in range(19 if x.dtype == jnp.float64 else 9, 0, -1)]
+    return r * (square * polynomial(terms, square) - x)
 
 
 def log_quotient_beyond_linear(a: jax.Array, b: jax.Array, excess: jax.Array) -> jax.Array:

@@ -79,6 +79,13 @@ NONNEGATIVE = Constraint("nonnegative and finite", is_nonnegative)
 PROBABILITY = Constraint("in [0, 1]", lambda x: (x >= 0) & (x <= 1))
 
 
+def scalar_or_nan(constraint: Constraint, x: ArrayLike, name: str) -> jax.Array:
+    """`valid_or_nan` of one number; a ValueError for an array with axes."""
+    if jnp.ndim(x) > 0:
+        raise ValueError(f"{name} must be a scalar, got shape {list(jnp.shape(x))}.")
+    return valid_or_nan(constraint, x, name)
+
+
 def valid_or_nan(constraint: Constraint, x: ArrayLike, name: str) -> jax.Array:
     """x where it is valid, else NaN: an invalid number must poison the result.
 

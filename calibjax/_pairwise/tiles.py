@@ -81,9 +81,7 @@ def weighted_sum(
     n = left[1].shape[0]
     right_rows, right_weights = right
     if on_cpu() or n % _SIDE_BY_SIDE or not _are_few_classes(left[0]):
-        values = tile(parameters, left[0], right_rows)
-        values = jnp.where(jnp.eye(n, dtype=bool) & same, 0.0, values)
-        return weighted(values, left[1], right_weights)
+        return _sum_of_tile(tile, parameters, left, right, same)
     size = n // _SIDE_BY_SIDE
     total = jnp.zeros((size, right_weights.shape[0]), right_weights.dtype)
     for start in range(0, n, size):
@@ -137,11 +135,10 @@ def tile_values(tile: Tile, parameters: PyTree, left: PyTree, right: PyTree) -> 
 def _sum_of_tile(
     tile: Tile, parameters: PyTree, left: Weighted, right: Weighted, same: jax.Array
 ) -> jax.Array:
-    """`weighted_sum`, for its derivative."""
-    (left, left_weights), (right, right_weights) = materialised((left, right))
-    values = tile(parameters, left, right)
-    values = jnp.where(jnp.eye(left_weights.shape[0], dtype=bool) & same, 0.0, values)
-    return weighted(values, left_weights, right_weights)
+    """`weighted_sum`, of all values at once."""
+    values = tile(parameters, left[0], right[0])
+    values = jnp.where(jnp.eye(left[1].shape[0], dtype=bool) & same, 0.0, values)
+    return weighted(values, left[1], right[1])
 
 
 def value_and_gradient(
@@ -157,7 +154,7 @@ def value_and_gradient(
     def total(*selected: list[jax.Array]) -> jax.Array:
         every = zip(selected, arguments, structures, strict=True)
         parameters, left, right = (merge(leaves, x.rest, of_one) for leaves, x, of_one in every)
-        return _sum_of_tile(tile, parameters, left, right, same)
+        return _sum_of_tile(tile, parameters, *materialised((left, right)), same)
 
     def pair_value(parameters: DiffPartition, *sides: DiffPartition) -> jax.Array:
         pairs = zip(sides, of_sides, strict=True)

@@ -7,13 +7,13 @@ polynomials h_k of the deviations from m, Phi2 = e^{-m} sum_k (-1)^k h_k / (k + 
 difference quotient of its polynomial is a polynomial too, and serves all nodes.
 """
 
-import functools
 import math
 
 import jax
 import jax.numpy as jnp
 
 from calibjax._loops.fusion import recomputed, recomputed_exp
+from calibjax._numbers.derivatives import polynomial
 from calibjax._numbers.special_functions import coefficients
 
 # Gaps up to which nodes are close: quotients beyond cancel by factors of 1.3 and 5, and the series
@@ -140,19 +140,15 @@ def differences_and_slopes(
 def _sinhc(u: jax.Array) -> jax.Array:
     """sinh(u) / u for |u| <= 1, by powers of its square."""
     degree = 8 if u.dtype == jnp.float64 else 4
-    return _powers(u, [1 / math.factorial(2 * k + 1) for k in range(degree, -1, -1)])
+    terms = [1 / math.factorial(2 * k + 1) for k in range(degree, -1, -1)]
+    return polynomial(terms, jnp.square(u))
 
 
 def _sinhc_slope(u: jax.Array) -> jax.Array:
     """(sinh(u) / u)' for |u| <= 1."""
     degree = 9 if u.dtype == jnp.float64 else 5
-    return u * _powers(u, [2 * k / math.factorial(2 * k + 1) for k in range(degree, 0, -1)])
-
-
-def _powers(u: jax.Array, terms: list[float]) -> jax.Array:
-    """A polynomial in u^2, highest power first."""
-    square = jnp.square(u)
-    return functools.reduce(lambda sum, c: sum * square + c, terms, jnp.zeros_like(u))
+    terms = [2 * k / math.factorial(2 * k + 1) for k in range(degree, 0, -1)]
+    return u * polynomial(terms, jnp.square(u))
 
 
 def _second_series(

@@ -11,7 +11,6 @@ is convex.  A tail is the integral from t outwards, and ends where the density h
 as the dtype can tell, by exp(-20) or exp(-40).
 """
 
-import functools
 from collections.abc import Callable
 
 import jax
@@ -21,6 +20,7 @@ from jax import lax
 from jax.scipy import special
 
 from calibjax._numbers.arithmetic import mean_by_gauss
+from calibjax._numbers.derivatives import polynomial
 from calibjax._numbers.special_functions import exp_beyond_linear, log_gamma_ratio, log_quotient
 from calibjax.distributions._univariate import N_ATOMS
 
@@ -74,7 +74,7 @@ def log_of_deviance(v: jax.Array) -> jax.Array:
 
     of_far = lax.fori_loop(0, 8, step, start)
     square = jnp.where(near, v, 0.0)
-    series = functools.reduce(lambda sum, c: sum * square + c, _SERIES, jnp.zeros_like(v))
+    series = polynomial(_SERIES, square)
     return jnp.where(near, v * (1 + square * series), of_far)
 
 

@@ -117,10 +117,6 @@ class Laplace(LocationScale):
         weight = jnp.square(self.scale) / (self.scale + other.scale)
         return distance + other.scale * jnp.exp(-y) + weight * quotient
 
-    def wasserstein_embedding(self) -> tuple[jax.Array, ...]:
-        """The mean and the standard deviation of *one* prediction."""
-        return self.loc, math.sqrt(2) * self.scale
-
     def characteristic(self, v: jax.Array) -> jax.Array:
         """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         return complex_exponential(v * self.loc, 1 / (1 + jnp.square(v * self.scale)))

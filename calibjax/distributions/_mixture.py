@@ -258,10 +258,7 @@ class _MixtureOfLabels(Mixture, Labels):
 
 class _MixtureOfCounts(Mixture, CountLike):
     components: CountLike
-
-    @property
-    def max_count(self) -> int | None:
-        return self.components.max_count
+    max_count = _said_by_components("max_count")
 
     def probability(self, count: jax.Array) -> jax.Array:
         values = jax.vmap(lambda c: c.probability(count))(self.components)

@@ -71,10 +71,6 @@ class Normal(LocationScale):
         """E|Z - Z'| for independent Z and Z' from *one* prediction each."""
         return _mean_absolute(self.loc - other.loc, jnp.hypot(self.scale, other.scale))
 
-    def wasserstein_embedding(self) -> tuple[jax.Array, ...]:
-        """The mean and the standard deviation of *one* prediction."""
-        return self.loc, self.scale
-
     def characteristic(self, v: jax.Array) -> jax.Array:
         """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
         return complex_exponential(v * self.loc, jnp.exp(-jnp.square(v * self.scale) / 2))

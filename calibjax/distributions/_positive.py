@@ -1,6 +1,5 @@
 """Predictions of positive numbers: gamma, Weibull and log-normal."""
 
-import functools
 import math
 
 import jax
@@ -11,6 +10,7 @@ from jax.scipy.special import erf, gammaln, ndtr, ndtri
 from calibjax._base.struct import repeated, struct
 from calibjax._data.distribution import Distribution
 from calibjax._numbers.arithmetic import dot, quotient
+from calibjax._numbers.derivatives import polynomial
 from calibjax._numbers.special_functions import log_gamma_ratio, log_gamma_step, log_quotient
 from calibjax._numbers.unit_interval import quantile_from_cdf
 from calibjax._numbers.validity import POSITIVE
@@ -199,7 +199,7 @@ def _coefficient_of_variation(e: jax.Array) -> jax.Array:
     """
     is_small = e < 0.1
     small, large = jnp.where(is_small, e, 0.0), jnp.where(is_small, 1.0, e)
-    series = functools.reduce(lambda sum, c: sum * small + c, _SERIES, jnp.zeros_like(e))
+    series = polynomial(_SERIES, small)
     root = small * jnp.sqrt(series)
     # expm1 of so small a number keeps its digits, but its root has no derivative at 0.
     of_small = jnp.sqrt(jnp.expm1(jnp.where(is_small, jnp.square(root), 1.0)))

@@ -246,3 +246,7 @@ class LocationScale(Distribution):
 
     def default_distance(self) -> Wasserstein:
         return Wasserstein()
+
+    def wasserstein_embedding(self) -> tuple[jax.Array, ...]:
+        """The mean and the standard deviation of *one* prediction."""
+        return self.loc, self.standard_deviation()

@@ -160,11 +160,6 @@ def rank_score_kernels(
     ]
 
 
-def rank_score_distance(rows: Sequence[Masked], weights: tuple[float, float]) -> EmbeddingDistance:
-    """|x - x'| of the coordinates x, with weights of location and spread."""
-    return EmbeddingDistance(RankScores(*_ranks(None, rows), weights))
-
-
 def location_and_log_spread(predictions: Distribution) -> tuple[jax.Array, jax.Array]:
     """Both ``[n]``; equal samples have the spread 0."""
     spread = predictions.spread()

@@ -25,7 +25,6 @@ from calibjax.expectations.default_features import (
     location_and_log_spread,
     location_and_spread,
     log_probability_of,
-    rank_score_distance,
     rank_score_kernels,
     squared_deviation,
 )
@@ -173,9 +172,10 @@ def product_kernel(
     return on_pairs(DistanceKernel(distance, lengthscale), target_kernel)
 
 
-def vector_distance(data: Rows) -> Distance:
+def vector_distance(data: Rows) -> DistanceLike:
     """The distance of predictions of vectors that no unit of a coordinate changes."""
-    return rank_score_distance([(data.predictions, data.where)], _COORDINATES)
+    rows = [(data.predictions, data.where)]
+    return rank_score_kernels(rows, (_COORDINATES, _LENGTHSCALE))[0].distance
 
 
 def default_distance(data: Rows) -> Distance | None:

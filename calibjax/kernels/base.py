@@ -25,7 +25,7 @@ from calibjax._base.struct import (
     struct,
     type_name,
 )
-from calibjax._numbers.validity import NONNEGATIVE, Constraint, valid_or_nan
+from calibjax._numbers.validity import NONNEGATIVE, Constraint, scalar_or_nan
 
 
 def check_final(cls: type, formulas: Sequence[str], known: Sequence[str]) -> None:
@@ -239,10 +239,7 @@ class Scaled(Kernel):
 
     def valid_factor(self) -> jax.Array:
         """The factor, NaN if it is invalid; ValueError unless it is a scalar."""
-        if jnp.ndim(self.factor) > 0:
-            shape = list(jnp.shape(self.factor))
-            raise ValueError(f"factor of Scaled must be a scalar, got shape {shape}.")
-        return valid_or_nan(NONNEGATIVE, self.factor, "factor of Scaled")
+        return scalar_or_nan(NONNEGATIVE, self.factor, "factor of Scaled")
 
 
 def sum_of_products(kernel: KernelLike) -> list[tuple[jax.Array | None, list[KernelLike]]]:

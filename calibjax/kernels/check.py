@@ -104,19 +104,15 @@ Shape = tuple[tuple[int, ...], DTypeLike]
 
 
 def check_formula(
-    kernel: KernelLike,
-    terms: PyTree,
-    prediction: Points,
-    target: Points,
-    formula: Callable[..., jax.Array],
+    kernel: KernelLike, terms: PyTree, sample: Points, formula: Callable[..., jax.Array]
 ) -> None:
     """What users' functions in a kernel return must be one number for one pair.
 
-    `prediction` and `target` are one of each, abstract or not; `formula`, the function of
+    `sample` is a prediction and a target, abstract or not; `formula`, the function of
     (terms, sample, sample) that will be evaluated, must return a number too.  No function may close
     over a traced value, whose gradient would be lost.
     """
-    _check_once((kernel, terms), (prediction, target), "kernel", "pairs", formula)
+    _check_once((kernel, terms), sample, "kernel", "pairs", formula)
 
 
 def check_distance_formula(distance: DistanceLike, prediction: Points) -> None:
@@ -145,11 +141,11 @@ def _evaluate_once(
     formula: Callable[..., jax.Array] | None,
 ) -> None:
     def evaluated(leaves: list[jax.Array]) -> None:
-        (function, terms), points = jax.tree.unflatten(structure, leaves)
+        (function, terms), sample = jax.tree.unflatten(structure, leaves)
         for part in users_functions(function, name, role):
-            _evaluate(*part, *points)
+            _evaluate(*part, sample)
         if formula is not None:
-            _check_number("h of one pair", formula(terms, points, points))
+            _check_number("h of one pair", formula(terms, sample, sample))
 
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in avals]
     if is_traced(jax.make_jaxpr(evaluated)(leaves).consts):
@@ -159,22 +155,20 @@ def _evaluate_once(
         )
 
 
-def _evaluate(
-    name: str, function: Callable[..., Any], role: str, prediction: Points, target: Points
-) -> None:
+def _evaluate(name: str, function: Callable[..., Any], role: str, sample: Points) -> None:
     """What one function of the user returns must be what its role asks for."""
-    point = _points(role, prediction, target)
+    point = _points(role, sample)
     if role == "an embedding":
         _check_real(name, "a scalar or a vector", function(point))
     elif role == "a feature":
-        _check_real(name, "a scalar or a vector", function(prediction, target))
+        _check_real(name, "a scalar or a vector", function(*sample))
     else:
         _check_number(name, function(point, point))
 
 
-def _points(role: str, prediction: Points, target: Points) -> Points:
+def _points(role: str, sample: Points) -> Points:
     """What a function of this role takes, one or two of them."""
-    return {"pairs": (prediction, target), "targets": target}.get(role, prediction)
+    return {"pairs": sample, "targets": sample[1]}.get(role, sample[0])
 
 
 def _check_number(name: str, value: PyTree) -> None:
@@ -229,10 +223,10 @@ def _functions_of_pairs(kernel: PyTree) -> list[Part]:
 
 @jax.jit
 def _are_symmetric(kernel: PyTree, predictions: Distribution, targets: PyTree) -> list[jax.Array]:
-    predictions, targets = indexed((predictions, targets), slice(_FEW))
+    sample = indexed((predictions, targets), slice(_FEW))
 
     def check(function: Callable[..., Any], role: str) -> jax.Array:
-        points = _points(role, predictions, targets)
+        points = _points(role, sample)
         values = vmap_pairs(function)(points, points)
         values = jnp.asarray(values, widest_dtype(values))
         rounding = math.sqrt(jnp.finfo(values.dtype).eps)

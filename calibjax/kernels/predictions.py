@@ -24,7 +24,7 @@ from calibjax._loops.coordinate_sums import (
 from calibjax._loops.random_numbers import normal_of, positive_stable_of, uniform_numbers
 from calibjax._numbers.arithmetic import dot, fast_where, power_of_two
 from calibjax._numbers.derivatives import safe_sqrt
-from calibjax._numbers.validity import POSITIVE, Constraint, valid_or_nan
+from calibjax._numbers.validity import POSITIVE, Constraint, scalar_or_nan
 from calibjax.kernels.base import (
     Kernel,
     KernelLike,
@@ -316,12 +316,7 @@ class DistanceKernel(Kernel):
 
     def scalar_lengthscale(self) -> jax.Array:
         """The lengthscale, NaN if it is not positive; ValueError if it is not a scalar."""
-        if jnp.ndim(self.lengthscale) > 0:
-            raise ValueError(
-                "lengthscale of DistanceKernel must be a scalar, got shape "
-                f"{list(jnp.shape(self.lengthscale))}."
-            )
-        return valid_or_nan(POSITIVE, self.lengthscale, "lengthscale of DistanceKernel")
+        return scalar_or_nan(POSITIVE, self.lengthscale, "lengthscale of DistanceKernel")
 
     def _from_square(
         self, squared: jax.Array, scale: jax.Array, unit: jax.Array | None = None
