@@ -1,7 +1,5 @@
 """Sums of interpretable residuals, over all rows or over groups of rows."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,20 +39,24 @@ class ReadableSums(Statistic):
         """The sums of values ``[n, P]`` times factors ``[n, K]`` of each group, ``[S, P, K]``."""
         return dot(values.T, factors)[None]
 
-    def moments(self, chunk: Chunk) -> list[jax.Array]:
-        """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
+    def moments(self, chunk: Chunk) -> jax.Array:
+        """The sums that `parts_of` splits, ``[S, P]``."""
         targets = chunk.rows.targets[:, None] if self.statistics.knows_moments else chunk.targets()
         observed = self.statistics.values(chunk.rows.predictions, targets)
         found = self.statistics.moments(chunk.rows.predictions, observed)
         w, of_observed = chunk.weights[:, None], chunk.observed_weights[:, None]
         columns = [w**2 * found.second, w**3 * found.third, w**2 * found.squares]
         columns += [w * found.second, of_observed * found.predicted, of_observed, of_observed**2]
-        values = jnp.concatenate(columns, axis=1)
-        sums = self.in_groups(chunk, values, jnp.ones_like(w))[..., 0]
-        return jnp.split(sums, np.cumsum([x.shape[1] for x in columns])[:-1].tolist(), axis=1)
+        return self.in_groups(chunk, jnp.concatenate(columns, axis=1), jnp.ones_like(w))[..., 0]
 
-    def missing(self, moments: Any) -> list[jax.Array]:
-        second, _, squares, *_ = moments
+    def parts_of(self, moments: jax.Array) -> list[jax.Array]:
+        """Sums of w^2 and w^3 times moments, of w times others, and of powers of w, ``[S, …]``."""
+        size = len(self.statistics.most_multiplied)
+        ends = np.cumsum([*[(moments.shape[1] - size - 2) // 4] * 4, size, 1])
+        return jnp.split(moments, ends.tolist(), axis=1)
+
+    def missing(self, moments: jax.Array) -> list[jax.Array]:
+        second, _, squares, *_ = self.parts_of(moments)
         observed = self.statistics.squares(squares, second)[:, None]
         variance = self.statistics.squares(second, second)[:, None]
         return [factor_of_drawn(observed, variance, variance)]
@@ -71,9 +73,10 @@ class ReadableSums(Statistic):
         return jnp.concatenate([sums, self.in_groups(chunk, chunk.xi, observed)], axis=1)
 
     def values(
-        self, sums: jax.Array, moments: Any, missing: list[jax.Array]
+        self, sums: jax.Array, moments: jax.Array, missing: list[jax.Array]
     ) -> tuple[jax.Array, tuple[()]]:
-        return sums_of_sets(self.statistics.centred(sums, moments[0]), missing).swapaxes(0, 1), ()
+        centred = self.statistics.centred(sums, self.parts_of(moments)[0])
+        return sums_of_sets(centred, missing).swapaxes(0, 1), ()
 
 
 def sums_over_rows(statistics: Readable, data: Rows, axis: Axis) -> ReadableSums:

@@ -43,6 +43,7 @@ Coverage is also skew, and is not tested.
 
 import math
 from abc import ABC, abstractmethod
+from statistics import NormalDist
 from typing import ClassVar, NamedTuple, Self
 
 import jax
@@ -69,8 +70,8 @@ _MOST_CLASSES = 20
 _MOST_DEVIATIONS = 2.0
 # The ends of the central interval whose coverage is counted.
 _CENTRAL = 0.05, 0.95
-# The distance from an end of the unit line at which a target at this end is counted.
-_LEAST_PIT = 1e-5
+# The normal score of a target at the lower end of the unit line: that of 1e-5.
+_LEAST_SCORE = NormalDist().inv_cdf(1e-5)
 # Over a narrower interval s is that of its middle.
 _NARROW = 1e-3
 # The largest normal score that is multiplied.  Larger ones are too rare under H0 to matter, and a
@@ -86,7 +87,7 @@ class RowMoments(NamedTuple):
 
     Args:
         second: the terms of the variances of the J statistics, ``[n, A]``.
-        third: the terms of their third moments, ``[n, B]``.
+        third: the terms of their third moments, ``[n, A]``.
         squares: as `second`, of the observed residuals as they are multiplied.
         predicted: what is predicted of an observed mean, ``[n, J]``.
     """
@@ -199,9 +200,9 @@ class EventStatistics(Readable):
         third = variance * (1 - 2 * p)
         squares = jnp.square(residuals[:, 0, 0])
         return RowMoments(
-            variance[:, None] * powers[:, :3],
+            variance[:, None] * powers,
             third[:, None] * powers,
-            squares[:, None] * powers[:, :3],
+            squares[:, None] * powers,
             jnp.stack([p, jnp.ones_like(p)], axis=1),
         )
 
@@ -230,7 +231,7 @@ class EventStatistics(Readable):
 
 
 def _centre(second: jax.Array) -> jax.Array:
-    """c of each segment, from the sums of w^2 v times the powers of logits, ``[S, 3]``."""
+    """c of each segment, from the sums of w^2 v times the powers of logits, ``[S, 4]``."""
     return _ratio(second[:, 1], second[:, 0])
 
 
@@ -346,9 +347,13 @@ class LocationAndSpread(LineStatistic):
         Its normal score is infinite: beside four of them hundreds of others would not be seen.
         """
         scores = _NORMAL_SCORES.of_intervals(interval)
-        is_first, is_last = interval.high <= 0, interval.above_low <= 0
-        u, above = (jnp.where(x, 1 - _LEAST_PIT, _LEAST_PIT) for x in (is_last, ~is_last))
-        return jnp.where((is_first | is_last)[..., None], self.of_points(u, above), scores)
+        for is_end, z in (
+            (interval.high <= 0, _LEAST_SCORE),
+            (interval.above_low <= 0, -_LEAST_SCORE),
+        ):
+            at_end = np.array([z, (z**2 - 1) / math.sqrt(2)], scores.dtype)
+            scores = jnp.where(is_end[..., None], at_end, scores)
+        return scores
 
     def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:
         return _NORMAL_SCORES.of_points(u, above)
@@ -395,14 +400,13 @@ class FoldedScores(LineStatistic):
         return [(1.0,), (0.0,), (1.0,)]
 
     def of_intervals(self, interval: UnitInterval) -> jax.Array:
-        width, (u, above) = interval.width(), interval.middle()
+        width, points = interval.width(), (interval.middle(), interval[0::2], interval[1::2])
         is_narrow = width <= _NARROW
-        low, high = (
-            jnp.where(u < above, 0.5, -0.5) * jnp.exp(-jnp.square(_folded(u, above)) / 2)
-            for u, above in (interval[0::2], interval[1::2])
-        )
-        mean = (high - low) / jnp.where(is_narrow, 1.0, width) / math.sqrt(2 * math.pi)
-        found = jnp.where(is_narrow, _folded(u, above), mean)
+        u, above = map(jnp.stack, zip(*points, strict=True))
+        scores = _folded(u, above)
+        integrals = jnp.where(u < above, 0.5, -0.5) * jnp.exp(-jnp.square(scores) / 2)
+        of_wide = (integrals[2] - integrals[1]) / jnp.where(is_narrow, 1.0, width)
+        found = jnp.where(is_narrow, scores[0], of_wide / math.sqrt(2 * math.pi))
         return jnp.clip(found, -_MOST_FOLDED, _MOST_FOLDED)[..., None]
 
     def of_points(self, u: jax.Array, above: jax.Array) -> jax.Array:

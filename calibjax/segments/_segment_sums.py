@@ -121,7 +121,7 @@ def _scored(
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """`SegmentSums` but for p-values, by field, and the largest score of each data set, ``[R]``."""
     statistics, table = statistic.statistics, statistic.table
-    second, third, _, information, predicted, total, square = found.moments
+    second, third, _, information, predicted, total, square = statistic.parts_of(found.moments)
     of_model, information = (statistics.squares(x, second) for x in (second, information))
     can_vary = of_model > 0
     measured = jnp.square(information) / jnp.where(can_vary, of_model, 1.0)
