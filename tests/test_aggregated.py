@@ -18,7 +18,8 @@ from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import as_data, clean
 from calibjax._data.distribution import Labels
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.kernels.base import describe
 from calibjax.nulls import ranks
 from calibjax.nulls.draws import (

@@ -13,7 +13,8 @@ import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
 from calibjax.features.weighted_sums import choose_cells
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, row_numbers
 from calibjax.nulls.event_sums import EventSums
 from calibjax.nulls.sampler import NullSampler

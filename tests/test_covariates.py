@@ -20,7 +20,7 @@ from benchmarks.works import covariates as benchmark
 from calibjax._data.data import as_data
 from calibjax.discrepancy import normal_form
 from calibjax.expectations.defaults import default_kernels, target_feature_kernels
-from calibjax.hypothesis_tests._redrawn_skce import terms_of, with_columns
+from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
 from calibjax.hypothesis_tests._result import KernelResults, named_kernels
 from calibjax.nulls.ranks import aggregate
 

@@ -14,7 +14,8 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.nulls.draws import draw_pits, draw_targets
 from calibjax.nulls.engine import MOMENT_BATCHES
 from calibjax.nulls.sampler import NullSampler, turns

@@ -10,7 +10,8 @@ from calibjax._data.data import as_data, clean
 from calibjax._numbers.unit_interval import cell_of_line, cells_of_line
 from calibjax.discrepancy import normal_form
 from calibjax.features.weighted_sums import Landmarks
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.nulls.draws import draw_batches, draw_pits
 from calibjax.nulls.sampler import NullSampler
 

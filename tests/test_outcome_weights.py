@@ -17,7 +17,8 @@ import calibjax as cj
 from calibjax._data.data import clean
 from calibjax.cli import app
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.nulls.on_host import label_probabilities
 from calibjax.nulls.sampler import NullSampler
 

@@ -15,7 +15,8 @@ from calibjax._base.struct import as_pytree
 from calibjax._data.capabilities import exchangeable_pool, is_exchangeable
 from calibjax._data.data import as_data, clean
 from calibjax.discrepancy import normal_form
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of
+from calibjax.hypothesis_tests._kernel_terms import terms_of
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.nulls.ranks import aggregate, counted_pvalue
 from calibjax.nulls.sampler import NullSampler
 

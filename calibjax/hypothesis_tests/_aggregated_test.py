@@ -18,7 +18,8 @@ from calibjax._data.row_columns import CovariatesLike
 from calibjax._numbers.arithmetic import fast_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, normal_form
 from calibjax.expectations.defaults import default_kernels_of, target_feature_kernels
-from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce, terms_of, with_columns
+from calibjax.hypothesis_tests._kernel_terms import terms_of, with_columns
+from calibjax.hypothesis_tests._redrawn_skce import redrawn_skce
 from calibjax.hypothesis_tests._result import (
     CalibrationTestResult,
     KernelResults,
