@@ -163,9 +163,8 @@ class One:
 
 def normal_form(kernel: KernelLike) -> SumOfTerms:
     """A kernel on pairs, which is checked already, as a sum of terms."""
-    terms = []
-    for factor, kernels in sum_of_products(kernel):
-        terms.append(Term(factor, *separate(functools.reduce(Product, kernels))))
+    products = sum_of_products(kernel)
+    terms = (Term(factor, *separate(functools.reduce(Product, x))) for factor, x in products)
     return SumOfTerms(tuple(terms), not users_functions(kernel))
 
 
@@ -223,9 +222,8 @@ def h_with_itself(kernel: SumOfTerms, a: Sample) -> jax.Array:
 
 def h_tile(kernel: SumOfTerms, a: PreparedRows, b: PreparedRows) -> jax.Array:
     """h of all pairs of two batches of rows, ``[S, T]``."""
-    tiles = []
-    for term, i in zip(kernel.terms, a.of_term, strict=True):
-        tiles.append(term.h_tile(a.variants[i], b.variants[i]))
+    rows = ((a.variants[i], b.variants[i]) for i in a.of_term)
+    tiles = (term.h_tile(*x) for term, x in zip(kernel.terms, rows, strict=True))
     return functools.reduce(jnp.add, tiles)
 
 

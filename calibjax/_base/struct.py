@@ -256,10 +256,7 @@ def widened_integers(targets: jax.Array) -> jax.Array:
 
 def is_traced(tree: PyTree) -> bool:
     """Whether any leaf is a tracer, so that its values are unknown."""
-    for leaf in jax.tree.leaves(tree):
-        if isinstance(leaf, jax.core.Tracer):
-            return True
-    return False
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
 #: What `split` has forgotten of a tree: its structure, and which leaves were of the kind.

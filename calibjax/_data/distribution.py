@@ -193,10 +193,8 @@ class Distribution(ABC):
 
         By default these are the `conditions` of the family.
         """
-        found = {}
-        for name in self.shapes:
-            found[name] = self.conditions.get(name, FINITE).of_rows(self.parameter(name))
-        return found
+        known = {name: self.conditions.get(name, FINITE) for name in self.shapes}
+        return {name: condition.of_rows(self.parameter(name)) for name, condition in known.items()}
 
     def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
         """The condition on targets in words, and which targets satisfy it, ``[n]``."""
@@ -304,9 +302,7 @@ class Distribution(ABC):
 class Discrete(Distribution):
     """Predictions of labels or counts: what `note_on_rare_events` needs."""
 
-    @property
-    def target_kind(self) -> str:
-        return "integer"
+    target_kind = "integer"
 
     def off_mode_probability(self) -> jax.Array:
         """P(Y is not its most probable value), ``[n]``; infinite if that is not known."""
@@ -331,15 +327,10 @@ class CountLike(Discrete):
 class Labels(Discrete):
     """Predictions of labels 0 … m-1, all of whose probabilities are known."""
 
-    @property
-    def is_ordered(self) -> bool:
-        """Labels have no order, unless their family says so."""
-        return False
-
-    @property
-    def ragged(self) -> bool:
-        """Whether a probability of 0 is a label that a row does not have."""
-        return False
+    #: Labels have no order, unless their family says so.
+    is_ordered = False
+    #: Whether a probability of 0 is a label that a row does not have.
+    ragged: bool = False
 
     @property
     def n_labels(self) -> int:
@@ -361,9 +352,7 @@ class Labels(Discrete):
 class Binary(Labels):
     """Predictions of the labels 0 and 1, of which one probability says it all."""
 
-    @property
-    def n_labels(self) -> int:
-        return 2
+    n_labels = 2
 
     @abstractmethod
     def binary_probability(self) -> jax.Array:

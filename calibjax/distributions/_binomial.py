@@ -129,11 +129,9 @@ def draw(key: jax.Array, total: jax.Array, p: jax.Array) -> jax.Array:
     is_mirrored = p > 0.5
     rare = jnp.where(is_mirrored, 1 - p, p)
     few = total * rare < _FEW
-    count = jnp.where(
-        few,
-        _by_gaps(of_few, jnp.where(few, total, 0.0), rare),
-        _by_rejection(of_many, jnp.where(few, 4 * _FEW, total), jnp.where(few, 0.5, rare)),
-    )
+    by_gaps = _by_gaps(of_few, jnp.where(few, total, 0.0), rare)
+    many = jnp.where(few, 4 * _FEW, total), jnp.where(few, 0.5, rare)
+    count = jnp.where(few, by_gaps, _by_rejection(of_many, *many))
     count = jnp.where(is_mirrored, total.astype(jnp.int32) - count, count)
     return jnp.where(invalid, -1, count)
 

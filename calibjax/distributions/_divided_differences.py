@@ -167,10 +167,8 @@ def _second_series(
     # The three last terms of each recurrence, the newest first.
     sums, by_s, by_t = ([jnp.zeros_like(u)] * 3 for _ in range(3))
     for k in range(degree, -1, -1):
-        by_s, by_t = (
-            [sums[1] + s * by_s[1] + t * by_s[2], *by_s[:2]],
-            [sums[2] + s * by_t[1] + t * by_t[2], *by_t[:2]],
-        )
+        by_s = [sums[1] + s * by_s[1] + t * by_s[2], *by_s[:2]]
+        by_t = [sums[2] + s * by_t[1] + t * by_t[2], *by_t[:2]]
         sums = [(-1) ** k / math.factorial(k + 2) + s * sums[1] + t * sums[2], *sums[:2]]
     return sums[0], by_s[0], by_t[0]
 

@@ -146,12 +146,8 @@ def beta_tails(a: jax.Array, b: jax.Array, y: jax.Array) -> tuple[jax.Array, jax
     # F(a, b) = F(a + 1, b) + x^a (1 - x)^b / (a B(a, b)), and likewise for b and 1 - F.
     concentration = jnp.where(is_lower, a, b)
     is_raised = concentration < 1
-    tail = _outer_tail(
-        jnp.where(is_raised & is_lower, a + 1, a),
-        jnp.where(is_raised & ~is_lower, b + 1, b),
-        x,
-        is_lower,
-    )
+    raised = jnp.where(is_raised & is_lower, a + 1, a), jnp.where(is_raised & ~is_lower, b + 1, b)
+    tail = _outer_tail(*raised, x, is_lower)
     of_parts = jnp.exp(log_odds_density(a, b, x)) / concentration
     tail += jnp.where(is_raised, of_parts, 0.0)
     return both_tails(tail, is_lower, inside, y >= 1, y < tiny)
@@ -172,14 +168,8 @@ def _beta_tails_jvp(primals, tangents):
 def _outer_tail(a: jax.Array, b: jax.Array, x: jax.Array, is_lower: jax.Array) -> jax.Array:
     """P(Y <= x) for x below the mean and a >= 1, or P(Y > x) for x above it and b >= 1."""
     log_ratio1, log_ratio0 = log_ratios(a, b, x)
-    return outer_tail(
-        log_ratio1 - log_ratio0,
-        is_lower,
-        _deviance,
-        (a, b),
-        lambda z: logit_of_deviance(z, a, b),
-        log_density_at_mean(a, b),
-    )
+    t, at_mean = log_ratio1 - log_ratio0, log_density_at_mean(a, b)
+    return outer_tail(t, is_lower, (a, b), _deviance, logit_of_deviance, at_mean)
 
 
 def _deviance(t: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:

@@ -150,9 +150,8 @@ def _log_density(a: jax.Array, x: jax.Array) -> jax.Array:
 
 def _outer_tail(a: jax.Array, x: jax.Array, is_lower: jax.Array) -> jax.Array:
     """P(X <= x) where x is below a, and P(X > x) where it is not; the lower one for a >= 1."""
-    return outer_tail(
-        log_quotient(x, a), is_lower, _deviance, (a,), log_of_deviance, log_gamma_ratio(a), unit=a
-    )
+    functions = _deviance, lambda z, _: log_of_deviance(z)
+    return outer_tail(log_quotient(x, a), is_lower, (a,), *functions, log_gamma_ratio(a), unit=a)
 
 
 def both_tails(
@@ -174,22 +173,23 @@ def both_tails(
 def outer_tail(
     t: jax.Array,
     is_lower: jax.Array,
-    deviance_at: Callable[..., jax.Array],
     parameters: tuple[jax.Array, ...],
-    end_at: Callable[[jax.Array], jax.Array],
+    deviance_at: Callable[..., jax.Array],
+    end_at: Callable[..., jax.Array],
     log_density_at_mean: jax.Array,
     unit: jax.Array | float = 1.0,
 ) -> jax.Array:
     """The integral of the density, exp(-D) times that at the mean, from t outwards.
 
-    `end_at` is the number at which D is half of the square of its argument, in units of `unit`.
+    `deviance_at` is D of a number and the parameters, and `end_at` the number at which D is half of
+    the square of its first argument, in units of `unit`.
     """
     deviance = deviance_at(t, *parameters)
     # So far out the probability is 0, and the end of the integral could not be told from its start.
     is_far = deviance > _NONE
     t, deviance = jnp.where(is_far, 0.0, t), jnp.where(is_far, 0.0, deviance)
     root = jnp.sqrt(2 * (deviance + END[t.dtype.name]) / unit)
-    end = end_at(jnp.where(is_lower, -root, root))
+    end = end_at(jnp.where(is_lower, -root, root), *parameters)
 
     def density(share: jax.Array) -> jax.Array:
         point = t[None] + (end - t)[None] * share

@@ -22,7 +22,7 @@ E - g E' + g^2 E'' / 3.
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -381,18 +381,10 @@ def _value_and_slopes(difference: jax.Array, scale: jax.Array) -> list[jax.Array
     return [value, by_difference, by_scale]
 
 
-def laplacian_mean(p: Law, kernel: LaplacianKernel, y: jax.Array) -> jax.Array:
-    loc, scale, y = _in_lengthscales(p, kernel, y)
-    return _product(_expectation_at_rate_1(loc - y, scale))
-
-
-def laplacian_inner(p: Law, kernel: LaplacianKernel, q: Law) -> jax.Array:
-    return _product(_expectation_at_rate_1(*_difference(p, kernel, q)))
-
-
-def _product(x: jax.Array) -> jax.Array:
-    """The product over coordinates."""
-    return x if x.ndim == 0 else jnp.prod(x, axis=0)
+def _laplacian(_: LaplacianKernel, difference: jax.Array, scale: jax.Array) -> jax.Array:
+    """The expectation of the kernel, a product over coordinates."""
+    found = _expectation_at_rate_1(difference, scale)
+    return found if found.ndim == 0 else jnp.prod(found, axis=0)
 
 
 def _vector_residual(p_loc, p_scale, y, q_loc, q_scale, z) -> jax.Array:
@@ -443,10 +435,26 @@ def _hypotenuse(a: jax.Array, b: jax.Array) -> jax.Array:
 _hypotenuse.defjvps(lambda da, h, a, b: (a / h) * da, lambda db, h, a, b: (b / h) * db)
 
 
-for family in (Normal, MultivariateNormalDiag):
-    register_rules(
-        family, LaplacianKernel, mean_embedding=laplacian_mean, inner_product=laplacian_inner
-    )
+def _register_differences(
+    family: type, kernel_type: type, expectation: Callable[..., jax.Array]
+) -> None:
+    """Registers means and inner products, which are E k(D, 0) for a normal D.
+
+    They are ``expectation(kernel, mean of D, scale of D)``, in units of the lengthscale.
+    """
+
+    def mean(p: Law, kernel: LengthscaleKernel, y: jax.Array) -> jax.Array:
+        loc, scale, y = _in_lengthscales(p, kernel, y)
+        return expectation(kernel, loc - y, scale)
+
+    def inner(p: Law, kernel: LengthscaleKernel, q: Law) -> jax.Array:
+        return expectation(kernel, *_difference(p, kernel, q))
+
+    register_rules(family, kernel_type, mean_embedding=mean, inner_product=inner)
+
+
+_register_differences(Normal, LaplacianKernel, _laplacian)
+_register_differences(MultivariateNormalDiag, LaplacianKernel, _laplacian)
 register_row_by_row(MultivariateNormalDiag, LaplacianKernel, _in_lengthscales, _vector_residual)
 
 
@@ -475,14 +483,5 @@ def _matern(
     return value - g * slope if is_32 else value - g * slope + g**2 * curvature / 3
 
 
-def matern_mean(p: Normal, kernel: Matern32Kernel | Matern52Kernel, y: jax.Array) -> jax.Array:
-    loc, scale, y = _in_lengthscales(p, kernel, y)
-    return _matern(kernel, loc - y, scale)
-
-
-def matern_inner(p: Normal, kernel: Matern32Kernel | Matern52Kernel, q: Normal) -> jax.Array:
-    return _matern(kernel, *_difference(p, kernel, q))
-
-
-for kernel_type in (Matern32Kernel, Matern52Kernel):
-    register_rules(Normal, kernel_type, mean_embedding=matern_mean, inner_product=matern_inner)
+_register_differences(Normal, Matern32Kernel, _matern)
+_register_differences(Normal, Matern52Kernel, _matern)

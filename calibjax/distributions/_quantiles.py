@@ -13,7 +13,7 @@ from calibjax._data.capabilities import KnownLevels, KnownQuantiles, OwnPIT
 from calibjax._data.distribution import Distribution, of_part
 from calibjax._numbers.arithmetic import fast_where
 from calibjax._numbers.unit_interval import UnitInterval, interval
-from calibjax._numbers.validity import is_finite
+from calibjax._numbers.validity import PROBABILITY, is_finite
 from calibjax.distributions._univariate import Univariate, checked_levels
 from calibjax.kernels import EmbeddingDistance
 
@@ -189,13 +189,9 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
         inner = self.values[:-1, None] + jnp.diff(self.values)[:, None] * share[None, :]
         below = self.values[0] - first * jnp.asarray(tail, dtype)
         above = self.values[-1] + last * jnp.asarray(tail, dtype)
-        weights = np.concatenate(
-            [
-                self.levels[0] * tail_weights,
-                np.outer(np.diff(self.levels), piece_weights / 2).ravel(),
-                (1 - self.levels[-1]) * tail_weights,
-            ]
-        )
+        of_pieces = np.outer(np.diff(self.levels), piece_weights / 2).ravel()
+        of_tails = self.levels[0] * tail_weights, (1 - self.levels[-1]) * tail_weights
+        weights = np.concatenate([of_tails[0], of_pieces, of_tails[1]])
         return jnp.concatenate([below, inner.ravel(), above]), jnp.asarray(weights, dtype)
 
     def _tails(self) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -317,12 +313,10 @@ class PITOfQuantiles(OwnPIT):
     levels: Sequence[float] = static()
 
     shapes = {"quantiles.values": "n k"}
+    condition_on_targets = PROBABILITY
 
     def constraints(self) -> dict[str, tuple[str, jax.Array]]:
         return of_part("quantiles", self.quantiles.constraints())
-
-    def supports(self, targets: jax.Array) -> tuple[str, jax.Array]:
-        return "in [0, 1]", (targets >= 0) & (targets <= 1)
 
     def mean(self) -> jax.Array:
         return jnp.full_like(self.quantiles.location(), 1 / 2)

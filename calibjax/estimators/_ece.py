@@ -13,7 +13,7 @@ from calibjax._base.check import check_choice, check_integer
 from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, all_sum, gathered, on_all_rows, on_devices
 from calibjax._base.struct import as_pytree, struct
-from calibjax._data.data import DEPENDENCE, Data, Rows, clean
+from calibjax._data.data import DEPENDENCE, Data, RowOptions, Rows, clean
 from calibjax._data.distribution import Binary, Distribution, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
@@ -384,11 +384,9 @@ def d_calibration(
     survival distributions, Journal of Machine Learning Research 2020, Section 3.5.
     """
     n_bins = check_integer("n_bins", n_bins, 2, 2**24)
-    data = padded(
-        numbers_as_data(
-            predictions, targets, intervals=True, where=where, weights=weights, without=DEPENDENCE
-        )
-    )
+    rows = RowOptions(where=where, weights=weights)
+    data = numbers_as_data(predictions, targets, intervals=True, without=DEPENDENCE, **rows)
+    data = padded(data)
     return _d_calibration(None, (data, pit_interval(data)), n_bins)
 
 
@@ -402,13 +400,8 @@ def _d_calibration(
     # Masked rows may hold NaN.
     pit = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in pit))
     inside = jnp.diff(mass_below(pit, grid), axis=1)
-    excess, n, squares = all_sum(
-        (
-            jnp.sum(weights[:, None] * (inside - 1 / n_bins), axis=0),
-            jnp.sum(weights),
-            jnp.sum(jnp.square(weights)),
-        ),
-        axis,
-    )
+    of_bins = jnp.sum(weights[:, None] * (inside - 1 / n_bins), axis=0)
+    sums = of_bins, jnp.sum(weights), jnp.sum(jnp.square(weights))
+    excess, n, squares = all_sum(sums, axis)
     statistic = n_bins * jnp.sum(jnp.square(excess)) / jnp.where(squares == 0, 1.0, squares)
     return DCalibration(statistic, gammaincc((n_bins - 1) / 2, statistic / 2), n / n_bins + excess)

@@ -185,16 +185,11 @@ class MedianVarianceBinning:
             splits = jnp.all(jnp.sum(sides, axis=1) >= self.min_size)
             new_variances, new_classes = jax.vmap(largest_variance)(sides)
             numbers = jnp.stack([parent, n_bins])
-            return (
-                jnp.where(splits & sides[1], n_bins, bins),
-                jnp.where(
-                    splits,
-                    variances.at[numbers].set(new_variances),
-                    variances.at[parent].set(-jnp.inf),
-                ),
-                jnp.where(splits, classes.at[numbers].set(new_classes), classes),
-                n_bins + splits.astype(jnp.int32),
-            )
+            bins = jnp.where(splits & sides[1], n_bins, bins)
+            whole = variances.at[parent].set(-jnp.inf)
+            variances = jnp.where(splits, variances.at[numbers].set(new_variances), whole)
+            classes = jnp.where(splits, classes.at[numbers].set(new_classes), classes)
+            return bins, variances, classes, n_bins + splits.astype(jnp.int32)
 
         first_variance, first_class = largest_variance(where)
         state = (

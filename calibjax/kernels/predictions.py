@@ -165,9 +165,7 @@ class NormDistance(Distance):
     def squared_norm(self, xs: Coordinates, ys: Coordinates) -> jax.Array:
         """|x - y|^2 of one pair."""
         square, _ = self.square_and_slope
-        squares = []
-        for x, y in zip(xs, ys, strict=True):
-            squares.append(jnp.sum(square(x, y)))
+        squares = (jnp.sum(square(x, y)) for x, y in zip(xs, ys, strict=True))
         return functools.reduce(jnp.add, squares)
 
     def tile(
