@@ -75,12 +75,8 @@ class GroupVerdict:
     def row(self) -> dict[str, Any]:
         """Its line of the table, by the names of columns."""
         error = self.directions[0].name if self.directions else ""
-        return (
-            self.levels
-            | {"rows": self.n}
-            | self._numbers()
-            | {"p": self.adjusted_pvalue, _ERROR: self.why_not_tested or error}
-        )
+        last = {"p": self.adjusted_pvalue, _ERROR: self.why_not_tested or error}
+        return self.levels | {"rows": self.n} | self._numbers() | last
 
     def _numbers(self) -> dict[str, float]:
         found = {}

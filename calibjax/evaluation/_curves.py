@@ -209,12 +209,7 @@ class _Curves(Section[dict[str, Any]]):
         return found | MAPS.of(case)
 
     def to_dict(self, case: Case) -> dict[str, Any]:
-        return {
-            "curves": {
-                name: {f.name: _thinned(getattr(curve, f.name)) for f in dataclasses.fields(curve)}
-                for name, curve in self.of(case).items()
-            }
-        }
+        return {"curves": {name: _fields_of(curve) for name, curve in self.of(case).items()}}
 
 
 def _risks(case: Case) -> dict[str, Any]:
@@ -226,6 +221,10 @@ def _risks(case: Case) -> dict[str, Any]:
 
 
 MAPS, WORST, CURVES = _Maps(), _Worst(), _Curves()
+
+
+def _fields_of(curve: Any) -> dict[str, ArrayLike]:
+    return {x.name: _thinned(getattr(curve, x.name)) for x in dataclasses.fields(curve)}
 
 
 def _thinned(value: ArrayLike) -> ArrayLike:

@@ -1,6 +1,5 @@
 """How large an error is: the SKCE, measures, and temperatures that correct it or show as much."""
 
-import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -53,9 +52,6 @@ class _SKCE(Section[MeasureResult]):
 
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         return (("SKCE", self.of(case)),)
-
-    def to_dict(self, case: Case) -> dict[str, Any]:
-        return {"skce": dataclasses.asdict(self.of(case))}
 
 
 SKCE = _SKCE()

@@ -189,9 +189,6 @@ class _Censoring(Section[int]):
         is_known = not case.data.is_censored
         return [] if is_known else [note_on_censoring(case.data), *_note_on_risks(case.padded)]
 
-    def to_dict(self, case: Case) -> dict[str, Any]:
-        return {"n_censored": self.of(case)}
-
 
 CENSORING = _Censoring()
 

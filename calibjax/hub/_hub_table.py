@@ -91,18 +91,16 @@ class HubTable:
         lines += self.notes
         if self.groups:
             lines += ["", f"By group, on {tasks}; p-values adjusted for all groups of a model:"]
-            lines += _table(["group", "model"], _by_group_and_model(self.groups), 999)
-            lines.append("")
+            both = {
+                (group, x): row for group, rows in self.groups.items() for x, row in rows.items()
+            }
+            lines += [*_table(["group", "model"], both, 999), ""]
         if len(self.models) > 1:
             lines += [f"On {tasks}; SKCE by one kernel for all, so that it depends on the models;"]
             lines += [f"difference = model minus {reference}, negative is better; 95 % CI:"]
         for measure, rows in self.common.items():
             lines += _table([measure], rows, n if measure == "SKCE" else None)
         return "\n".join(lines)
-
-
-def _by_group_and_model(groups: dict[str, Numbers]) -> dict[tuple[str, str], dict[str, float]]:
-    return {(group, name): row for group, rows in groups.items() for name, row in rows.items()}
 
 
 def _table(titles: list[str], rows: Mapping[Any, Any], n_draws: int | None) -> list[str]:

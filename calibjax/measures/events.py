@@ -12,7 +12,6 @@ Reference: Van Calster et al., Calibration: the Achilles heel of predictive anal
 Harrell, Regression modeling strategies, 2015, section 2.4 for the spline.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -316,13 +315,10 @@ def total(column: np.ndarray, drawn: np.ndarray | None = None) -> NumberOfRows:
     """The sum of a column, with the range of the observed number of events; weights average 1."""
 
     def result(rows: Subset) -> MeasureResult:
-        size = rows.index.size
-
         def of_means(means: np.ndarray) -> np.ndarray:
-            return np.round(size * means[..., 0], _DECIMALS)
+            return np.round(rows.index.size * means[..., 0], _DECIMALS)
 
-        found = Measure(column, of_means, drawn=drawn)(rows)
-        return dataclasses.replace(found, interval=None)
+        return Measure(column, of_means, drawn=drawn, has_interval=False)(rows)
 
     return result
 

@@ -153,19 +153,18 @@ def _scores(probabilities: np.ndarray, is_ordered: bool) -> dict[str, LabelMeasu
     brier = (squared_norm - 2 * probabilities + 1) * (0.5 if is_event else 1)
     with np.errstate(divide="ignore"):
         log_loss = -np.log(probabilities)
-    tables = {
-        "accuracy at 1/2" if is_event else "accuracy": (hits, 1.0),
-        "log loss": (log_loss, np.inf),
-        "Brier score": (brier, 1.0 if is_event else 2.0),
+
+    def mean(table: np.ndarray, most: float, **options: Any) -> LabelMeasure:
+        return LabelMeasure([table], np.ones((n, 1)), {"possible": (0.0, most)} | options)
+
+    found = {
+        "accuracy at 1/2" if is_event else "accuracy": mean(hits, 1.0, is_share=True),
+        "log loss": mean(log_loss, np.inf),
+        "Brier score": mean(brier, 1.0 if is_event else 2.0),
     }
     if is_ordered:
-        tables["RPS"] = _ranked_scores(probabilities), n_classes - 1.0
-    return {
-        name: LabelMeasure(
-            [table], np.ones((n, 1)), {"possible": (0.0, most), "is_share": table is hits}
-        )
-        for name, (table, most) in tables.items()
-    }
+        found["RPS"] = mean(_ranked_scores(probabilities), n_classes - 1.0)
+    return found
 
 
 def _of_events(probabilities: np.ndarray, brier: np.ndarray) -> dict[str, LabelMeasure]:

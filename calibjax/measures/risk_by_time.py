@@ -65,10 +65,8 @@ class KaplanMeier:
             factors = np.where(events > 0, left / at_risk, 1.0)
             hazards = np.where(events > 0, events / (left * at_risk), 0.0)
             self._of_event = np.where(is_event, 1 / left[self._row], 0.0)
-        self._survival, self._hazards = (
-            np.append(1.0, np.cumprod(factors)),
-            np.append(0.0, np.cumsum(hazards)),
-        )
+        self._survival = np.append(1.0, np.cumprod(factors))
+        self._hazards = np.append(0.0, np.cumsum(hazards))
 
     def risk(self, at: ArrayLike, *, before: bool = False) -> Any:
         """P(Y <= t) at times t, or P(Y < t)."""
@@ -154,11 +152,8 @@ class Lifetimes(NamedTuple):
 
     def residuals(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """F(t | seen) - F(t) by time k, and its variances, ``[n]``."""
-        end, at, row = (
-            np.minimum(self.times, self.grid[k]),
-            self.survival[:, k],
-            np.arange(len(self.times)),
-        )
+        end, row = np.minimum(self.times, self.grid[k]), np.arange(len(self.times))
+        at = self.survival[:, k]
         ends, curves = np.append(0.0, self.grid), np.insert(self.survival, 0, 1.0, axis=1)
         cell = np.searchsorted(self.grid, end)
         share = _ratio(end - ends[cell], ends[cell + 1] - ends[cell], 1.0)

@@ -461,9 +461,6 @@ def _main_directions(phi: list[jax.Array], psi: list[jax.Array]) -> jax.Array:
 
     Labels have three kinds of features, and numbers have one kind.
     """
-    return jnp.concatenate(
-        [
-            of_prediction[0][None, None] * jnp.moveaxis(of_cells, 1, 0)[: _DIRECTIONS // len(phi)]
-            for of_prediction, of_cells in zip(phi, psi, strict=True)
-        ]
-    )
+    first = slice(_DIRECTIONS // len(phi))
+    of_kinds = zip(phi, psi, strict=True)
+    return jnp.concatenate([f[0][None, None] * jnp.moveaxis(g, 1, 0)[first] for f, g in of_kinds])

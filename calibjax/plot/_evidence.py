@@ -218,9 +218,8 @@ def segments(
     # An interval without an end goes as far as the longest one that has both.
     arms = np.where(np.isfinite(arms), arms, np.max(arms, initial=0, where=np.isfinite(arms)))
     look: style.Look = {"fmt": "o", "markersize": 3.5, "linewidth": style.THIN, "zorder": 3}
-    for some, color, label in style.by_color(
-        is_significant, "significant", (style.BLUE, "observed")
-    ):
+    inside = style.BLUE, "observed"
+    for some, color, label in style.by_color(is_significant, "significant", inside):
         x, y, error = observed[some], rows[some], arms[:, some]
         ax.errorbar(x, y, xerr=error, color=color, label=label, **look)
     ax.set_yticks(rows, names, parse_math=False)

@@ -166,7 +166,13 @@ def logistic_calibration(
     at_one = functools.partial(likelihood.deviance, b=1.0)
     of_slope, pvalue = Estimate(np.nan, np.nan, np.nan), np.nan
     if sampling.is_dependent:
-        interval = functools.partial(_interval_of_units, level, of_likelihood)
+
+        def interval(estimate: float, moves: np.ndarray) -> Estimate:
+            """Student's interval from the influence of rows; NaN for an infinite estimate."""
+            ends = mean_interval(moves, level, sampling=of_likelihood, has_skewness=False)
+            low, high = ends if ends and np.isfinite(estimate) else (np.nan, np.nan)
+            return Estimate(estimate, estimate + low, estimate + high)
+
         of_intercept = interval(intercept, likelihood.fit(1.0)[1][:, 0])
         moves = likelihood.fit()[1]
         of_slope = interval(slope, moves[:, -1])
@@ -266,15 +272,6 @@ class _Likelihood(NamedTuple):
                 return ties.profile_deviance(0.0), sign * np.inf, words
         intercept, slope = self.fit()[0].tolist()
         return self.deviance(intercept, slope), slope, ""
-
-
-def _interval_of_units(
-    level: float, sampling: Sampling, estimate: float, moves: np.ndarray
-) -> Estimate:
-    """Student's interval from the influence of rows; NaN for an infinite estimate."""
-    ends = mean_interval(moves, level, sampling=sampling, has_skewness=False) or (np.nan, np.nan)
-    low, high = estimate + np.array(ends if np.isfinite(estimate) else (np.nan, np.nan))
-    return Estimate(estimate, low, high)
 
 
 def _profile_interval(

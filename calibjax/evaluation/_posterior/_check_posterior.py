@@ -323,9 +323,8 @@ def check_posterior(
     pvalues = adjusted_pvalues([*alone, *of_x, *together])
     given = pvalues[len(rows) :] if has_x else [None] * len(rows)
     checks = []
-    for (name, (true, drawn)), result, pvalue, pvalue_given_x in zip(
-        rows.items(), tests, pvalues, given, strict=False
-    ):
+    of_parameters = zip(rows.items(), tests, pvalues, given, strict=False)
+    for (name, (true, drawn)), result, pvalue, pvalue_given_x in of_parameters:
         scores = ranks.normal_scores(true, drawn)
         shift, spread = ranks.shift_and_spread(scores, n_draws)
         if not ranks.has_few_values(true):
