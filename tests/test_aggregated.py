@@ -27,6 +27,7 @@ from calibjax.nulls.draws import (
     _increasing_order,
     draw_targets,
     increasing_sums,
+    row_numbers,
 )
 from calibjax.nulls.sampler import NullSampler
 
@@ -117,7 +118,7 @@ def all_targets(key, data, n_draws):
     draw_key, _ = jax.random.split(key)
     data = clean(data)
     batches = jnp.arange(-(-n_draws // DRAWS_PER_BATCH), dtype=jnp.int32)
-    rows = jnp.arange(data.n, dtype=jnp.int32)
+    rows = row_numbers(data.weights)
     drawn = jax.vmap(lambda g: draw_targets(draw_key, data.predictions, rows, g), out_axes=1)(
         batches
     )

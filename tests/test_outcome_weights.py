@@ -222,7 +222,7 @@ def test_weights_that_follow_the_label_are_not_called_exact(key):
     predictions, targets = case_control(4, n=400)
     followed = cj.Data(predictions, targets, weights=np.where(targets, 1.0, 20.0))
     result = cj.calibration_test(key, followed, n_resamples=99)
-    assert not result.is_exact and "of rows because weights of other labels are" in result.method
+    assert not result.is_exact and "of rows, as weights of other labels are" in result.method
     printed = str(cj.evaluate(followed))
     assert "Weights depend on the outcome" in printed and "exact aggregated" not in printed
     assert "p omitted: weights depend on the outcome" in printed and "worst for" not in printed
