@@ -12,8 +12,8 @@ from calibjax._numbers.arithmetic import complex_exponential
 from calibjax._numbers.derivatives import safe_sqrt
 from calibjax._numbers.special_functions import (
     MANY_COUNTS,
+    log_gamma_ratio,
     log_quotient_beyond_linear,
-    stirling_remainder,
 )
 from calibjax._numbers.validity import NONNEGATIVE, POSITIVE
 from calibjax.distributions._counts import Counts
@@ -160,23 +160,10 @@ def log_probability(count: jax.Array, m: jax.Array, r: jax.Array) -> jax.Array:
     factors = (r[..., None] + j) / unit[..., None] / (j + 1)
     product = jnp.prod(jnp.where(k[..., None] > j, factors, 1.0), axis=-1)
     few = special.xlogy(k, m / ((r + m) / unit)) + jnp.log(product) - r * log_one_plus(m, r)
-    # Stirling's formula of k! and Gamma(k + r), and of Gamma(r) if r is large.
+    # Gamma(k + r) / (k! Gamma(r)) without the factor that the deviance has.
     large = jnp.maximum(k, MANY_COUNTS)
-    is_large = r >= MANY_COUNTS
-    small_r, large_r = jnp.where(is_large, 1.0, r), jnp.where(is_large, r, MANY_COUNTS)
-    of_small_r = (
-        special.xlogy(small_r, small_r)
-        - small_r
-        - special.gammaln(small_r)
-        - jnp.log(large + small_r) / 2
-    )
-    of_large_r = -stirling_remainder(large_r) - jnp.log(2 * jnp.pi * (1 + large / large_r)) / 2
-    many = (
-        -deviance(large, m, r)
-        + (stirling_remainder(large + r) - stirling_remainder(large))
-        - jnp.log(large) / 2
-        + jnp.where(is_large, of_large_r, of_small_r)
-    )
+    largest = log_gamma_ratio(large) + log_gamma_ratio(r) - log_gamma_ratio(large + r)
+    many = largest - jnp.log(large) - deviance(large, m, r)
     return jnp.where(k < 0, -jnp.inf, jnp.where(k < MANY_COUNTS, few, many))
 
 
