@@ -123,11 +123,8 @@ class Chunks:
         rows = jnp.where(_like(self.weights == 0, log_e), 0.0, log_e * _like(self.weights, log_e))
         if self.cluster is None or self.is_last is None:
             return jnp.sum(rows, axis=-1)
-        of_clusters = _log_means(
-            jnp.moveaxis(rows, -1, 1).reshape(self.index.size, *rows.shape[1:-1]),
-            self.cluster.reshape(-1),
-            self.weights.reshape(-1),
-        )
+        rows = jnp.moveaxis(rows, -1, 1).reshape(self.index.size, *rows.shape[1:-1])
+        of_clusters = _log_means(rows, self.cluster.reshape(-1), self.weights.reshape(-1))
         last = self.is_last.reshape(*self.is_last.shape, *(1,) * (of_clusters.ndim - 1))
         return jnp.sum(jnp.where(last, of_clusters[self.cluster], 0.0), axis=1)
 
@@ -314,10 +311,8 @@ def after_rows(
 
     def log_e(chunk: PyTree) -> jax.Array:
         known, (phi, shares, of_rows), boldness = chunk
-        psi, probabilities = cells if are_shared else of_rows
-        return _log_e_of_rows(
-            _learnt_thetas(bases, *known), phi, shares, psi, probabilities, boldness
-        )
+        rows = phi, shares, *(cells if are_shared else of_rows)
+        return _log_e_of_rows(_learnt_thetas(bases, *known), rows, boldness)
 
     gains = chunks.gains(lax.map(log_e, (known, rows, chunks.boldness)))
     counts = chunks.sums_at_end(lambda weights: jnp.sum(weights > 0, axis=1, dtype=jnp.int32))
@@ -406,21 +401,13 @@ def _learnt_thetas(bases: list[Basis], sums: list[jax.Array], counts: jax.Array)
     return thetas
 
 
-def _log_e_of_rows(
-    tilts: list[jax.Array],
-    phi: list[jax.Array],
-    shares: jax.Array,
-    psi: list[jax.Array],
-    probabilities: jax.Array,
-    boldness: jax.Array | None,
-) -> jax.Array:
+def _log_e_of_rows(tilts: list[jax.Array], rows: PyTree, boldness: jax.Array | None) -> jax.Array:
     """log e of each set and bet for each row, ``[T, B, n]``; tilts are multiplied by `boldness`.
 
-    Rows stand last in all arrays here: a CPU then takes many of them at a time.
+    The rows are phi, shares, psi and probabilities.  They stand last in all arrays here: a CPU then
+    takes many of them at a time.
     """
-    rows_last = [jnp.moveaxis(x, 0, -1) for x in (shares, probabilities, *phi, *psi)]
-    shares, probabilities, *functions = rows_last
-    phi, psi = functions[: len(phi)], functions[len(phi) :]
+    phi, shares, psi, probabilities = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), rows)
     learnt = _learnt_tilts(tilts, phi, psi)
     main = _main_directions(phi, psi)
     fixed = jnp.concatenate([size * main for size in _FIXED])

@@ -228,15 +228,9 @@ class CalibrationMonitor:
             TypeError, ValueError: an argument of the wrong type, shape or, where it is concrete,
                 value; outside of jit, a row whose cdf or log density is NaN.
         """
-        data = as_data(
-            predictions,
-            targets,
-            clusters=clusters,
-            where=where,
-            at_least=0,
-            intervals=True,
-            without=("weights", "times"),
-        )
+        rows: dict[str, Any] = {"clusters": clusters, "where": where}
+        unused = "weights", "times"
+        data = as_data(predictions, targets, at_least=0, intervals=True, without=unused, **rows)
         if data.is_censored and isinstance(data.predictions, Labels):
             raise TypeError("targets of classes must be labels, got IntervalCensored.")
         if data.n == 0:
