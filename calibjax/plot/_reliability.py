@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.transforms import Bbox, ScaledTranslation
+from matplotlib.transforms import Bbox
 
 from calibjax.curves import CalibrationCurve, CORPCurve, ReliabilityCurve, RiskCurve
 from calibjax.measures.events import RARE
@@ -203,18 +203,8 @@ def _draw_below(
     figure = ax.figure
     width = ax.get_position(original=True).width * figure.bbox.width
     columns = 2 if width >= _WIDE * figure.dpi / 72 else 1
-    down = ScaledTranslation(0.0, -_WORDS / 72, figure.dpi_scale_trans)
-    style.legend(
-        ax,
-        loc="upper center",
-        bbox_to_anchor=(0.45, 0.0),
-        bbox_transform=below.transAxes + down,
-        borderaxespad=0.0,
-        ncols=columns,
-        columnspacing=1.0,
-        handletextpad=0.6,
-        **options,
-    )
+    spaces = {"borderaxespad": 0.0, "columnspacing": 1.0, "handletextpad": 0.6}
+    style.legend_below(ax, below, _WORDS, 0.45, ncols=columns, **spaces, **options)
     if figure.get_layout_engine() is None:
         n_entries = len(ax.get_legend_handles_labels()[0])
         n_lines = -(-n_entries // columns) + ("title" in options) + 0.5

@@ -110,11 +110,13 @@ def labels(ax: Axes, title: str, x: str, y: str) -> None:
     ax.set_ylabel(y, fontsize=LABEL)
 
 
-def legend_below(ax: Axes) -> None:
-    """A legend below the name of the horizontal axis, where it hides nothing."""
-    below = ScaledTranslation(0.0, -BELOW / 72, ax.figure.dpi_scale_trans)
-    anchor = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + below}
-    legend(ax, loc="upper center", ncols=2, **anchor)
+def legend_below(
+    ax: Axes, lowest: Axes | None = None, points: float = BELOW, middle: float = 0.5, **options: Any
+) -> None:
+    """A legend some points below the lowest axes, by default `ax`, where it hides nothing."""
+    below = ScaledTranslation(0.0, -points / 72, ax.figure.dpi_scale_trans)
+    anchor = {"bbox_to_anchor": (middle, 0.0), "bbox_transform": (lowest or ax).transAxes + below}
+    legend(ax, loc="upper center", **{"ncols": 2, **anchor, **options})
 
 
 def legend(ax: Axes, **options: Any) -> None:
