@@ -89,6 +89,13 @@ class RowOptions(TypedDict, total=False):
     horizon: float | None
 
 
+class DataOptions(RowOptions, total=False):
+    """The options of `as_data` that functions of one kind of predictions pass on."""
+
+    intervals: bool
+    without: tuple[str, ...]
+
+
 @struct
 class Rows:
     """The arrays of n rows, as programs take them: nothing is checked.

@@ -30,6 +30,8 @@ T = TypeVar("T")
 #: What a pair of tiles adds: to a tree that all pairs share, to one of the left tile, to one of the
 #: right tile.
 Trees = tuple[PyTree, PyTree, PyTree]
+#: What a visit to a pair of tiles returns: a number for their sum, and what they add to trees.
+Added = tuple[jax.Array, Trees]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -40,9 +42,7 @@ def ring_sum(tile: Tile, axis: Axis, parameters: PyTree, tiles: Weighted) -> jax
     leaves of `parameters` and `tiles`, forwards, backwards and again.
     """
 
-    def visit(
-        left: Weighted, right: Weighted, same: jax.Array, factor: jax.Array
-    ) -> tuple[jax.Array, Trees]:
+    def visit(left: Weighted, right: Weighted, same: jax.Array, factor: jax.Array) -> Added:
         return factor * weighted_sum(tile, parameters, left, right, same), ([], [], [])
 
     return all_sum(ring(visit, tiles, jnp.zeros((), tiles[1].dtype), [], [], axis)[0], axis)
@@ -81,9 +81,7 @@ def _value_and_gradient(
     )
     of_left = split(tiles, [x and not is_alone for x in selected[1]])[2]
 
-    def visit(
-        left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
-    ) -> tuple[jax.Array, Trees]:
+    def visit(left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array) -> Added:
         if is_alone:
             left = [], jax.tree.leaves(merge(left[0], left[1], of_tiles))
         arguments = (
@@ -129,7 +127,7 @@ def _ring_gradient_jvp(tile, axis, selected, primals, tangents):
 
 
 def ring(
-    visit: Callable[[PyTree, PyTree, jax.Array, jax.Array], tuple[jax.Array, Trees]],
+    visit: Callable[[PyTree, PyTree, jax.Array, jax.Array], Added],
     tiles: PyTree,
     zero: jax.Array,
     shared: PyTree,

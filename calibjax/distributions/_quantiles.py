@@ -172,8 +172,7 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """The continuous ranked probability score, ``[n]``: the cdf is linear in each piece."""
-        levels = jnp.asarray(self.levels, targets.dtype)
-        return jax.vmap(lambda p, y: crps(p.values, levels, p._tails(), y))(self, targets)
+        return jax.vmap(Quantiles._crps)(self, targets)
 
     def default_distance(self) -> EmbeddingDistance:
         return EmbeddingDistance(mean_square_of_values)
@@ -237,6 +236,22 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
         lowest = jnp.min(jnp.where(self.values == y, levels.at[0].set(lowest), at))
         return lowest, jnp.where((y == self.values[-1]) & (last == 0), 1.0, at)
 
+    def _crps(self, y: jax.Array) -> jax.Array:
+        """The integral of (F - 1{y <= x})^2 for *one* prediction.
+
+        Where F is linear, the integral of F^2 from a to b is (b - a) (F(a)^2 + F(a) F(b) +
+        F(b)^2) / 3.
+        """
+        (first, slopes, last), values = self._tails(), self.values
+        levels = jnp.asarray(self.levels, y.dtype)
+        low, high = values[:-1], values[1:]
+        cut = jnp.clip(y, low, high)
+        at_cut = levels[:-1] + (cut - low) / jnp.where(slopes > 0, slopes, 1.0)
+        below = (cut - low) * mean_square(levels[:-1], at_cut)
+        above = (high - cut) * mean_square(1 - at_cut, 1 - levels[1:])
+        tails = _tail(levels[0], first, values[0] - y) + _tail(1 - levels[-1], last, y - values[-1])
+        return jnp.sum(below + above) + tails
+
     def _quantile(self, level: jax.Array) -> jax.Array:
         """The quantile of *one* prediction."""
         levels = np.asarray(self.levels, self.values.dtype)
@@ -260,28 +275,6 @@ class Quantiles(KnownLevels, KnownQuantiles, Univariate):
 def mean_square_of_values(p: Quantiles) -> jax.Array:
     """The values, so that a distance is the root of a mean square over the levels."""
     return p.values / len(p.levels) ** 0.5
-
-
-def crps(
-    values: jax.Array,
-    levels: jax.Array,
-    scales: tuple[jax.Array, jax.Array, jax.Array],
-    y: jax.Array,
-) -> jax.Array:
-    """The integral of (F - 1{y <= x})^2, for F with the levels ``[K]`` at the values ``[K]``.
-
-    `scales` are the scale of the lower tail, the slopes of the pieces of the quantile function,
-    ``[K - 1]``, and the scale of the upper tail.  Where F is linear, the integral of F^2 from a to
-    b is (b - a) (F(a)^2 + F(a) F(b) + F(b)^2) / 3.
-    """
-    first, slopes, last = scales
-    low, high = values[:-1], values[1:]
-    cut = jnp.clip(y, low, high)
-    at_cut = levels[:-1] + (cut - low) / jnp.where(slopes > 0, slopes, 1.0)
-    below = (cut - low) * mean_square(levels[:-1], at_cut)
-    above = (high - cut) * mean_square(1 - at_cut, 1 - levels[1:])
-    tails = _tail(levels[0], first, values[0] - y) + _tail(1 - levels[-1], last, y - values[-1])
-    return jnp.sum(below + above) + tails
 
 
 def mean_square(start: jax.Array, end: jax.Array) -> jax.Array:

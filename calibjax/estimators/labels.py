@@ -11,7 +11,7 @@ from calibjax._base.check import check_integer, check_shapes
 from calibjax._base.compile import first_rows
 from calibjax._base.struct import is_array, saturated, widened, with_fields
 from calibjax._data.checks import check_dtype_of_targets, hints_of_axes, parameters, valid_rows
-from calibjax._data.data import Data, PerRow, RowOptions, Rows, as_data
+from calibjax._data.data import Data, DataOptions, PerRow, RowOptions, Rows, as_data
 from calibjax._data.distribution import Binary, Distribution, Labels
 from calibjax._data.padding import padded
 from calibjax._data.row_columns import weights_of_labels
@@ -147,11 +147,7 @@ def labels_as_data(
 
 
 def binary_as_data(
-    predictions: Distribution | Data,
-    targets: ArrayLike | None,
-    *,
-    without: tuple[str, ...] = (),
-    **rows: Unpack[RowOptions],
+    predictions: Distribution | Data, targets: ArrayLike | None, **options: Unpack[DataOptions]
 ) -> Data:
     """`as_data` of binary predictions; a TypeError says how predictions of classes become these."""
     given = predictions.predictions if isinstance(predictions, Data) else predictions
@@ -161,7 +157,7 @@ def binary_as_data(
             "probabilities, top_label(predictions, targets) or one_vs_rest(predictions, targets, "
             "label) makes binary predictions and targets."
         )
-    return as_data(predictions, targets, without=without, **rows)
+    return as_data(predictions, targets, **options)
 
 
 @jax.jit

@@ -130,10 +130,8 @@ def draw_features(key: jax.Array, kernel: SumOfTerms, a: Sample, n_features: int
     product is not known.
     """
     products = list(_tensor_products(kernel, a[0]))
-    return [
-        _draw_product_features(k, *product, a, n_features)
-        for k, product in zip(_keys(key, len(products)), products, strict=True)
-    ]
+    pairs = zip(_keys(key, len(products)), products, strict=True)
+    return [_draw_product_features(*pair, a, n_features) for pair in pairs]
 
 
 def one_feature(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:
@@ -143,15 +141,10 @@ def one_feature(kernel: SumOfTerms, a: Sample, b: Sample) -> jax.Array:
 
 
 def _draw_product_features(
-    key: jax.Array,
-    factor: jax.Array | None,
-    prediction_kernels: list[KernelLike],
-    on_targets: list[KernelLike] | PITResidual,
-    a: Sample,
-    n_features: int,
+    key: jax.Array, product: Product, a: Sample, n_features: int
 ) -> Features:
-    """Random features of `factor` times a product of prediction kernels and target kernels."""
-    p, y = a
+    """Random features of a factor times a product of prediction kernels and target kernels."""
+    (factor, prediction_kernels, on_targets), (p, y) = product, a
     dtype = jax.tree.leaves(p)[0].dtype
     (compared, _), *other_pairs = cross_fit_pairs(p)
     # Labels and PITs have no frequencies.

@@ -31,7 +31,7 @@ from calibjax._numbers.arithmetic import (
     fast_where,
     pairs_weight,
 )
-from calibjax._pairwise.ring import Trees, ring, ring_sum
+from calibjax._pairwise.ring import Added, ring, ring_sum
 from calibjax._pairwise.tiles import cut, in_chunks, most_tile_rows, pad, tile_sizes, tile_values
 from calibjax.discrepancy import SumOfTerms, deviation_tile, h_tile, h_with_itself, prepared
 from calibjax.features.random_features import Features, draw_features
@@ -153,9 +153,7 @@ class TiledH(DiscrepancyMatrix):
         return jax.vmap(lambda a: h_with_itself(self.kernel, a))(self.samples)
 
     def row_sums_and_squares(self) -> tuple[jax.Array, jax.Array]:
-        def visit(
-            left: WeightedRows, right: WeightedRows, same: jax.Array, factor: jax.Array
-        ) -> tuple[jax.Array, Trees]:
+        def visit(left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array) -> Added:
             (_, left_weights), (_, right_weights) = left, right
             values = factor * self.off_diagonal(left, right, same)
             of_rows, of_columns = dot(values, right_weights), dot(left_weights, values)
@@ -174,9 +172,7 @@ class TiledH(DiscrepancyMatrix):
         is_whole = jnp.issubdtype(vectors.dtype, jnp.integer)
         precision = lax.Precision.HIGH if is_whole else lax.Precision.HIGHEST
 
-        def visit(
-            left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
-        ) -> tuple[jax.Array, Trees]:
+        def visit(left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array) -> Added:
             (left, left_vectors), (right, right_vectors) = left, right
             values = factor * self.off_diagonal(left, right, same)
             left_vectors, right_vectors = left_vectors.astype(dtype), right_vectors.astype(dtype)
@@ -299,9 +295,7 @@ def related_sums(h: TiledH, data: Rows) -> tuple[jax.Array, jax.Array]:
             return a[:, None] == b[None, :]
         return jnp.abs(a[:, None] - b[None, :]) < _LESS_THAN_ONE
 
-    def visit(
-        left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array
-    ) -> tuple[jax.Array, Trees]:
+    def visit(left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array) -> Added:
         (left, left_units), (right, right_units) = left, right
         values = h.off_diagonal(left, right, same)
         is_pair = ~(jnp.eye(h.tile_rows, dtype=bool) & same) & related(left_units, right_units)

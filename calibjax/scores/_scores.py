@@ -32,22 +32,17 @@ from calibjax._base.compile import first_rows
 from calibjax._base.sharding import Axis, as_varying, row_by_row_on_devices
 from calibjax._base.struct import PyTree, struct
 from calibjax._data.capabilities import ClosedFormCRPS
-from calibjax._data.data import Data, RowOptions, as_data, clean
+from calibjax._data.data import Data, DataOptions, as_data, clean
 from calibjax._data.distribution import CountLike, Distribution, Labels
 from calibjax._data.interval_censored import IntervalCensored, Targets, known_point, unit_interval
 from calibjax._data.padding import padded
 
 
 def numbers_as_data(
-    predictions: Distribution | Data,
-    targets: Targets | None,
-    *,
-    intervals: bool = False,
-    without: tuple[str, ...] = (),
-    **rows: Unpack[RowOptions],
+    predictions: Distribution | Data, targets: Targets | None, **options: Unpack[DataOptions]
 ) -> Data:
     """`as_data` of n >= 1 rows, which must be of single labels, counts or numbers."""
-    data = as_data(predictions, targets, at_least=1, intervals=intervals, without=without, **rows)
+    data = as_data(predictions, targets, at_least=1, **options)
     if data.predictions.target_shape != "n":
         raise TypeError(
             "predictions must be of labels, counts or real numbers, got "

@@ -44,6 +44,8 @@ from calibjax.scores._scores import numbers_as_data, score_rows, without_masked
 _LANDMARKS, _STEPS = 128, 50
 # The number of rows that choose between intervals at a time.
 _CHOICES = 2**10
+# Weights of intervals, the residuals that are mixed with them, and their sums; or changes of these.
+_Mixed = tuple[jax.Array, jax.Array, jax.Array]
 
 
 def pit_between_levels(key: jax.Array, data: Rows) -> jax.Array:
@@ -135,15 +137,11 @@ def _favourable_weights(
     (cells, residuals, mixed), weights = in_chunks(choices, weights, _CHOICES)
     n_chunks = lax.div(n_choices + weights.shape[1] - 1, weights.shape[1])
 
-    def step(
-        _: int, state: tuple[jax.Array, jax.Array, jax.Array]
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def step(_: int, state: _Mixed) -> _Mixed:
         weights, mixed, sums = state
         slopes_of_cells = dot(matrix, sums)
 
-        def of_chunk(
-            k: jax.Array, found: tuple[jax.Array, jax.Array, jax.Array]
-        ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def of_chunk(k: jax.Array, found: _Mixed) -> _Mixed:
             vertices, changes, change_of_sums = found
             here, values, mean = indexed((cells, residuals, mixed), k)
             slopes = jnp.sum(values * rows_of(slopes_of_cells, here)[:, None], axis=2)
