@@ -47,12 +47,13 @@ from calibjax._data.data import Data, Rows, clean, with_known_weights
 from calibjax._data.distribution import Distribution
 from calibjax._data.interval_censored import IntervalCensored, unit_interval
 from calibjax._data.padding import padded
+from calibjax._loops.random_numbers import folded
 from calibjax._numbers.arithmetic import ROUNDINGS_OF_SUMS, dot
 from calibjax.estimators import UniformBinning
 from calibjax.nulls.engine import Chunk, Found, Statistic, factor_of_drawn, run, sums_of_sets
 from calibjax.nulls.ranks import check_resamples, critical_value
 from calibjax.nulls.sampler import NullSampler
-from calibjax.scores.pit_intervals import PITInterval, drawn_pit_interval, mass_below, pit
+from calibjax.scores.pit_intervals import PITInterval, mass_below
 
 
 @struct
@@ -198,11 +199,10 @@ def sums_in_bins(
     Rows of the bin `n_bins` do not count.  Targets ``[n, D]`` have residuals ``[n, D]``, whose
     variance under the model is ``[n]``.
     """
-    draw_key, _ = jax.random.split(key)
     data = with_known_weights(data)
     statistic = _SumsInBins((bins, variance), n_bins, residuals_of)
     sampler = resamples.sampler or NullSampler()
-    [found] = run([statistic], draw_key, data, resamples.number, sampler)
+    [found] = run([statistic], folded(key, 0), data, resamples.number, sampler)
     size, count, of_ones, _, known = found.moments.T
     least = of_ones / jnp.maximum(count, 1)
     deviation, distances = _in_units_of_deviations(found, known, least, count > 0)
@@ -222,29 +222,30 @@ class Parts(NamedTuple):
 
 
 def sums_in_parts(
-    key: jax.Array, data: Data, grid: jax.Array, parts: Parts, resamples: Resamples
+    key: jax.Array,
+    data: Data,
+    pits: jax.Array,
+    grid: jax.Array,
+    parts: Parts,
+    resamples: Resamples,
 ) -> ResidualSums:
     """The sums over all kept rows of the masses in parts of the unit interval, less their lengths.
 
     Args:
         key: a key of `jax.random`.
         data: predictions and their targets, which may be `IntervalCensored`.
+        pits: U of each target ``[n]``, or the ends of where it lies ``[2, n]``.
         grid: even points of the unit interval, from 0 to 1, ``[g]``.
         parts: parts of the line.
         resamples: the data sets under H0.
     """
-    pit_key, band_key = jax.random.split(key)
-    draw_key, _ = jax.random.split(band_key)
-    if data.is_censored:
-        interval = drawn_pit_interval(pit_key, data)
-    else:
-        interval = PITInterval(*2 * (pit(pit_key, data),))
+    interval = PITInterval(*jnp.broadcast_to(pits, (2, data.n)))
     rows, sampler = clean(data), resamples.sampler or NullSampler()
     weights, dtype = rows.weights, rows.weights.dtype
     # Masked rows may hold NaN, which weights of 0 do not remove.
     interval = PITInterval(*(jnp.where(weights == 0, 0.5, x) for x in interval))
     statistic = _SumsInParts(interval, grid.astype(dtype), parts)
-    [found] = run([statistic], draw_key, rows, resamples.number, sampler)
+    [found] = run([statistic], folded(key, 0), rows, resamples.number, sampler)
     n_rows, total = jnp.sum(weights != 0, dtype=dtype), jnp.sum(weights)
     _, _, variance, of_ones = found.moments
     # The whole line, and nothing of it, hold all rows, and none.

@@ -156,8 +156,8 @@ def _spread_skill_curve(
     edges, bins = quantile_bins(expected, kept, n_bins)
     is_in = (bins[:, None] == jnp.arange(n_bins, dtype=jnp.int32)[None]) & kept[:, None]
     count = jnp.sum(is_in, axis=0, dtype=jnp.int32)
-    # Squares in units of the bin.
-    unit = jnp.max(jnp.where(is_in, expected[:, None], 0.0), axis=0)
+    # Squares in units of the bin: its upper end is the largest of its rows.
+    unit = edges[1:]
     share = jnp.square(expected / rows_of(jnp.where(unit > 0, unit, 1.0), bins))
     squares = share * jnp.square(z), share * (size - 1 - jnp.square(z)) / (size - 2)
     columns = weights[None] * jnp.stack([jnp.ones_like(z), *squares])
@@ -173,21 +173,20 @@ def _spread_skill_curve(
         return jnp.square(targets) - 1
 
     bins = jnp.where(kept, bins, n_bins)
-    sums = sums_in_bins(key, scores, bins, n_bins, resamples, residuals, variance)
-    largest = sums.together(resamples.level)
+    of_bins = sums_in_bins(key, scores, bins, n_bins, resamples, residuals, variance)
+    largest = of_bins.together(resamples.level)
     is_known = jnp.any(count > 0) & ~jnp.any(jnp.isnan(data.weights))
     valid = jnp.where(is_known, 1.0, jnp.nan).astype(dtype)
 
-    def in_units(squares: jax.Array) -> jax.Array:
-        of_filled = jnp.where(count > 0, valid / total, jnp.nan)
-        return unit * jnp.sqrt(jnp.maximum(squares, 0.0) * of_filled)
-
+    sums = jnp.stack([spread, error, spread - largest, spread + largest])
+    of_filled = jnp.where(count > 0, valid / total, jnp.nan)
+    spread, error, low, high = unit[None] * jnp.sqrt(jnp.maximum(sums, 0.0) * of_filled[None])
     return SpreadSkillCurve(
         edges=edges,
         count=count,
-        spread=in_units(spread),
-        error=in_units(error),
-        error_low=in_units(spread - largest),
-        error_high=in_units(spread + largest),
+        spread=spread,
+        error=error,
+        error_low=low,
+        error_high=high,
         confidence_level=resamples.level.astype(dtype) * valid,
     )

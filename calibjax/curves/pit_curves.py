@@ -1,6 +1,7 @@
 """Curves of the PIT, which is uniform for a calibrated model: histogram, ECDF and coverage."""
 
-from typing import NamedTuple, Unpack
+import functools
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,13 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calibjax._base.check import check_integer, check_key
+from calibjax._base.compile import quick_jit
 from calibjax._base.sharding import on_all_rows
 from calibjax._base.struct import rows_of, struct, widest_dtype
 from calibjax._data.data import Data, RowOptions, Rows, clean
 from calibjax._data.distribution import Distribution, Labels
 from calibjax._data.interval_censored import Targets
+from calibjax._loops.random_numbers import folded
 from calibjax.curves._residual_sums import (
     Parts,
     Resamples,
@@ -25,7 +28,8 @@ from calibjax.estimators import UniformBinning
 from calibjax.nulls.bands import Bins, distribution_of_cells, fractions, redrawn_uniform_counts
 from calibjax.nulls.ranks import critical_value
 from calibjax.nulls.sampler import pits_as_targets
-from calibjax.scores import numbers_as_data, pit
+from calibjax.scores import numbers_as_data, pit_and_interval
+from calibjax.scores.pit_intervals import drawn_pit_interval
 
 
 def uniform_counts(
@@ -188,28 +192,35 @@ def pit_curve(
     n_bins = UniformBinning(n_bins).n_bins
     data, resamples = resamples_of(data, confidence_level, n_resamples)
     of_band = pits_as_targets(key, data), resamples
-    return _pit_curve(
-        key, *of_band, _under_model(key, *of_band, n_bins, _LEAST_CELLS), n_bins=n_bins
-    )
+    pits, found = _under_model(key, *of_band, n_bins, _LEAST_CELLS)
+    return _pit_curve(pits, data.where, resamples, found, n_bins=n_bins)
 
 
-class _Sums(NamedTuple):
-    """Sums in B bins, in [0, z] for z on a grid, and in B - 1 central intervals."""
-
-    bins: ResidualSums
-    grid: ResidualSums
-    intervals: ResidualSums
+@functools.partial(quick_jit, light=True)
+def _two_keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """``jax.random.split(key)`` in fewer operations."""
+    return folded(key, 0), folded(key, 1)
 
 
 def _under_model(
     key: jax.Array, data: Data, resamples: Resamples, n_bins: int, least: int
-) -> _Sums | jax.Array:
-    """What a band compares, on at least `least` cells: sums, or without a sampler counts."""
+) -> tuple[jax.Array, ResidualSums | jax.Array]:
+    """U of the targets ``[n]``, or the ends of where it lies ``[2, n]``, and what a band compares.
+
+    That are sums on at least `least` cells, or without a sampler counts.
+    """
+    pit_key, band_key = _two_keys(key)
+    # Measures run the same programs, and curves need little else of the data.
+    if data.is_censored:
+        pits = jnp.stack(drawn_pit_interval(pit_key, data))
+    else:
+        pits = pit_and_interval(pit_key, data)[0]
     if resamples.sampler is None:
         n_cells = n_bins * -(-least // n_bins)
-        return _redrawn_counts(key, data, resamples, n_cells, most=max(n_cells, _LEAST_CELLS))
+        most = max(n_cells, _LEAST_CELLS)
+        return pits, _redrawn_counts(band_key, data, resamples, n_cells, most=most)
     in_half = -(-least // (2 * n_bins))
-    return _sums_on_grid(key, data, resamples, n_bins=n_bins, in_half=in_half)
+    return pits, _sums_on_grid(band_key, data, pits, resamples, n_bins=n_bins, in_half=in_half)
 
 
 # Programs of their own, because they take long to compile and both curves may need them.
@@ -220,38 +231,40 @@ def _redrawn_counts(
     n = jnp.full((), data.n, jnp.int32)
     if data.where is not None:
         n = jnp.sum(data.where, dtype=jnp.int32)
-    _, band_key = jax.random.split(key)
     dtype = widest_dtype(*jax.tree.leaves(data))
-    return redrawn_uniform_counts(band_key, n, n_cells, most, resamples.number, dtype)
+    return redrawn_uniform_counts(key, n, n_cells, most, resamples.number, dtype)
 
 
 @on_all_rows
 def _sums_on_grid(
-    key: jax.Array, data: Data, resamples: Resamples, *, n_bins: int, in_half: int
-) -> _Sums:
+    key: jax.Array, data: Data, pits: jax.Array, resamples: Resamples, *, n_bins: int, in_half: int
+) -> ResidualSums:
+    """Sums in B bins, in B - 1 central intervals, and in [0, z] for z on a grid."""
     # The interval of the level j / B is as many half bins to both sides of 1/2.
     middle, widths = n_bins * in_half, in_half * np.arange(1, n_bins, dtype=np.int32)
     points = np.arange(2 * middle + 1, dtype=np.int32)
     ends = points[:: 2 * in_half]
-    first, last = (ends[:-1], 0 * points, middle - widths), (ends[1:], points, middle + widths)
+    first, last = (ends[:-1], middle - widths, 0 * points), (ends[1:], middle + widths, points)
     grid = UniformBinning(2 * middle).edges(widest_dtype(*jax.tree.leaves(data)))
     parts = Parts(np.concatenate(first), np.concatenate(last))
-    sums, n_of_both = sums_in_parts(key, data, grid, parts, resamples), n_bins + points.size
-    return _Sums(sums[:n_bins], sums[n_bins:n_of_both], sums[n_of_both:])
+    return sums_in_parts(key, data, pits, grid, parts, resamples)
 
 
 @on_all_rows
 def _pit_curve(
-    key: jax.Array, data: Data, resamples: Resamples, found: _Sums | jax.Array, *, n_bins: int
+    pits: jax.Array,
+    where: jax.Array | None,
+    resamples: Resamples,
+    found: ResidualSums | jax.Array,
+    *,
+    n_bins: int,
 ) -> PITCurve:
-    level = resamples.level
-    dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if not isinstance(found, _Sums):
+    level, dtype = resamples.level, pits.dtype
+    if not isinstance(found, ResidualSums):
         in_bin = -(-_LEAST_CELLS // n_bins)
         n_cells = n_bins * in_bin
         points = jnp.arange(n_cells + 1, dtype=jnp.int32)
-        pit_key, _ = jax.random.split(key)
-        observed, valid = uniform_counts(pit(pit_key, data), data.where, n_cells)
+        observed, valid = uniform_counts(pits, where, n_cells)
         # The observed counts, and those of data sets behind them.
         cells = jnp.concatenate([observed[None], found[:, :n_cells]])
         in_bins = jnp.sum(cells.reshape(-1, n_bins, in_bin), axis=-1, dtype=jnp.int32)
@@ -275,7 +288,7 @@ def _pit_curve(
         difference = fractions(below[0], n, dtype) - grid
         low, high = (x[2:] - grid for x in ends)
     else:
-        of_bins, of_grid, _ = found
+        of_bins, of_grid = found[:n_bins], found[2 * n_bins - 1 :]
         grid, n = UniformBinning(of_grid.observed.size - 1).edges(dtype), of_bins.total
         valid = jnp.where(jnp.any(jnp.isnan(of_bins.observed)), jnp.nan, 1.0).astype(dtype)
         share = 1 / n_bins + of_bins.observed / n
@@ -405,8 +418,8 @@ def coverage_curve(
     n_levels = check_integer("n_levels", n_levels, 1, 2**24 - 1)
     data, resamples = resamples_of(data, confidence_level, n_resamples)
     of_band = pits_as_targets(key, data), resamples
-    found = _under_model(key, *of_band, n_levels + 1, 1)
-    return _coverage_curve(key, *of_band, found, data, n_levels=n_levels)
+    pits, found = _under_model(key, *of_band, n_levels + 1, 1)
+    return _coverage_curve(pits, data, resamples, found, n_levels=n_levels)
 
 
 def pit_and_coverage(
@@ -422,36 +435,33 @@ def pit_and_coverage(
     """
     data, resamples = resamples_of(data, confidence_level, n_resamples)
     of_band = pits_as_targets(keys[0], data), resamples
-    found = _under_model(keys[0], *of_band, n_bins, _LEAST_CELLS)
-    curve = _pit_curve(keys[0], *of_band, found, n_bins=n_bins)
-    if not isinstance(found, _Sums):
-        found = _under_model(keys[1], *of_band, n_bins, 1)
-    return curve, _coverage_curve(keys[1], *of_band, found, data, n_levels=n_bins - 1)
+    pits, found = _under_model(keys[0], *of_band, n_bins, _LEAST_CELLS)
+    curve = _pit_curve(pits, data.where, resamples, found, n_bins=n_bins)
+    if not isinstance(found, ResidualSums):
+        pits, found = _under_model(keys[1], *of_band, n_bins, 1)
+    return curve, _coverage_curve(pits, data, resamples, found, n_levels=n_bins - 1)
 
 
 @on_all_rows
 def _coverage_curve(
-    key: jax.Array,
+    pits: jax.Array,
     data: Data,
     resamples: Resamples,
-    found: _Sums | jax.Array,
-    forecasts: Data,
+    found: ResidualSums | jax.Array,
     *,
     n_levels: int,
 ) -> CoverageCurve:
     n_cells, j = n_levels + 1, jnp.arange(1, n_levels + 1, dtype=jnp.int32)
-    dtype = jnp.dtype(widest_dtype(*jax.tree.leaves(data)))
-    if not isinstance(found, _Sums):
-        pit_key, _ = jax.random.split(key)
-        distances = jnp.abs(2 * pit(pit_key, data) - 1)
-        observed, valid = uniform_counts(distances, data.where, n_cells)
+    dtype = pits.dtype
+    if not isinstance(found, ResidualSums):
+        observed, valid = uniform_counts(jnp.abs(2 * pits - 1), data.where, n_cells)
         n = jnp.sum(observed, dtype=jnp.int32)
         bins = distribution_of_cells(n, j, n_cells, dtype)
         levels, coverage = bins.mean, fractions(cumulative(observed)[1:-1], n, dtype)
         below = cumulative(found[:, :n_cells])[:, 1:-1]
         low, high = bins.band(bins.critical(below, resamples.level))
     else:
-        of_levels = found.intervals
+        of_levels = found[n_cells : n_cells + n_levels]
         valid = jnp.where(jnp.any(jnp.isnan(of_levels.observed)), jnp.nan, 1.0).astype(dtype)
         levels = j.astype(dtype) / n_cells
         coverage = levels + of_levels.observed / of_levels.total
@@ -462,7 +472,7 @@ def _coverage_curve(
         coverage=coverage * valid,
         low=low * valid,
         high=high * valid,
-        width=_median_widths(forecasts, n_levels).astype(dtype) * valid,
+        width=_median_widths(data, n_levels).astype(dtype) * valid,
         confidence_level=resamples.level.astype(dtype) * valid,
     )
 

@@ -116,6 +116,7 @@ from calibjax._data.distribution import Distribution, as_labels
 from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import padded
 from calibjax._loops.coordinate_sums import row_at
+from calibjax._loops.random_numbers import folded
 from calibjax._numbers.arithmetic import diagonal_of, dot, fast_where
 from calibjax.discrepancy import SumOfTerms, check_kernel_of, h_tile, h_with_itself, prepared
 from calibjax.kernels.base import KernelLike
@@ -508,7 +509,7 @@ def skce_and_interval(
 
     # Targets from the model would have to be censored, in a way that is not known.
     if not data.is_censored:
-        model_key = jax.random.fold_in(key, _MODEL)
+        model_key = folded(key, _MODEL)
         numbers = row_numbers(data.weights, axis)
         expected, chance = variance_under_model(model_key, h.kernel, data, numbers, axis)
         missing = missing_variance(expected, chance, observed) / n
