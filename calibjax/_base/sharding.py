@@ -244,9 +244,8 @@ def rows_at(rows: T, n: jax.Array | int, index: jax.Array, axis: Axis) -> T:
 
     def rows_on_all_devices(x):
         chosen = rows_of(x, index)
-        here_only = jnp.where(
-            here.reshape(-1, *(1,) * (x.ndim - 1)), chosen, jnp.zeros_like(chosen)
-        )
+        is_here = here.reshape(-1, *(1,) * (x.ndim - 1))
+        here_only = jnp.where(is_here, chosen, jnp.zeros_like(chosen))
         # A sum of booleans is an integer.
         return all_sum(here_only, axis).astype(x.dtype)
 

@@ -76,9 +76,8 @@ def _value_and_gradient(
     selected_parameters, rest_parameters, of_parameters = split(parameters, selected[0])
     selected_tiles, rest_tiles, of_tiles = split(tiles, selected[1])
     # Where a tile meets only itself, its rows have one derivative on either side.
-    is_alone = tiles[1].shape[0] * axis_size(axis) == 1 and not _has_loops_over_points(
-        tile, parameters, tiles[0]
-    )
+    is_one = tiles[1].shape[0] * axis_size(axis) == 1
+    is_alone = is_one and not _has_loops_over_points(tile, parameters, tiles[0])
     of_left = split(tiles, [x and not is_alone for x in selected[1]])[2]
 
     def visit(left: PyTree, right: PyTree, same: jax.Array, factor: jax.Array) -> Added:

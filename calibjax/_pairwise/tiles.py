@@ -97,9 +97,8 @@ def _are_few_classes(rows: PyTree) -> bool:
     """Whether a row is an integer and few other numbers."""
     leaves = jax.tree.leaves(rows)
     numbers = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
-    return len(numbers) < len(leaves) and all(
-        x.ndim == 2 and x.shape[1] <= _FEW_CLASSES for x in numbers
-    )
+    are_few = all(x.ndim == 2 and x.shape[1] <= _FEW_CLASSES for x in numbers)
+    return len(numbers) < len(leaves) and are_few
 
 
 def weighted(values: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:

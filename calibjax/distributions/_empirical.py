@@ -274,9 +274,8 @@ class Empirical(Exchangeable, KnownQuantiles, OwnPIT):
         scores = jax.vmap(weighted_samples.crps)(weights, self.samples, targets)
         if not self.fair:
             return scores
-        return scores - jax.vmap(weighted_samples.half_mean_difference)(weights, self.samples) / (
-            jnp.sum(weights, axis=1) - 1
-        )
+        between = jax.vmap(weighted_samples.half_mean_difference)(weights, self.samples)
+        return scores - between / (jnp.sum(weights, axis=1) - 1)
 
     def known_quantiles(self) -> tuple[jax.Array, jax.Array]:
         """The samples in order, at the levels 1 / (S + 1), …, S / (S + 1), ``[S]``.

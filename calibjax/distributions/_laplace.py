@@ -96,9 +96,8 @@ class Laplace(LocationScale):
 
     def log_prob(self, targets: jax.Array) -> jax.Array:
         """The log density at targets ``[n]``, ``[n]``."""
-        return (
-            -quotient(absolute(targets - self.loc), self.scale) - jnp.log(self.scale) - math.log(2)
-        )
+        distance = quotient(absolute(targets - self.loc), self.scale)
+        return -distance - jnp.log(self.scale) - math.log(2)
 
     def crps_closed_form(self, targets: jax.Array) -> jax.Array:
         """|y - loc| + scale (exp(-|y - loc| / scale) - 3 / 4), ``[n]``."""

@@ -319,10 +319,8 @@ def _average(mixture: Mixture, values: jax.Array) -> jax.Array:
 def _average_at(mixture: Mixture, function: Callable[..., Any], targets: jax.Array) -> Any:
     """The weighted means of what a function of the components and targets returns, ``[n]``."""
     weights = _weights_of(mixture)
-    return jax.tree.map(
-        lambda x: jnp.sum(weights * x, axis=1) / jnp.sum(weights, axis=1),
-        _of_components(mixture, function, targets),
-    )
+    values = _of_components(mixture, function, targets)
+    return jax.tree.map(lambda x: jnp.sum(weights * x, axis=1) / jnp.sum(weights, axis=1), values)
 
 
 def _width(mixture: Mixture, centers: jax.Array, widths: jax.Array) -> jax.Array:

@@ -239,9 +239,8 @@ class MultivariateNormalFullCovariance(Distribution):
 
     def characteristic(self, v: jax.Array) -> jax.Array:
         """E exp(i <v, Z>) for Z from *one* prediction, a complex number."""
-        return complex_exponential(
-            dot(self.loc, v), jnp.exp(-dot(v, dot(self.covariance_matrix, v)) / 2)
-        )
+        amplitude = jnp.exp(-dot(v, dot(self.covariance_matrix, v)) / 2)
+        return complex_exponential(dot(self.loc, v), amplitude)
 
     def tempered(self, temperature: jax.Array) -> Self:
         """The predictions with densities proportional to p^(1 / temperature)."""
@@ -251,9 +250,8 @@ class MultivariateNormalFullCovariance(Distribution):
 
 def _in_deviations(factor: jax.Array, differences: jax.Array) -> jax.Array:
     """L^-1 (y - loc), which are d independent standard normal numbers, ``[n, d]``."""
-    return lax.linalg.triangular_solve(factor, differences[..., None], left_side=True, lower=True)[
-        ..., 0
-    ]
+    columns = differences[..., None]
+    return lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)[..., 0]
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:

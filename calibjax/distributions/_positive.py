@@ -182,9 +182,8 @@ class Weibull(Univariate):
 
     def atoms(self) -> tuple[jax.Array, jax.Array]:
         """Points scale x(z)^(1 / k), for the points x(z) of `gamma_rule` at concentration 1."""
-        end = jnp.minimum(
-            5 + self.concentration / 2, 7.0 if self.scale.dtype == jnp.float64 else 5.5
-        )
+        farthest = 7.0 if self.scale.dtype == jnp.float64 else 5.5
+        end = jnp.minimum(5 + self.concentration / 2, farthest)
         z = end * jnp.asarray(np.linspace(-1, 1, N_ATOMS), self.scale.dtype)
         t = log_of_deviance(z)
         weights = jnp.exp(-jnp.square(z) / 2) * slope_of_deviance(z, t)

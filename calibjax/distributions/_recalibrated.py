@@ -68,10 +68,8 @@ class Recalibrated(Univariate):
     @staticmethod
     def check_base(name: str, base: Any) -> None:
         """A TypeError unless an argument of this name is predictions of a number with a density."""
-        is_known = (
-            isinstance(base, (Univariate, LocationScale, Mixture)) and base.target_shape == "n"
-        )
-        if not is_known or base.target_kind != "real":
+        is_known = isinstance(base, (Univariate, LocationScale, Mixture))
+        if not is_known or base.target_shape != "n" or base.target_kind != "real":
             actual = family_name(base) if isinstance(base, Distribution) else type(base).__name__
             raise TypeError(
                 f"{name} must be predictions of one real number with a density, such as "

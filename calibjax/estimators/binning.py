@@ -203,9 +203,8 @@ class MedianVarianceBinning:
 
 def _mean_of_members(x: jax.Array, members: jax.Array, count: jax.Array) -> jax.Array:
     """The sum of the member rows of x ``[n, m]``, divided by `count`: ``[m]``."""
-    return jnp.sum(jnp.where(members[:, None], x, 0), axis=0) / jnp.maximum(count, 1).astype(
-        x.dtype
-    )
+    total = jnp.sum(jnp.where(members[:, None], x, 0), axis=0)
+    return total / jnp.maximum(count, 1).astype(x.dtype)
 
 
 Binning = UniformBinning | MedianVarianceBinning

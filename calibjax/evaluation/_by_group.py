@@ -204,9 +204,8 @@ def verdicts_of_groups(case: Case, groups: Groups | Sequence[str]) -> GroupVerdi
     options = 1 - case.level, case.n_draws, case.row_names, every
     of_groups = measures(case.random_keys.measures, case.padded, *options)
     # Only directions of labels, and their table, have a temperature.
-    is_tempered = (
-        isinstance(case.data.predictions, Labels) and BEST_TEMPERATURE.of(case) is not None
-    )
+    are_labels = isinstance(case.data.predictions, Labels)
+    is_tempered = are_labels and BEST_TEMPERATURE.of(case) is not None
     found = []
     for k, (group, numbers) in enumerate(zip(groups_found, of_groups, strict=True)):
         verdict = dataclasses.replace(group, measures=numbers)

@@ -118,9 +118,8 @@ class _BestTemperature(Section[BestTemperature | None]):
     def rows(self, case: Case) -> Iterable[tuple[str, MeasureResult]]:
         # Events have a slope: with O/E away from 1 a temperature without intercept misleads.
         best = None if SLOPE in events_of(case) else self.of(case)
-        return (
-            [] if best is None else [(_name_of_temperature(case), MeasureResult(*best, (1.0, 1.0)))]
-        )
+        found = best and MeasureResult(*best, (1.0, 1.0))
+        return [] if found is None else [(_name_of_temperature(case), found)]
 
     def to_dict(self, case: Case) -> dict[str, Any]:
         value, interval = self.of(case) or (None, None)

@@ -249,11 +249,8 @@ def _centred(
 
 def _values(kernels: ColumnKernels, columns: jax.Array) -> jax.Array:
     """The features of single columns before they are centred, ``[n, S]``."""
-    singles = kernels.singles()
-    frequency, category, size = (
-        jnp.asarray(x, columns.dtype)[None]
-        for x in (singles.frequency, singles.category, singles.size)
-    )
-    x = columns[:, singles.column]
+    column, _, *numbers = kernels.singles()
+    frequency, category, size = (jnp.asarray(x, columns.dtype)[None] for x in numbers)
+    x = columns[:, column]
     cosines = 2**0.5 * size * jnp.cos(jnp.pi * frequency * x)
     return jnp.where(category < 0, cosines, (x == category).astype(x.dtype))

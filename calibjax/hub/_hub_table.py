@@ -218,9 +218,8 @@ def hub_table(
             notes.setdefault(text, []).append(name)
     if len(names) > 1:
         data, *others = in_common.values()
-        found = compare_calibration(
-            of_comparison, None, data, [x.predictions for x in others], n_resamples=n_resamples
-        )
+        compared = [x.predictions for x in others]
+        found = compare_calibration(of_comparison, None, data, compared, n_resamples=n_resamples)
         ends = (-x for x in reversed(found.confidence_interval(_LEVEL)))
         numbers = -found.difference, *ends, found.pvalue
         of_others = np.array(numbers, float).T

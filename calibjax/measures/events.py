@@ -262,14 +262,9 @@ def regression_measures(
             return MeasureResult(math.nan, note=found)
         design, _, fits = found
         moves = design.influence(fits.probabilities[0], targets[rows.index])[:, k]
-        return result(
-            rows,
-            k + fits.coefficients[0, k] + moves,
-            k + 1,
-            lambda _, of_draws: k + of_draws.coefficients[:, k],
-            expected=(float(k), float(k)),
-            error=_size if k == 0 else None,
-        )
+        column, expected = k + fits.coefficients[0, k] + moves, (float(k), float(k))
+        options = {"expected": expected, "error": _size if k == 0 else None}
+        return result(rows, column, k + 1, lambda _, x: k + x.coefficients[:, k], **options)
 
     def distance(level: float | None, rows: Subset) -> MeasureResult:
         """The mean distance of p from the curve, or the quantile of a level."""

@@ -374,10 +374,8 @@ def _update(
     """The monitor after a batch, and which rows have a cell among the outcomes, ``[n]``."""
     data = in_dtype(clean(data, axis), monitor.largest_log_e_value.dtype)
     # A batch is small: each device computes all of it.
-    rows = jax.tree.map(
-        lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]),
-        (*data.samples, data.weights, data.clusters),
-    )
+    here = *data.samples, data.weights, data.clusters
+    rows = jax.tree.map(lambda x: all_of(x, axis).reshape(-1, *x.shape[1:]), here)
     order = order_of_rows(*rows[2:])
     predictions, targets, weights, clusters = jax.tree.map(lambda x: rows_of(x, order), rows)
     predictions, targets = exchangeable_pool(predictions, targets)

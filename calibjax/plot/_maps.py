@@ -73,9 +73,8 @@ def witness(
     shown = shown[::-1]
 
     width, height = style.SIZE
-    ax = style.new_axes(
-        ax, (width, height * max(0.65, min(1.5, 0.45 + 0.09 * shown.size))), margins=None
-    )
+    height *= max(0.65, min(1.5, 0.45 + 0.09 * shown.size))
+    ax = style.new_axes(ax, (width, height), margins=None)
     cells = 100 * value[shown], significant[shown], count[shown]
     colours_mean = "← rarer than predicted · more frequent →  (% points)"
     _draw_cells(ax, 100 * np.asarray(witness_map.probability_edges), cells, colours_mean)

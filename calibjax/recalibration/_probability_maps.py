@@ -201,9 +201,8 @@ class Average(Step):
     maps: tuple[tuple, ...]
 
     def __call__(self, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:
-        return xp.tensordot(
-            self.weights, xp.stack([apply(steps, probs, xp) for steps in self.maps]), axes=1
-        )
+        found = xp.stack([apply(steps, probs, xp) for steps in self.maps])
+        return xp.tensordot(self.weights, found, axes=1)
 
 
 def apply(steps: tuple, probs: ArrayT, xp: ModuleType = jnp) -> ArrayT:

@@ -226,9 +226,8 @@ def crps_of_counts(predictions: Distribution, targets: jax.Array) -> jax.Array:
     # Between max_count and a larger target the cdf is 1.
     beyond = jnp.maximum(targets - predictions.max_count - 1, 0).astype(dtype)
     # False where the cdf is NaN, because too many counts are above max_count.
-    is_complete = (
-        predictions.cdf(jnp.full_like(targets, counts.size)) >= 1 - 8 * jnp.finfo(dtype).eps
-    )
+    in_sum = predictions.cdf(jnp.full_like(targets, counts.size))
+    is_complete = in_sum >= 1 - 8 * jnp.finfo(dtype).eps
     return jnp.where(is_complete, score + beyond, jnp.nan)
 
 
