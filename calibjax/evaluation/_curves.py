@@ -184,6 +184,9 @@ class _Curves(Section[dict[str, Any]]):
         key, data, options = case.random_keys.curves, case.padded, _options(case, N_RESAMPLES)
         if data.is_censored:
             return _risks(case)
+        if case.groups is not None:
+            # Plots of groups mask all other rows, and run the same programs.
+            data = with_fields(data, where=data.counted_rows())
         keys = keys_from(key)
         found: dict[str, Any] = {}
         if isinstance(data.predictions, Labels):
