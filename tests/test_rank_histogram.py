@@ -11,8 +11,8 @@ from scipy import stats
 import calibjax as cj
 from calibjax._data.data import as_data
 from calibjax._data.padding import padded
+from calibjax.evaluation._effect import RANK_HISTOGRAM
 from calibjax.evaluation._evaluate import above_threshold
-from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 
 N = 96
 RNG = np.random.default_rng(0)

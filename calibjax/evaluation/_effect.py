@@ -1,4 +1,4 @@
-"""How large an error is: the SKCE, measures, and temperatures that correct it or show as much."""
+"""How large an error is: the SKCE, measures, ranks, and temperatures that correct or equal it."""
 
 import math
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax._base.struct import with_fields
+from calibjax._data.capabilities import is_exchangeable
 from calibjax._data.data import Data
 from calibjax.discrepancy import normal_form
 from calibjax.distributions import Normal, Univariate
@@ -23,8 +24,8 @@ from calibjax.intervals.skce_interval import (
     skce_and_interval,
 )
 from calibjax.measures.events import RATIO, SLOPE
-from calibjax.measures.families import EVENTS, few_draws, measures
-from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult
+from calibjax.measures.families import EVENTS, few_draws, measures, rank_measures
+from calibjax.measures.measure import OBSERVED, PREDICTED, MeasureResult, Subset
 from calibjax.measures.quantiles import WIS, coverages_not_printed
 from calibjax.measures.sampling import Interval, Sampling, mean_interval
 from calibjax.recalibration import apply_temperature, fit_temperature, is_end_of_range
@@ -147,6 +148,42 @@ class _Measures(Section[dict[str, MeasureResult]]):
 
 
 MEASURES = _Measures()
+
+
+class _RankHistogram(Section[str | None]):
+    """The shape of the rank histogram: "flat", "U-shaped", "dome-shaped" or "sloped", or two.
+
+    It is flat unless an interval of the bias excludes 0, or one of the rank dispersion excludes 1;
+    both hold at once with the confidence 1 - level.  None but for members without weights.
+    """
+
+    def compute(self, case: Case) -> str | None:
+        p = case.data.predictions
+        if not is_exchangeable(p) or p.target_shape != "n" or case.data.is_censored:
+            return None
+        (rows,) = Subset.of(case.data, 1 - case.level / 2)
+        found = rank_measures(case.random_keys.measures, case.padded)
+        bias, dispersion = (found[x](rows).interval for x in ("bias", "rank dispersion"))
+        if bias is None or dispersion is None:
+            return None
+        shapes = []
+        if not bias[0] <= 0 <= bias[1]:
+            shapes.append(f"sloped (biased {'high' if bias[0] > 0 else 'low'})")
+        if not dispersion[0] <= 1 <= dispersion[1]:
+            is_narrow = dispersion[0] > 1
+            shapes.append(
+                "U-shaped (under-dispersive)" if is_narrow else "dome-shaped (over-dispersive)"
+            )
+        return " and ".join(shapes) or "flat"
+
+    def notes(self, case: Case) -> list[str]:
+        shape = self.of(case)
+        words = "flat (no significant slope, U or dome)" if shape == "flat" else shape
+        said = f"Rank histogram: {words}. Coverage is of randomised ranks."
+        return [] if shape is None else [said]
+
+
+RANK_HISTOGRAM = _RankHistogram()
 
 
 def skce_of(key: jax.Array, data: Data, confidence_level: float, n_resamples: int) -> MeasureResult:

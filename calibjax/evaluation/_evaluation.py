@@ -19,7 +19,6 @@ from calibjax.evaluation._by_group import GroupVerdicts, verdicts_of_groups
 from calibjax.evaluation._curves import CURVES, MAPS, WORST
 from calibjax.evaluation._directions import DIRECTIONS
 from calibjax.evaluation._groups import SEGMENTS
-from calibjax.evaluation._rank_histogram import RANK_HISTOGRAM
 from calibjax.evaluation._recalibration_check import RECALIBRATION, RECALIBRATIONS
 from calibjax.evaluation._section import N_RESAMPLES, Case, Section
 from calibjax.evaluation._wording import table_of_numbers, with_interval
@@ -70,7 +69,7 @@ class Evaluation(Case):
     skce = _effect.SKCE
     equivalent_temperature = _effect.EQUIVALENT_TEMPERATURE
     measures = _effect.MEASURES
-    rank_histogram = RANK_HISTOGRAM
+    rank_histogram = _effect.RANK_HISTOGRAM
     best_temperature = _effect.BEST_TEMPERATURE
     directions = DIRECTIONS
     worst = WORST
