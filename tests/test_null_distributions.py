@@ -460,6 +460,6 @@ def test_consistency_test_in_a_batch_or_one_by_one(key, monkeypatch):
     estimator = jax.tree_util.Partial(cj.skce, kernel)
     expected = cj.consistency_test(key, estimator, predictions, targets, n_resamples=10)
     jax.clear_caches()
-    monkeypatch.setattr(_consistency, "_ROWS", 60)
+    monkeypatch.setattr(_consistency, "ROWS_OF_SETS", 60)
     found = cj.consistency_test(key, estimator, predictions, targets, n_resamples=10)
     np.testing.assert_allclose(found.null_distribution, expected.null_distribution, atol=1e-7)

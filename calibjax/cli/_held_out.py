@@ -40,13 +40,19 @@ def held_out(
     count = min(_FOLDS, n_units or n)
     by = "random folds of clusters" if data.is_dependent else "random folds"
     by = by if data.horizon is None else "consecutive folds of times"
-    held = cross_fitting.held_out(data, method, count, lower=lower, **beside)
 
-    def evaluated(predictions: Distribution, scores: np.ndarray) -> dict[str, Any]:
+    def tested(predictions: Distribution) -> jax.Array:
         # Recalibrated rows are not checked, and both tests are one program.
         rows = data.replace(predictions=predictions, is_checked=False)
-        test = calibration_test(jax.random.key(seed), rows)
-        return {"score": float(scores.mean()), "pvalue": as_multiple(test.pvalue, _N_DRAWS)}
+        return calibration_test(jax.random.key(seed), rows).pvalue
+
+    def evaluated(pvalue: jax.Array, scores: np.ndarray) -> dict[str, Any]:
+        return {"score": float(scores.mean()), "pvalue": as_multiple(pvalue, _N_DRAWS)}
+
+    # jax runs the first test while NumPy fits the maps.
+    before = tested(data.predictions)
+    held = cross_fitting.held_out(data, method, count, lower=lower, **beside)
+    after = tested(held.predictions)
 
     with np.errstate(invalid="ignore"):  # an infinite score before and after
         difference = Measure(held.after - held.before)(*Subset.of(data, _LEVEL))
@@ -54,8 +60,8 @@ def held_out(
         "score": _SCORES[cross_fitting.default_score(data.predictions, data.targets)],
         "folds": count,
         "by": by,
-        "before": evaluated(data.predictions, held.before),
-        "after": evaluated(held.predictions, held.after),
+        "before": evaluated(before, held.before),
+        "after": evaluated(after, held.after),
         "interval": difference.interval,
     }
 

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from calibjax._base.check import check_array
 from calibjax._base.compile import first_rows, quick_jit
 from calibjax._base.sharding import gathered
-from calibjax._base.struct import bind, is_array, rows_of, widest_dtype
+from calibjax._base.struct import bind, is_array, is_traced, rows_of, widest_dtype
 from calibjax._data.capabilities import tempered, tempering_refused
 from calibjax._data.data import Data, Rows, as_data, clean
 from calibjax._data.distribution import Distribution
@@ -22,7 +22,7 @@ from calibjax._data.interval_censored import Targets
 from calibjax._data.padding import filled, padded
 from calibjax._numbers.arithmetic import exact_sum, fast_where
 from calibjax._numbers.tempering import tempered_label_log_prob
-from calibjax._numbers.validity import POSITIVE, scalar_or_nan, valid_or_nan
+from calibjax._numbers.validity import POSITIVE, valid_or_nan
 from calibjax.distributions import Bernoulli, Categorical
 
 Family = TypeVar("Family", bound=Distribution)
@@ -87,7 +87,10 @@ def _check_temperature(temperature: ArrayLike) -> None:
     with jax.ensure_compile_time_eval():
         value = jnp.asarray(temperature)
         check_array("temperature", value, "real")
-        scalar_or_nan(POSITIVE, value, "temperature")
+        if value.ndim:
+            raise ValueError(f"temperature must be a scalar, got shape {list(value.shape)}.")
+        if not is_traced(value):
+            valid_or_nan(POSITIVE, value, "temperature")
 
 
 @functools.partial(quick_jit, light=True)
