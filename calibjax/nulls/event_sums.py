@@ -20,9 +20,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, as_varying
-from calibjax._base.struct import indexed, static, struct
+from calibjax._base.struct import indexed, rows_of, static, struct
 from calibjax._data.distribution import Binary, Distribution
-from calibjax._numbers.arithmetic import dot, fast_where
+from calibjax._numbers.arithmetic import dot, fast_where, place_among
 from calibjax._pairwise.tiles import in_chunks
 from calibjax.nulls.draws import DRAWS_PER_BATCH, draw_batches, row_numbers
 from calibjax.nulls.engine import in_passes
@@ -172,21 +172,20 @@ def _blocks(cells: jax.Array, n_cells: int) -> tuple[jax.Array, jax.Array]:
     n = cells.size
     # Half a block of each cell is empty, in all a sixteenth of the rows.
     size = min(max(n // (2 * _BLOCKS * n_cells), 1), _ROWS_OF_BLOCK)
-    order = jnp.argsort(cells).astype(jnp.int32)
-    ends = jnp.searchsorted(cells[order], jnp.arange(n_cells, dtype=cells.dtype), side="right")
-    ends = ends.astype(jnp.int32)
+    ordered, order = lax.sort((cells, jnp.arange(n, dtype=jnp.int32)), num_keys=1)
+    ends = place_among(ordered, jnp.arange(n_cells, dtype=cells.dtype), "right").astype(jnp.int32)
     starts = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
-    counts = (ends - starts + size - 1) // size
+    counts = lax.div(ends - starts + (size - 1), jnp.full_like(ends, size))
     n_blocks = (n + n_cells * (size - 1)) // size
     n_steps = -(-n_blocks // _BLOCKS)
     block = jnp.arange(n_steps * _BLOCKS, dtype=jnp.int32)
     last = jnp.cumsum(counts, dtype=jnp.int32)
-    cell = jnp.searchsorted(last, block, side="right").astype(jnp.int32)
-    at = jnp.minimum(cell, n_cells - 1)
-    first = starts[at] + (block - last[at] + counts[at]) * size
-    row = first[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
-    is_row = (row < ends[at][:, None]) & (cell < n_cells)[:, None]
-    index = jnp.where(is_row, order[jnp.minimum(row, n - 1)], n)
+    cell = place_among(last, block, "right").astype(jnp.int32)
+    # Blocks behind those of all cells end before their first row.
+    of_cells = jnp.stack([starts + (counts - last) * size, ends], axis=1)
+    first, end = rows_of(jnp.pad(of_cells, ((0, 1), (0, 0))), cell).T
+    row = (first + block * size)[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
+    index = jnp.where(row < end[:, None], order[jnp.minimum(row, n - 1)], n)
     return index.reshape(n_steps, -1), cell.reshape(n_steps, -1)
 
 
