@@ -32,7 +32,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.sharding import Axis, all_sum, on_devices
-from calibjax._base.struct import struct
+from calibjax._base.struct import rows_of, struct
 from calibjax._data.data import Rows, clean, with_known_weights
 from calibjax.nulls.engine import Chunk, Found, run
 from calibjax.nulls.ranks import counted_pvalue, normal_scores, rounding_of
@@ -125,7 +125,7 @@ def _scored(
     of_model, information = (statistics.squares(x, second) for x in (second, information))
     can_vary = of_model > 0
     measured = jnp.square(information) / jnp.where(can_vary, of_model, 1.0)
-    events = measured[:, jnp.array(statistics.measured_by)] * statistics.unit_of_variance
+    events = rows_of(measured.T, np.array(statistics.measured_by)).T * statistics.unit_of_variance
     is_tested = (
         can_vary[:, : events.shape[1]]
         & (events >= least.astype(events.dtype))
@@ -145,7 +145,8 @@ def _scored(
     n_statistics = len(statistics.names)
     if not found.redraws:
         turned = np.array(statistics.turned)
-        scores, is_tested = scores[:, :, turned], is_tested & (turned >= 0)[None]
+        scores = rows_of(scores.T, np.maximum(turned, 0)).T
+        is_tested &= (turned >= 0)[None]
     scores = jnp.where(is_tested[None], scores, 0.0)
     of_names = np.s_[:, :n_statistics]
     observed = dict(

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from calibjax._base.compile import bucket
-from calibjax._base.struct import struct
+from calibjax._base.struct import rows_of, struct
 from calibjax._data.column_encoding import ColumnCode
 from calibjax._data.typed_column import NamedColumns, TypedColumn, different, typed_columns
 from calibjax._numbers.arithmetic import dot
@@ -182,7 +182,7 @@ class SegmentTable:
         """Which rows with the codes ``[n, C]`` each segment has, as ones and zeros ``[S, n]``."""
         is_member = jnp.ones((self.size, codes.shape[0]), bool)
         for columns, levels in zip(self.columns.T, self.levels.T, strict=True):
-            is_member &= (codes.T[columns] == levels[:, None]) | (levels < 0)[:, None]
+            is_member &= (rows_of(codes.T, columns) == levels[:, None]) | (levels < 0)[:, None]
         return is_member.astype(dtype)
 
     def cut(self, most: int) -> "SegmentTable":
