@@ -211,7 +211,7 @@ def test_gradients_of_the_crps_are_finite(family):
 
     def total(*parameters):
         y = columns[-1] if is_real else columns[-1].astype("int32")
-        scores = cj.scores.crps(cj._data.Data(make(*parameters), y))
+        scores = cj.scores.crps(cj.Data(make(*parameters), y))
         return jnp.sum(scores), scores
 
     parameters = columns[:-1]
