@@ -270,7 +270,8 @@ class DrawnErrors:
 
     def moments(self) -> tuple[jax.Array, jax.Array]:
         """The mean and the variance of the draws, over all axes."""
-        return _mean_and_variance(self.draws, 1 / self.draws.size)
+        draws = jnp.asarray(self.draws)
+        return _mean_and_variance(draws, 1 / draws.size)
 
 
 # The number of rows that show the largest eigenvalue.
