@@ -20,7 +20,7 @@ def uniform_numbers(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) ->
     """
     digits = min(jnp.finfo(dtype).nmant, 32)
     # XLA makes ten times as much code of random bits in short rows as of those in a vector.
-    bits = random_bits(key, math.prod(shape))
+    bits = bits_made_once(key, math.prod(shape))
     numbers = ((bits >> (32 - digits)).astype(dtype) + 0.5) * 2.0**-digits
     return numbers.reshape(shape)
 
@@ -68,8 +68,16 @@ def random_bits(key: jax.Array, size: int) -> jax.Array:
         bits = jax.vmap(lambda key: jax.random.bits(key, (size,), jnp.uint32))(key.ravel())
         return bits.reshape(*key.shape, size)
     left, right = _threefry(*_words(key[..., None]), jnp.arange(size, dtype=jnp.uint32))
-    # Each function of a number would else make its bits again.
-    return in_one_loop([left ^ right, ~(left ^ right)])[0]
+    return left ^ right
+
+
+def bits_made_once(key: jax.Array, size: int) -> jax.Array:
+    """`random_bits` for several functions of each number, which would else make them again.
+
+    Not for one function, nor under `vmap`: there the loop takes longer than what it saves.
+    """
+    bits = random_bits(key, size)
+    return in_one_loop([bits, ~bits])[0]
 
 
 def folded(key: jax.Array, number: jax.Array | int) -> jax.Array:

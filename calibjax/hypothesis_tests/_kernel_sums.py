@@ -17,6 +17,7 @@ from jax import lax
 from calibjax._base.struct import rows_of, static, struct
 from calibjax._data.distribution import as_labels
 from calibjax._loops.coordinate_sums import row_at
+from calibjax._loops.fusion import in_one_loop
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.features.columns import ColumnFeatures
 from calibjax.features.weighted_sums import (
@@ -96,12 +97,14 @@ class KernelSums(Statistic):
                     probabilities = as_labels(predictions).label_probabilities()
                     of_classes[k, s] = sums_of_classes(w[k], probabilities, targets)
         values, of_blocks = list(map(chunk.weighed, values_of(self.features, *arguments))), {}
+        # Each number of a feature would else make all multipliers again.
+        xi = None if chunk.xi is None else in_one_loop([chunk.xi, chunk.xi])[0]
         for block in self._blocks([pair for pair in self.terms.pairs if pair not in of_classes]):
             weightings, residuals = block
             every = jnp.concatenate([values[s] for s in residuals], axis=2)
-            if chunk.xi is not None:
+            if xi is not None:
                 missing = jnp.concatenate([chunk.missing[s] for s in residuals], axis=2)
-                sets = chunk.xi[..., None] * every[:, :1] + missing * every[:, 1:]
+                sets = xi[..., None] * every[:, :1] + missing * every[:, 1:]
                 every = jnp.concatenate([every[:, :1], sets], axis=1)
             squares = [jnp.sum(jnp.square(values[s][:, 0]), axis=1) for s in residuals]
             rows = every.reshape(every.shape[0], -1), jnp.stack(squares, axis=1)

@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from calibjax._base.sharding import Axis, global_offset
 from calibjax._base.struct import indexed, rows_of
 from calibjax._data.distribution import Distribution, Labels
-from calibjax._loops.random_numbers import folded, random_bits
+from calibjax._loops.random_numbers import bits_made_once, folded, random_bits
 from calibjax._numbers.arithmetic import fast_where, place_among
 
 #: The number of draws that share one key.
@@ -65,7 +65,8 @@ def draw_pits(
     Both are ``[n, len(batches) DRAWS_PER_BATCH]``.  U is uniform whatever is predicted.  Both of
     its tails have steps of 2^-32, and no draw is 0.
     """
-    bits = random_bits(keys_of_draws(key, rows, batches), DRAWS_PER_BATCH).reshape(rows.size, -1)
+    bits = bits_made_once(keys_of_draws(key, rows, batches), DRAWS_PER_BATCH)
+    bits = bits.reshape(rows.size, -1)
     return _uniform(bits, dtype), _uniform(~bits, dtype)
 
 
