@@ -30,6 +30,7 @@ from calibjax.features.weighted_sums import (
 from calibjax.hypothesis_tests._kernel_terms import KernelTerms, Pair
 from calibjax.nulls.engine import AllRows, Chunk, Statistic, factor_of_drawn, sums_of_sets
 from calibjax.nulls.event_sums import EventSums
+from calibjax.nulls.sampler import ClusterTurns
 from calibjax.residuals.base import FiniteResidual, Indicators
 from calibjax.residuals.pit import values_of
 
@@ -97,8 +98,10 @@ class KernelSums(Statistic):
                     probabilities = as_labels(predictions).label_probabilities()
                     of_classes[k, s] = sums_of_classes(w[k], probabilities, targets)
         values, of_blocks = list(map(chunk.weighed, values_of(self.features, *arguments))), {}
-        # Each number of a feature would else make all multipliers again.
-        xi = None if chunk.xi is None else in_one_loop([chunk.xi, chunk.xi])[0]
+        xi = chunk.xi
+        if xi is not None and isinstance(chunk.sets.turns, ClusterTurns):
+            # Each number of a feature would else draw all signs again.
+            xi, _ = in_one_loop([xi, xi])
         for block in self._blocks([pair for pair in self.terms.pairs if pair not in of_classes]):
             weightings, residuals = block
             every = jnp.concatenate([values[s] for s in residuals], axis=2)
