@@ -71,6 +71,11 @@ def wave(angle: jax.Array) -> tuple[jax.Array, jax.Array]:
 wave.defjvps(lambda change, both, _: (-both[1] * change, both[0] * change))
 
 
+def made_once(x: jax.Array) -> jax.Array:
+    """The same array, which a CPU makes in a loop of its own and not in each loop that uses it."""
+    return in_one_loop([x, x])[0]
+
+
 def materialised(rows: T) -> T:
     """The same rows, of which a CPU holds the numbers in memory before any loop runs over pairs.
 

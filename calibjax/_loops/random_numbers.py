@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 
 from calibjax._base.compile import on_cpu
 from calibjax._base.sharding import as_varying
-from calibjax._loops.fusion import in_one_loop
+from calibjax._loops.fusion import made_once
 
 
 def uniform_numbers(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
@@ -76,8 +76,7 @@ def bits_made_once(key: jax.Array, size: int) -> jax.Array:
 
     Not for one function, nor under `vmap`: there the loop takes longer than what it saves.
     """
-    bits = random_bits(key, size)
-    return in_one_loop([bits, ~bits])[0]
+    return made_once(random_bits(key, size))
 
 
 def folded(key: jax.Array, number: jax.Array | int) -> jax.Array:

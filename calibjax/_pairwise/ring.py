@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 from calibjax._base.sharding import Axis, all_sum, as_varying, axis_size, from_device
 from calibjax._base.struct import PyTree, indexed, merge, split
 from calibjax._loops.coordinate_sums import row_at
-from calibjax._loops.fusion import has_loops, in_one_loop
+from calibjax._loops.fusion import has_loops, made_once
 from calibjax._numbers.arithmetic import compensated_add
 from calibjax._pairwise.tiles import DiffPartition, Tile, Weighted, value_and_gradient, weighted_sum
 
@@ -121,7 +121,7 @@ _ring_gradient = jax.custom_jvp(_value_and_gradient, nondiff_argnums=(0, 1, 2))
 def _ring_gradient_jvp(tile, axis, selected, primals, tangents):
     # XLA may recompute rows in loops over pairs, with different code for each side: equal rows
     # would differ by a rounding, and have a slope where there is a kink.
-    primals = jax.tree.map(lambda x: in_one_loop([x, x])[0], primals)
+    primals = jax.tree.map(made_once, primals)
     return jax.jvp(functools.partial(_value_and_gradient, tile, axis, selected), primals, tangents)
 
 

@@ -207,7 +207,7 @@ def _under_model(
 ) -> tuple[jax.Array, ResidualSums | jax.Array]:
     """U of the targets ``[n]``, or the ends of where it lies ``[2, n]``, and what a band compares.
 
-    That are sums on at least `least` cells, or without a sampler counts.
+    A band compares sums on at least `least` cells, or counts if targets are redrawn.
     """
     pit_key, band_key = _two_keys(key)
     # Measures run the same programs, and curves need little else of the data.

@@ -17,7 +17,7 @@ from jax import lax
 from calibjax._base.struct import rows_of, static, struct
 from calibjax._data.distribution import as_labels
 from calibjax._loops.coordinate_sums import row_at
-from calibjax._loops.fusion import in_one_loop
+from calibjax._loops.fusion import made_once
 from calibjax._numbers.arithmetic import diagonal_of, dot
 from calibjax.features.columns import ColumnFeatures
 from calibjax.features.weighted_sums import (
@@ -101,7 +101,7 @@ class KernelSums(Statistic):
         xi = chunk.xi
         if xi is not None and isinstance(chunk.sets.turns, ClusterTurns):
             # Each number of a feature would else draw all signs again.
-            xi, _ = in_one_loop([xi, xi])
+            xi = made_once(xi)
         for block in self._blocks([pair for pair in self.terms.pairs if pair not in of_classes]):
             weightings, residuals = block
             every = jnp.concatenate([values[s] for s in residuals], axis=2)
